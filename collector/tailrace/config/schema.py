@@ -1,0 +1,155 @@
+"""Every configuration key with its type, default and meaning: the only place that has them.
+
+The field name is the key. `config/tailrace.toml` is the same list for people and a test holds the
+two together. A comment string under a field is its documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tailrace.units import Duration, Size
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the configuration file; keys it does not know are refused."""
+
+
+class StoreConfig(Section):
+    path: str = ""
+    """Directory or URL (s3://bucket/prefix) of the table; empty is the per-user data directory."""
+    options: dict[str, str] = {}
+    """Storage options of an object store, passed on as they are; secrets belong in the environment."""
+    commit_interval: Duration = Duration(1)
+    """Rows become visible to queries at most this long after they were decoded."""
+    commit_rows: int = 100_000
+    """A commit is written as soon as it holds this many rows."""
+    commit_bytes: Size = Size(16 * MIB)
+    """A commit is written as soon as it holds about this much."""
+    compact_size: Size = Size(128 * MIB)
+    """Small files are merged by and by into files of this size."""
+    retention_age: Duration | None = None
+    """Days older than this are deleted; none keeps all."""
+    retention_size: Size | None = None
+    """The oldest days are deleted while the table is larger than this; none keeps all."""
+
+
+class SpoolConfig(Section):
+    path: str = ""
+    """Local directory of the spool; empty is `spool` in the store's directory."""
+    sync_interval: Duration = Duration(0.05)
+    """What was received is on disk after at most this long; only then is it decoded."""
+    segment_size: Size = Size(64 * MIB)
+    """Size of one preallocated segment file."""
+    max_size: Size = Size(8 * GIB)
+    """When the spool holds this much, sources wait: TCP peers block, datagrams queue in the kernel."""
+    checkpoint_interval: Duration = Duration(30)
+    """Decoder state is saved this often, which bounds the work of a restart."""
+    checkpoint_bytes: Size = Size(64 * MIB)
+    """Decoder state is saved also after this much has been decoded."""
+
+
+class QuarantineConfig(Section):
+    max_size: Size = Size(256 * MIB)
+    """All that could not be decoded is kept up to this much; then the oldest file goes."""
+    session_size: Size = Size(1 * MIB)
+    """One session's share; what exceeds it is counted but not kept."""
+
+
+class LedgerConfig(Section):
+    reorder_events: int = 512
+    """A missing event is a gap once this many later ones of its stream have arrived."""
+    reorder_time: Duration = Duration(2)
+    """A missing event is a gap at the latest after this long."""
+    streams_max: int = 4096
+    """Streams a session may have; events of further streams are stored but not counted on."""
+    holes_max: int = 1024
+    """Separate holes remembered for each stream; beyond that the oldest is closed."""
+    references_max: int = 65_536
+    """Record ids (as ranges) and unknown references remembered for each session."""
+    open_spans_max: int = 65_536
+    """Begun and not yet ended spans remembered for each session."""
+
+
+class AdminConfig(Section):
+    listen: str = "127.0.0.1:9464"
+    """host:port of /metrics, /healthz, /readyz and /status; port 0 lets the system choose."""
+
+
+class MetricsConfig(Section):
+    series_max: int = 1000
+    """Label sets a metric may have; what exceeds it is counted under the label value `other`."""
+
+
+class LogConfig(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe message that is written."""
+    format: Literal["console", "json"] = "console"
+    """One line of text, or one JSON object, a message; on standard error."""
+
+
+class UdpConfig(Section, tag="udp", tag_field="type"):
+    format: str
+    """Name of the format: heph, jets."""
+    listen: str
+    """host:port to receive on; port 0 lets the system choose."""
+    receive_buffer: Size = Size(16 * MIB)
+    """Asked of the kernel; what it granted is a metric, and a warning when it is less."""
+    record_max: Size = Size(64 * KIB)
+    """The longest record; a longer one is malformed."""
+    peers_max: int = 4096
+    """Peers remembered; the one silent longest is forgotten first."""
+    idle_timeout: Duration = Duration(86_400)
+    """A peer silent for this long is forgotten."""
+
+
+class TcpConfig(Section, tag="tcp", tag_field="type"):
+    format: str
+    """Name of the format: heph, jets."""
+    listen: str
+    """host:port to accept on; port 0 lets the system choose."""
+    record_max: Size = Size(1 * MIB)
+    """The longest record; a longer one is malformed."""
+    connections_max: int = 1024
+    """Connections at a time; further ones are accepted and closed at once, and counted."""
+    connections_per_peer_max: int = 256
+    """Connections at a time from one address."""
+    idle_timeout: Duration = Duration(3600)
+    """A connection silent for this long is closed."""
+    record_timeout: Duration = Duration(60)
+    """A connection that takes longer than this over one record is closed."""
+    garbage_max: Size = Size(1 * MIB)
+    """A connection that sent this much without one readable record is closed."""
+
+
+class TailConfig(Section, tag="tail", tag_field="type"):
+    format: str
+    """Name of the format: heph, jets, ovni, dftracer, et3."""
+    paths: list[str]
+    """Glob patterns of the files or directories to follow."""
+    record_max: Size = Size(1 * MIB)
+    """The longest record; a longer one is malformed."""
+
+
+SourceConfig = UdpConfig | TcpConfig | TailConfig
+
+DEFAULT_SOURCES: dict[str, SourceConfig] = {
+    "heph_udp": UdpConfig(format="heph", listen="127.0.0.1:7701"),
+    "heph_tcp": TcpConfig(format="heph", listen="127.0.0.1:7701"),
+    "jets_tcp": TcpConfig(format="jets", listen="127.0.0.1:7702"),
+}
+
+
+class Config(Section):
+    store: StoreConfig = StoreConfig()
+    spool: SpoolConfig = SpoolConfig()
+    quarantine: QuarantineConfig = QuarantineConfig()
+    ledger: LedgerConfig = LedgerConfig()
+    admin: AdminConfig = AdminConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    log: LogConfig = LogConfig()
+    sources: dict[str, SourceConfig] = DEFAULT_SOURCES

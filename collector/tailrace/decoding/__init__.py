@@ -1,0 +1,3 @@
+"""Bytes to records, sans I/O."""
+
+from __future__ import annotations

@@ -1,0 +1,46 @@
+"""All exceptions of the collector, named by what the caller can do about them.
+
+    TailraceError
+    ├── ConfigError      fix the configuration (exit 2)
+    ├── LockedError      another daemon owns this directory (exit 1)
+    ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
+    ├── FullError        no room now: wait, try again
+    ├── FencedError      another collector writes under our name: stop (exit 1)
+    └── StoreError       the table cannot be used as it is; says what was found
+
+Bad *input* is never an exception: it is a record (`Malformed`), a count and a quarantine entry.
+"""
+
+from __future__ import annotations
+
+
+class TailraceError(Exception):
+    """The base of all; its text is meant for the person at the terminal."""
+
+
+class ConfigError(TailraceError):
+    """Each problem is one line: `file:line: key: what is wrong and what is allowed`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class LockedError(TailraceError):
+    """A directory is in use by another process; the text names its pid."""
+
+
+class SyncError(TailraceError):
+    """A sync failed. What was not acknowledged yet is not on disk; the process must end."""
+
+
+class FullError(TailraceError):
+    """The disk has no room; nothing was half-done, the same call may be made again."""
+
+
+class FencedError(TailraceError):
+    """The table was advanced under our identity by somebody else."""
+
+
+class StoreError(TailraceError):
+    """The table cannot be opened, read or repaired as it stands."""

@@ -1,0 +1,105 @@
+"""The columns of the table `events`: the one place that says what they are.
+
+Rows travel as tuples in the order of `ROW`; what is the same for a whole run of rows (`day`,
+`source`, `format`, `session`) is kept once a run. `Batch` is what one commit writes.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+from typing import NamedTuple
+
+import msgspec
+
+
+class Column(NamedTuple):
+    name: str
+    type: str  # date | string | long
+    nullable: bool
+    meaning: str
+
+
+COLUMNS = (
+    Column("day", "date", False, "UTC day of ingest; the only partition column"),
+    Column("source", "string", False, "name of the source in the configuration"),
+    Column("format", "string", False, "heph, jets, ovni, dftracer, et3"),
+    Column("session", "string", False, "one incarnation of one producer"),
+    Column("stream", "string", False, "one producer's ordered sequence"),
+    Column("substream", "long", True, "multiplexed execution on the stream"),
+    Column("seq", "long", True, "the producer's counter, unwrapped past 2^32; of a gap, the first missing"),
+    Column("kind", "string", False, "span, begin, end, instant, counter, annotation, name, session, gap, heal"),
+    Column("name", "string", True, "what the event is called; of a gap or heal, its reason"),
+    Column("category", "string", True, "the producer's own grouping of names"),
+    Column("id", "long", True, "record or object id; unsigned 64-bit ids are bit-cast"),
+    Column("parent", "long", True, "id of the enclosing or annotated record"),
+    Column("start", "long", True, "in the session's own ticks, exactly as given"),
+    Column("end", "long", True, "in the session's own ticks, exactly as given"),
+    Column("time", "long", True, "start as Unix nanoseconds, where known at commit"),
+    Column("attributes", "string", True, "JSON object: every field of the source record without a column"),
+    Column("offset", "long", False, "where the record begins in the session's bytes"),
+)  # fmt: skip
+
+RUN = ("day", "source", "format", "session")
+ROW = tuple(column.name for column in COLUMNS if column.name not in RUN)
+
+
+class Row(NamedTuple):
+    """One row but for its run's columns, in table order."""
+
+    stream: str
+    substream: int | None
+    seq: int | None
+    kind: str
+    name: str | None
+    category: str | None
+    id: int | None
+    parent: int | None
+    start: int | None
+    end: int | None
+    time: int | None
+    attributes: str | None
+    offset: int
+
+
+class Run(msgspec.Struct):
+    """Columns shared by `rows` consecutive rows; `day` counts from 1970-01-01."""
+
+    day: int
+    source: str
+    format: str
+    session: str
+    rows: int
+
+
+class Batch:
+    """Rows on their way into one commit, as columns (`ROW`'s order), grouped in runs."""
+
+    __slots__ = ("bytes", "columns", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.columns: list[list[object]] = [[] for _ in ROW]
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def extend(self, day: int, source: str, format_: str, session: str, columns: list[list[object]], size: int) -> None:
+        """Add rows given as columns in `ROW`'s order; `size` is about how many bytes they take."""
+        rows = len(columns[0])
+        if not rows:
+            return
+        last = self.runs[-1] if self.runs else None
+        if last and last.session == session and last.day == day and last.source == source:
+            last.rows += rows
+        else:
+            self.runs.append(Run(day, source, format_, session, rows))
+        for mine, more in zip(self.columns, columns, strict=True):
+            mine += more
+        self.bytes += size
+
+    def column(self, name: str) -> list[object]:
+        """One whole column, run columns spread out over their rows."""
+        if name in ROW:
+            return self.columns[ROW.index(name)]
+        return list(chain.from_iterable(repeat(getattr(run, name), run.rows) for run in self.runs))

@@ -1,0 +1,24 @@
+"""Why events are missing: a closed set, the same words in the table, metric labels and docs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    NETWORK = "network"
+    """A hole in the producer's counter that nothing else explains."""
+    KERNEL = "kernel"
+    """The socket's receive buffer overflowed; the kernel counted it."""
+    SENDER = "sender"
+    """The client says that it discarded them."""
+    SHED = "shed"
+    """We chose to, under a configured limit."""
+    MALFORMED = "malformed"
+    """The bytes are here but cannot be read; they are in the quarantine."""
+    TRUNCATED = "truncated"
+    """The tail is missing: a record was cut off, or a total was not reached."""
+    UNRESOLVED = "unresolved"
+    """A record refers to one that was never seen."""
+    LATE_JOIN = "late_join"
+    """The producer's counter stood above zero when we first saw the stream."""

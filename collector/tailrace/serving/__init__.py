@@ -1,0 +1,3 @@
+"""The admin endpoint of the ingest process."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Rows, gap rows and offsets committed together."""
+
+from __future__ import annotations
