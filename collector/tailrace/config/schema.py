@@ -152,4 +152,4 @@ class Config(Section):
     admin: AdminConfig = AdminConfig()
     metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
-    sources: dict[str, SourceConfig] = DEFAULT_SOURCES
+    sources: dict[str, SourceConfig] = msgspec.field(default_factory=DEFAULT_SOURCES.copy)
