@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class Reason(StrEnum):
     NETWORK = "network"
-    """A hole in the producer's counter that nothing else explains."""
+    """A hole in the producer's counters or totals that nothing else explains."""
     KERNEL = "kernel"
     """The socket's receive buffer overflowed; the kernel counted it."""
     SENDER = "sender"
@@ -17,7 +17,7 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     """The bytes are here but cannot be read; they are in the quarantine."""
     TRUNCATED = "truncated"
-    """The tail is missing: a record was cut off, or a total was not reached."""
+    """The tail is missing: a record was cut off."""
     UNRESOLVED = "unresolved"
     """A record refers to one that was never seen."""
     LATE_JOIN = "late_join"

@@ -1,0 +1,112 @@
+"""All that the ingest remembers, as data that a checkpoint can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.counters import CountersState
+from tailrace.ledger.references import ReferencesState
+from tailrace.normalize import OpenSpan
+
+VERSION = 1
+"""Of the state's meaning; a checkpoint of another version is not used."""
+
+
+class StartInfo(msgspec.Struct, frozen=True):
+    """Payload of a START entry: what decides the ledger's findings from here on."""
+
+    version: str
+    ledger: LedgerConfig
+
+
+class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of an OPEN entry: a session begins. `session` is its drawn id."""
+
+    source: str
+    format: str
+    session: str
+    transport: str
+    peer: str
+    record_max: int
+    garbage_max: int = 0
+
+
+class Tally(msgspec.Struct, omit_defaults=True):
+    """One source's sums since its first entry: bytes as received, records and events by fate.
+
+    received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events).
+    """
+
+    received: int = 0
+    decoded: int = 0
+    malformed: int = 0
+    rows: int = 0
+    records: dict[str, int] = {}
+    flaws: dict[str, int] = {}
+    malformed_records: dict[str, int] = {}
+    gaps: dict[str, int] = {}
+    heals: dict[str, int] = {}
+    restarts: int = 0
+    opened: int = 0
+    closed: int = 0
+    expected: int = 0
+    """Events of sessions that have ended; open sessions add theirs. So for the next three."""
+    seen: int = 0
+    missing: int = 0
+    duplicates: int = 0
+
+
+class SessionState(msgspec.Struct, omit_defaults=True):
+    """One producer's incarnation; `name` changes with `restarts`."""
+
+    number: int
+    info: OpenInfo
+    name: str
+    restarts: int = 0
+    last: int = 0
+    """When its last entry came (Unix ns)."""
+    records: int = 0
+    epoch: int | None = None
+    clock: str | None = None
+    ticks_per_second: float | None = None
+    garbage: int = 0
+    """Malformed bytes since the last readable record."""
+    quarantined: int = 0
+    """Bytes of its quarantine file."""
+    decoder: msgspec.Raw | None = None
+    counters: CountersState = msgspec.field(default_factory=CountersState)
+    references: ReferencesState = msgspec.field(default_factory=ReferencesState)
+    spans: dict[int, OpenSpan] = {}
+
+
+class IngestState(msgspec.Struct):
+    version: int = VERSION
+    position: int = 0
+    """All entries below this position of the spool are in this state."""
+    ledger: LedgerConfig = LedgerConfig()
+    tallies: dict[str, Tally] = {}
+    sessions: dict[int, SessionState] = {}
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value, enc_hook=_plain)
+
+
+def decode[T](data: bytes | msgspec.Raw, type_: type[T]) -> T:
+    return msgspec.msgpack.decode(data, type=type_, dec_hook=_typed)
+
+
+def _plain(value: object) -> float:
+    """`Size` and `Duration` as the numbers they are."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    raise NotImplementedError(type(value))
+
+
+def _typed(type_: Any, value: object) -> object:
+    return type_(value)

@@ -1,0 +1,22 @@
+"""What a ledger has to say: events missing, and missing events that came after all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """`count` events of `stream`, from `seq` on, are missing (`gap`) or repay a gap (`heal`).
+
+    `seq` is None where the producer has no counter; then `id` may name the missing record.
+    `reason` is a `model.gap.Reason`; a heal has the reason of the gap it repays.
+    """
+
+    kind: str
+    stream: str
+    seq: int | None
+    count: int
+    reason: str
+    id: int | None = None
+    of: str | None = None
+    """The kind of the missing records (begin, instant, annotation), where it is known."""

@@ -1,0 +1,197 @@
+"""Records that refer to others by id, and the totals a footer gives (JETS specification,
+"Constraints" and "Footer Line"; formats/jets.md §2.5).
+
+Each distinct id that is referred to and never defined is one missing record (`unresolved`). It is
+decided `reorder_time` after the reference, at the footer, or at the end of the session, whichever
+is first; a definition that comes later repays it.
+
+A footer's totals tell how many records of each kind were written. What is short of a total, and not
+already missing as an unresolved or malformed record, is missing for no known reason (`network`);
+records that come after the footer repay it. More records than the total say nothing: two writers,
+or a footer that was not last.
+
+Memory: ids are kept as ranges, since writers number them contiguously; at most `references_max`
+ranges, then the hull of the oldest half is taken as defined and no claim is made about it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.counters import Account
+from tailrace.ledger.findings import Finding
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind
+
+
+class ReferencesState(msgspec.Struct, omit_defaults=True):
+    firsts: list[int] = []
+    lasts: list[int] = []
+    """The defined ids: range n is firsts[n] to lasts[n], both included."""
+    hull: tuple[int, int] | None = None
+    """All ids in this range count as defined."""
+    unknown: dict[int, int] = {}
+    """Ids referred to and not defined, with when that was noticed (Unix ns)."""
+    unresolved: dict[int, None] = {}
+    """Those that were given up; the newest `references_max` of them."""
+    given_up: int = 0
+    """How many are given up and not repaid."""
+    seen: dict[str, int] = {}
+    short: dict[str, int] = {}
+    """By kind, what the totals say is missing beyond unresolved and malformed records."""
+    malformed: int = 0
+    unreported: int = 0
+    """Malformed records that no total has been held against yet."""
+
+
+class References:
+    """The ids and totals of one session."""
+
+    def __init__(self, limits: LedgerConfig, stream: str, state: ReferencesState) -> None:
+        self.state = state
+        self.findings: list[Finding] = []
+        self._limits = limits
+        self._stream = stream
+
+    @property
+    def account(self) -> Account:
+        state = self.state
+        seen = sum(state.seen.values())
+        missing = state.given_up + sum(state.short.values()) + state.malformed
+        return Account(seen + missing, seen, missing, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether time alone can decide a reference."""
+        return bool(self.state.unknown)
+
+    def count(self, kind: str, records: int) -> None:
+        """`records` more of a kind were seen; what the totals lacked is repaid first."""
+        self.state.seen[kind] = self.state.seen.get(kind, 0) + records
+        if short := self.state.short.get(kind):
+            repaid = min(short, records)
+            self.state.short[kind] = short - repaid
+            self.findings.append(
+                Finding(Kind.HEAL, self._stream, None, repaid, Reason.NETWORK, of=kind)
+            )
+
+    def add_malformed(self, records: int) -> None:
+        """Records whose bytes came but could not be read: missing, with a row of their own."""
+        self.state.malformed += records
+        self.state.unreported += records
+
+    def defined(self, id_: int) -> bool:
+        state = self.state
+        if state.hull and state.hull[0] <= id_ <= state.hull[1]:
+            return True
+        index = bisect_right(state.firsts, id_) - 1
+        return index >= 0 and id_ <= state.lasts[index]
+
+    def define(self, id_: int) -> str | None:
+        """A record with this id came. The rule it breaks, or None: duplicate_id when the id was
+        defined before, forward_reference when it was referred to before."""
+        state = self.state
+        lasts = state.lasts
+        if lasts and id_ == lasts[-1] + 1:
+            lasts[-1] = id_
+        elif self.defined(id_):
+            return "duplicate_id"
+        else:
+            self._insert(id_)
+        if state.unknown and state.unknown.pop(id_, None) is not None:
+            return "forward_reference"
+        if id_ in state.unresolved:
+            del state.unresolved[id_]
+            state.given_up -= 1
+            self.findings.append(
+                Finding(Kind.HEAL, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
+            )
+            return "forward_reference"
+        return None
+
+    def refer(self, id_: int, now: int) -> bool:
+        """Whether a referred id is defined; if not, it is remembered as unknown."""
+        if self.defined(id_):
+            return True
+        state = self.state
+        if id_ not in state.unresolved:
+            state.unknown.setdefault(id_, now)
+            if len(state.unknown) > self._limits.references_max:
+                self._give_up(next(iter(state.unknown)))
+        return False
+
+    def expire(self, now: int) -> None:
+        """Give up the references whose time has passed (the oldest stand first)."""
+        oldest = now - self._limits.reorder_time.ns
+        while self.state.unknown:
+            id_, since = next(iter(self.state.unknown.items()))
+            if since > oldest:
+                break
+            self._give_up(id_)
+
+    def close(self) -> None:
+        """Nothing more will come, or nobody wants to wait: give up all that is unknown."""
+        for id_ in list(self.state.unknown):
+            self._give_up(id_)
+
+    def total(self, totals: dict[str, int]) -> None:
+        """A footer: hold its totals against what was seen."""
+        self.close()
+        state = self.state
+        for kind in sorted(totals):
+            short = totals[kind] - state.seen.get(kind, 0) - state.short.get(kind, 0)
+            if kind == Kind.BEGIN:
+                short -= state.given_up
+            if short <= 0:
+                continue
+            explained = min(short, state.unreported)
+            state.unreported -= explained
+            short -= explained
+            if short:
+                state.short[kind] = state.short.get(kind, 0) + short
+                self.findings.append(
+                    Finding(Kind.GAP, self._stream, None, short, Reason.NETWORK, of=kind)
+                )
+
+    def _give_up(self, id_: int) -> None:
+        state = self.state
+        del state.unknown[id_]
+        state.given_up += 1
+        state.unresolved[id_] = None
+        if len(state.unresolved) > self._limits.references_max:
+            del state.unresolved[next(iter(state.unresolved))]
+        self.findings.append(
+            Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
+        )
+
+    def _insert(self, id_: int) -> None:
+        """Add an id outside all ranges, joining its neighbours."""
+        firsts, lasts = self.state.firsts, self.state.lasts
+        index = bisect_right(firsts, id_)
+        joins_left = index > 0 and lasts[index - 1] == id_ - 1
+        joins_right = index < len(firsts) and firsts[index] == id_ + 1
+        if joins_left and joins_right:
+            lasts[index - 1] = lasts.pop(index)
+            firsts.pop(index)
+        elif joins_left:
+            lasts[index - 1] = id_
+        elif joins_right:
+            firsts[index] = id_
+        else:
+            firsts.insert(index, id_)
+            lasts.insert(index, id_)
+            if len(firsts) > self._limits.references_max:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Take the lower half of the ranges as one: bounded memory, and no false claim."""
+        state = self.state
+        half = len(state.firsts) // 2
+        low, high = state.firsts[0], state.lasts[half - 1]
+        if state.hull:
+            low, high = min(low, state.hull[0]), max(high, state.hull[1])
+        state.hull = (low, high)
+        del state.firsts[:half], state.lasts[:half]

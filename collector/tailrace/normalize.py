@@ -1,0 +1,153 @@
+"""Records to rows: begins and ends to spans, references, flaws, wall time. Pure.
+
+Works on columns: lists in `Record`'s field order, changed in place. Rules that need memory of a
+session's record ids are checked here (JETS specification, "Constraints"); their names are the
+`FLAWS`, counted and written into the row's attributes under `$flaw`. A record with a flaw is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.references import References
+from tailrace.model.record import Kind, Record
+
+FLAWS = frozenset(
+    {
+        "duplicate_id",  # a record with an id that was defined before
+        "end_before_start",  # a span's end lies before its start
+        "forward_reference",  # a record that was referred to before it came
+        "orphan",  # refers to a record that was not seen (yet)
+        "second_end",  # an end for a record that has ended, or whose begin was forgotten
+        "self_parent",  # a record that is its own parent
+    }
+)
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+(
+    OFFSET, SIZE, KIND, STREAM, SUBSTREAM, COUNT, NAME, CATEGORY,
+    ID, PARENT, START, END, ATTRIBUTES, FLAW, DETAIL,
+) = range(len(Record._fields))  # fmt: skip
+
+Columns = list[list[Any]]
+
+
+class OpenSpan(msgspec.Struct, array_like=True):
+    start: int | None
+    name: str | None
+    category: str | None
+    parent: int | None
+
+
+class Spans:
+    """The open spans of one session whose records have ids."""
+
+    def __init__(
+        self, limits: LedgerConfig, references: References, state: dict[int, OpenSpan]
+    ) -> None:
+        self.open = state
+        self._references = references
+        self._limit = limits.open_spans_max
+
+    def take(self, columns: Columns, now: int) -> None:
+        """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and
+        check references."""
+        kinds, parents = columns[KIND], columns[PARENT]
+        opened = self.open
+        for i, kind in enumerate(kinds):
+            if kind == Kind.BEGIN:
+                self._begin(columns, i, now)
+            elif kind == Kind.END:
+                self._end(columns, i, now)
+            else:
+                parent = parents[i]
+                if parent is not None and parent not in opened:
+                    self._refer(columns, i, parent, now)
+        for kind in (Kind.BEGIN, Kind.INSTANT, Kind.ANNOTATION):
+            if records := kinds.count(kind):
+                self._references.count(kind, records)
+
+    def _begin(self, columns: Columns, i: int, now: int) -> None:
+        id_, parent = columns[ID][i], columns[PARENT][i]
+        if id_ is None:
+            return
+        if broken := self._references.define(id_):
+            columns[FLAW][i] = columns[FLAW][i] or broken
+        if parent is not None and parent not in self.open:
+            if parent == id_:
+                columns[FLAW][i] = columns[FLAW][i] or "self_parent"
+            else:
+                self._refer(columns, i, parent, now)
+        if len(self.open) >= self._limit:
+            del self.open[next(iter(self.open))]
+        self.open[id_] = OpenSpan(columns[START][i], columns[NAME][i], columns[CATEGORY][i], parent)
+
+    def _end(self, columns: Columns, i: int, now: int) -> None:
+        id_ = columns[ID][i]
+        begun = self.open.pop(id_, None)
+        if begun is None:
+            if id_ is not None and not self._refer(columns, i, id_, now):
+                columns[FLAW][i] = columns[FLAW][i] or "second_end"
+            return
+        columns[KIND][i] = Kind.SPAN
+        columns[START][i], columns[NAME][i] = begun.start, begun.name
+        columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent
+        end = columns[END][i]
+        if end is not None and begun.start is not None and end < begun.start:
+            columns[FLAW][i] = columns[FLAW][i] or "end_before_start"
+
+    def _refer(self, columns: Columns, i: int, id_: int, now: int) -> bool:
+        """Whether the reference is to an unknown record; if so, the row says it."""
+        if self._references.refer(id_, now):
+            return False
+        columns[FLAW][i] = columns[FLAW][i] or "orphan"
+        return True
+
+
+def write_flaws(columns: Columns) -> Counter[str]:
+    """Write each row's flaw into its attributes; give how many rows have which."""
+    flaws, attributes = columns[FLAW], columns[ATTRIBUTES]
+    counts: Counter[str] = Counter()
+    for i, flaw in enumerate(flaws):
+        if flaw:
+            counts[flaw] += 1
+            text = attributes[i]
+            rest = "," + text[1:] if text and text != "{}" else "}"
+            attributes[i] = f'{{"$flaw":"{flaw}"{rest}'
+    return counts
+
+
+def wall_times(
+    starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
+) -> list[int | None]:
+    """Starts in ticks as Unix nanoseconds; None where that is unknown or out of 64 bits."""
+    if epoch is None or not ticks_per_second:
+        return [None] * len(starts)
+    if ticks_per_second == 1e9:
+        times = [None if start is None else epoch + start for start in starts]
+    else:
+        times = [_scale(start, epoch, ticks_per_second) for start in starts]
+    known = [time for time in times if time is not None]
+    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):
+        return [time if time is not None and _fits(time) else None for time in times]
+    return times
+
+
+def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None:
+    if start is None:
+        return None
+    if ticks_per_second.is_integer():
+        return epoch + start * 1_000_000_000 // int(ticks_per_second)
+    return epoch + round(start * (1e9 / ticks_per_second))
+
+
+def _fits(time: int) -> bool:
+    return INT64_MIN <= time <= INT64_MAX
+
+
