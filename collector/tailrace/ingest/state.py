@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,19 +11,15 @@ from tailrace.ledger.counters import CountersState
 from tailrace.ledger.references import ReferencesState
 from tailrace.normalize import OpenSpan
 
+T = TypeVar("T")
+
 VERSION = 1
 """Of the state's meaning; a checkpoint of another version is not used."""
 
 
-class StartInfo(msgspec.Struct, frozen=True):
-    """Payload of a START entry: what decides the ledger's findings from here on."""
-
-    version: str
-    ledger: LedgerConfig
-
-
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry: a session begins. `session` is its drawn id."""
+    """Payload of an OPEN entry: a session begins. `session` is its drawn id; the limits are those
+    of the configuration then, since a replay must not depend on today's."""
 
     source: str
     format: str
@@ -31,7 +27,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     transport: str
     peer: str
     record_max: int
-    garbage_max: int = 0
+    garbage_max: int
+    ledger: LedgerConfig
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
@@ -68,6 +65,10 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     restarts: int = 0
     last: int = 0
     """When its last entry came (Unix ns)."""
+    received: int = 0
+    """Bytes that came in it."""
+    record_since: int = 0
+    """When the record that is not whole yet began to come (Unix ns); 0 when none is."""
     records: int = 0
     epoch: int | None = None
     clock: str | None = None
@@ -86,7 +87,6 @@ class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
     """All entries below this position of the spool are in this state."""
-    ledger: LedgerConfig = LedgerConfig()
     tallies: dict[str, Tally] = {}
     sessions: dict[int, SessionState] = {}
 
@@ -95,7 +95,7 @@ def encode(value: Any) -> bytes:
     return msgspec.msgpack.encode(value, enc_hook=_plain)
 
 
-def decode[T](data: bytes | msgspec.Raw, type_: type[T]) -> T:
+def decode(data: bytes | msgspec.Raw, type_: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=type_, dec_hook=_typed)
 
 
@@ -105,7 +105,7 @@ def _plain(value: object) -> float:
         return int(value)
     if isinstance(value, float):
         return float(value)
-    raise NotImplementedError(type(value))
+    raise TypeError(f"no place in a checkpoint for {type(value)}")
 
 
 def _typed(type_: Any, value: object) -> object:

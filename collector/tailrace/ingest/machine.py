@@ -1,0 +1,181 @@
+"""The ingest as a machine: spool entries go in, a batch of rows comes out.
+
+`apply` is the only thing that changes its state, and a snapshot of the state at some position plus
+the entries from there on give what the original gave (DESIGN §1, "Restart").
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.ingest.session import Session
+from tailrace.ingest.state import (
+    IngestState,
+    OpenInfo,
+    SessionState,
+    Tally,
+    decode,
+    encode,
+)
+from tailrace.ledger.counters import Account
+from tailrace.model.columns import Batch
+from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams
+
+DAY_NS = 86_400 * 10**9
+
+
+class Quarantined(NamedTuple):
+    """A frame for the quarantine: which file, where in it, what."""
+
+    session: str
+    at: int
+    frame: bytes
+
+
+class Ingest:
+    """The sessions of all network sources.
+
+    `batch` and `quarantined` collect what `apply` yields until `take` is called; `rejected` the
+    numbers of sessions whose peer sends nothing readable and should be cut off.
+    """
+
+    def __init__(self, state: IngestState | None = None) -> None:
+        self.state = state or IngestState()
+        self.batch = Batch()
+        self.quarantined: list[Quarantined] = []
+        self.rejected: list[int] = []
+        self._day = 0
+        self._sessions: dict[int, Session] = {}
+        self._waiting: set[int] = set()
+        for number, saved in self.state.sessions.items():
+            session = self._sessions[number] = self._session(saved)
+            if session.waiting:
+                self._waiting.add(number)
+
+    @classmethod
+    def restore(cls, snapshot: bytes) -> Ingest:
+        return cls(decode(snapshot, IngestState))
+
+    @staticmethod
+    def version_of(snapshot: bytes) -> int:
+        """The version of a snapshot's state; only `state.VERSION` can be restored."""
+        return decode(snapshot, _Version).version
+
+    def snapshot(self) -> bytes:
+        for number, session in self._sessions.items():
+            self.state.sessions[number] = session.save()
+        return encode(self.state)
+
+    @property
+    def position(self) -> int:
+        return self.state.position
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some window can be closed by time alone: then ticks are wanted."""
+        return bool(self._waiting)
+
+    def apply(self, entry: Entry) -> None:
+        """Take the next entry. Entries of sessions that are not open are passed over: they are
+        what a peer sent after it was cut off."""
+        now = entry.time_ns
+        self._day = now // DAY_NS
+        kind = entry.kind
+        if kind == EntryKind.OPEN:
+            self._open(entry)
+        elif kind == EntryKind.TICK:
+            for number in sorted(self._waiting):
+                self._sessions[number].expire(now)
+                self._watch(number)
+        elif kind == EntryKind.STOP:
+            for session in self._sessions.values():
+                session.settle()
+            self._waiting.clear()
+        elif (session := self._sessions.get(entry.session)) is not None:
+            self._feed(session, entry)
+        self.state.position = entry.end
+
+    def take(self) -> tuple[Batch, list[Quarantined]]:
+        """What has come since the last call."""
+        batch, quarantined = self.batch, self.quarantined
+        self.batch, self.quarantined = Batch(), []
+        return batch, quarantined
+
+    def open_sessions(self) -> dict[int, OpenInfo]:
+        """The sessions in being, by number."""
+        return {number: session.state.info for number, session in self._sessions.items()}
+
+    def account(self, source: str) -> Account:
+        """A source's events: of ended sessions and of those in being."""
+        tally = self.tally(source)
+        total = Account(tally.expected, tally.seen, tally.missing, tally.duplicates)
+        for session in self._sessions.values():
+            if session.state.info.source == source:
+                account = session.account
+                total.expected += account.expected
+                total.seen += account.seen
+                total.missing += account.missing
+                total.duplicates += account.duplicates
+        return total
+
+    def pending(self, source: str) -> int:
+        """Bytes that decoders of a source hold and no record covers yet."""
+        sessions = self._sessions.values()
+        return sum(s.decoder.pending for s in sessions if s.state.info.source == source)
+
+    def tally(self, source: str) -> Tally:
+        return self.state.tallies.setdefault(source, Tally())
+
+    def slow(self, before: int) -> list[int]:
+        """Sessions whose unfinished record began to come before a time (Unix ns)."""
+        states = (session.state for session in self._sessions.values())
+        return [s.number for s in states if s.record_since and s.record_since < before]
+
+    def _open(self, entry: Entry) -> None:
+        info = decode(entry.payload, OpenInfo)
+        self.tally(info.source).opened += 1
+        state = SessionState(entry.session, info, info.session, last=entry.time_ns)
+        session = self._sessions[entry.session] = self._session(state)
+        session.opened(entry.time_ns)
+
+    def _feed(self, session: Session, entry: Entry) -> None:
+        number, now = entry.session, entry.time_ns
+        if entry.kind == EntryKind.DATAGRAMS:
+            session.datagrams(unpack_datagrams(entry.payload), now)
+        elif entry.kind == EntryKind.DATA:
+            session.data(entry.payload, now)
+        else:
+            session.closed(entry.payload.decode(), now)
+            self.tally(session.state.info.source).closed += 1
+            self._waiting.discard(number)
+            del self._sessions[number]
+            self.state.sessions.pop(number, None)
+            return
+        limit = session.state.info.garbage_max
+        if limit and session.state.garbage > limit:
+            self.rejected.append(number)
+        self._watch(number)
+
+    def _watch(self, number: int) -> None:
+        if self._sessions[number].waiting:
+            self._waiting.add(number)
+        else:
+            self._waiting.discard(number)
+
+    def _session(self, state: SessionState) -> Session:
+        tally = self.tally(state.info.source)
+        return Session(state, tally, emit=self._emit, quarantine=self._keep)
+
+    def _emit(self, session: Session, columns: list[list[Any]], size: int) -> None:
+        info = session.state.info
+        self.batch.extend(self._day, info.source, info.format, session.state.name, columns, size)
+        self.tally(info.source).rows += len(columns[0])
+
+    def _keep(self, session: str, at: int, frame: bytes) -> None:
+        self.quarantined.append(Quarantined(session, at, frame))
+
+
+class _Version(msgspec.Struct):
+    version: int

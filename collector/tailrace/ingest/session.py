@@ -1,0 +1,339 @@
+"""One session's bytes to rows: decoder, ledger and normalizer together. Deterministic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import compress
+from typing import Any
+
+import msgspec
+
+from tailrace.decoding.decoder import Decoder
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.state import SessionState, Tally, decode, encode
+from tailrace.ledger.counters import DUPLICATE, Account, Counters
+from tailrace.ledger.findings import Finding
+from tailrace.ledger.references import References
+from tailrace.model.columns import Row
+from tailrace.model.gap import Reason
+from tailrace.model.quarantine import frame
+from tailrace.model.record import Kind, Record, SessionFacts
+from tailrace.normalize import (
+    ATTRIBUTES, CATEGORY, COUNT, DETAIL, END, FLAW, ID, KIND, NAME, OFFSET, PARENT, SIZE, START,
+    STREAM, SUBSTREAM, Columns, Spans, wall_times, write_flaws,
+)  # fmt: skip
+
+Emit = Callable[["Session", list[list[Any]], int], None]
+"""Takes a session, columns in the table's order and about how many bytes they are."""
+
+Quarantine = Callable[[str, int, bytes], None]
+"""Takes a file's name, a position in it and a frame."""
+
+ROW_BYTES = 96
+"""What a row adds to its record's own bytes, about."""
+
+
+class Session:
+    """A session in being. What outlives the process is in `state` after `save`."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        tally: Tally,
+        *,
+        emit: Emit,
+        quarantine: Quarantine,
+    ) -> None:
+        self.state = state
+        self._limits = state.info.ledger
+        self._tally = tally
+        self._emit = emit
+        self._quarantine = quarantine
+        format_ = FORMATS[state.info.format]
+        saved = state.decoder and decode(state.decoder, format_.state_type)
+        self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
+        self._bits = format_.counter_bits
+        self._attach_ledger()
+
+    # What the spool says
+
+    def opened(self, now: int) -> None:
+        info = self.state.info
+        self._session_row(
+            "open", {"peer": info.peer, "transport": info.transport, "opened": now}, now
+        )
+
+    def data(self, payload: bytes, now: int) -> None:
+        """Bytes of a stream, cut anywhere."""
+        self._received(len(payload), now)
+        records = self.decoder.feed(payload)
+        if records or not self.state.record_since:
+            self.state.record_since = now if self.decoder.pending else 0
+        self._take(records, now)
+
+    def datagrams(self, payloads: Iterable[bytes], now: int) -> None:
+        """Datagrams: no record goes on past the end of one."""
+        decoder = self.decoder
+        records: list[Record] = []
+        size = 0
+        for payload in payloads:
+            size += len(payload)
+            records += decoder.feed(payload)
+            if decoder.pending:
+                records += decoder.end()
+        self._received(size, now)
+        self._take(records, now)
+
+    def expire(self, now: int) -> None:
+        """Close the windows whose time has passed."""
+        if self._counters:
+            self._counters.expire(now)
+        self._references.expire(now)
+        self._report()
+
+    def settle(self) -> None:
+        """Close all windows now: the daemon stops."""
+        if self._counters:
+            self._counters.close()
+        self._references.close()
+        self._report()
+
+    def closed(self, reason: str, now: int) -> None:
+        self._take(self.decoder.end(), now)
+        self._finish(reason, now)
+
+    # What others ask
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a window is open that time alone can close."""
+        return bool((self._counters and self._counters.waiting) or self._references.waiting)
+
+    @property
+    def account(self) -> Account:
+        return self._counters.account if self._counters else self._references.account
+
+    def save(self) -> SessionState:
+        self.state.decoder = msgspec.Raw(encode(self.decoder.state))
+        return self.state
+
+    # Records
+
+    def _take(self, records: list[Record], now: int) -> None:
+        if not records:
+            return
+        kinds = [record[KIND] for record in records]
+        if kinds.count(Kind.SPAN) == len(kinds):
+            self._block(records, now)
+            return
+        begin = 0
+        run: list[Record] = []
+        for i, kind in enumerate(kinds):
+            if kind == Kind.SESSION:
+                self._block(records[begin:i], now)
+                self._session(records[i], now)
+                begin = i + 1
+            elif kind == Kind.MALFORMED:
+                self._block(records[begin:i], now)
+                run.append(records[i])
+                begin = i + 1
+                if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
+                    self._malformed(run)
+                    run = []
+        self._block(records[begin:], now)
+
+    def _block(self, records: list[Record], now: int) -> None:
+        """Records without session or malformed ones among them."""
+        if not records:
+            return
+        columns: Columns = [list(column) for column in zip(*records, strict=True)]
+        self._readable(sum(columns[SIZE]), len(records))
+        for kind in (Kind.SPAN, Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION):
+            if count := columns[KIND].count(kind):
+                self._tally.records[kind] = self._tally.records.get(kind, 0) + count
+        if self._counters:
+            self._counted(columns, now)
+        else:
+            self._spans.take(columns, now)
+            self._rows(columns, [None] * len(records))
+        self._report()
+
+    def _counted(self, columns: Columns, now: int) -> None:
+        """Events with a counter: in order, late, duplicate, or a restart of their producer."""
+        marks = [
+            (start or 0) + (end or 0) + size
+            for start, end, size in zip(columns[START], columns[END], columns[SIZE], strict=True)
+        ]
+        begin = 0
+        while begin < len(marks):
+            assert self._counters is not None
+            seqs, restart = self._counters.observe(
+                columns[STREAM], columns[COUNT], marks, now, begin
+            )
+            end = begin + len(seqs)
+            part = columns if len(seqs) == len(marks) else [c[begin:end] for c in columns]
+            if DUPLICATE in seqs:
+                keep = [seq != DUPLICATE for seq in seqs]
+                part = [list(compress(column, keep)) for column in part]
+                seqs = list(compress(seqs, keep))
+            self._rows(part, seqs)
+            if restart:
+                self._restart("counter", now)
+            begin = end
+
+    def _rows(self, columns: Columns, seqs: list[int | None]) -> None:
+        if any(columns[FLAW]):
+            flaws = self._tally.flaws
+            for flaw, count in write_flaws(columns).items():
+                flaws[flaw] = flaws.get(flaw, 0) + count
+        state = self.state
+        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
+        size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
+        self._emit(
+            self,
+            [
+                columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
+                columns[CATEGORY], columns[ID], columns[PARENT], columns[START], columns[END],
+                times, columns[ATTRIBUTES], columns[OFFSET],
+            ],
+            size,
+        )  # fmt: skip
+
+    # Single records
+
+    def _session(self, record: Record, now: int) -> None:
+        """A record about the session itself: an epoch, a header, a footer, an option."""
+        facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
+        if facts.starts and self.state.records:
+            self._restart("header", now)
+        elif facts.epoch is not None and self.state.epoch not in {None, facts.epoch}:
+            self._restart("epoch", now)
+        state = self.state
+        state.epoch = facts.epoch if facts.epoch is not None else state.epoch
+        state.clock = facts.clock or state.clock
+        state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
+        self._readable(record.size, 1)
+        self._tally.records[Kind.SESSION] = self._tally.records.get(Kind.SESSION, 0) + 1
+        columns: Columns = [[value] for value in record]
+        self._rows(columns, [None])
+        if facts.totals:
+            self._references.total(facts.totals)
+            self._report()
+
+    def _malformed(self, run: list[Record]) -> None:
+        """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
+        state, tally = self.state, self._tally
+        groups: list[list[Record]] = []
+        for record in run:
+            if groups and groups[-1][0].flaw == record.flaw:
+                groups[-1].append(record)
+            else:
+                groups.append([record])
+        for group in groups:
+            why = group[0].flaw or Reason.MALFORMED
+            reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
+            size = sum(record.size for record in group)
+            count = 0 if self._counters else len(group)
+            tally.malformed += size
+            tally.malformed_records[why] = tally.malformed_records.get(why, 0) + len(group)
+            state.garbage += size
+            attributes = {"count": count, "bytes": size, "detail": why}
+            attributes["quarantine"] = state.quarantined
+            data = b"".join(r.detail for r in group if isinstance(r.detail, bytes))
+            packed = frame(group[0].offset, why, data)
+            self._quarantine(state.info.session, state.quarantined, packed)
+            state.quarantined += len(packed)
+            if not self._counters:
+                self._references.add_malformed(count)
+            tally.gaps[reason] = tally.gaps.get(reason, 0) + count
+            self._row(Kind.GAP, reason, attributes, stream=group[0].stream, offset=group[0].offset)
+
+    # The session's course
+
+    def _restart(self, why: str, now: int) -> None:
+        """The producer began anew within the same connection or from the same address."""
+        previous = self.state.name
+        self._finish(f"restart: {why}", now)
+        state = self.state
+        state.restarts += 1
+        state.name = f"{state.info.session}.{state.restarts}"
+        state.records = 0
+        state.epoch = state.clock = state.ticks_per_second = None
+        state.counters = type(state.counters)()
+        state.references = type(state.references)()
+        state.spans = {}
+        self._attach_ledger()
+        self._tally.restarts += 1
+        self._session_row("restart", {"continues": previous, "opened": now}, now)
+
+    def _finish(self, reason: str, now: int) -> None:
+        self.settle()
+        tally, account = self._tally, self.account
+        tally.expected += account.expected
+        tally.seen += account.seen
+        tally.missing += account.missing
+        tally.duplicates += account.duplicates
+        about = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        self._session_row("close", about, now)
+
+    def _attach_ledger(self) -> None:
+        state = self.state
+        self._references = References(self._limits, "", state.references)
+        self._spans = Spans(self._limits, self._references, state.spans)
+        self._counters = (
+            Counters(self._limits, self._bits, state.counters) if self._bits is not None else None
+        )
+
+    def _received(self, size: int, now: int) -> None:
+        self._tally.received += size
+        self.state.received += size
+        self.state.last = now
+
+    def _readable(self, size: int, records: int) -> None:
+        self._tally.decoded += size
+        self.state.records += records
+        self.state.garbage = 0
+
+    # Rows of our own
+
+    def _report(self) -> None:
+        """Findings to rows."""
+        findings = self._references.findings
+        if self._counters:
+            findings = findings + self._counters.findings
+            self._counters.findings.clear()
+        self._references.findings = []
+        for finding in findings:
+            self._finding(finding)
+
+    def _finding(self, finding: Finding) -> None:
+        sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
+        sums[finding.reason] = sums.get(finding.reason, 0) + finding.count
+        attributes: dict[str, object] = {"count": finding.count}
+        if finding.of:
+            attributes["of"] = finding.of
+        self._row(
+            finding.kind, finding.reason, attributes,
+            stream=finding.stream, seq=finding.seq, id_=finding.id,
+        )  # fmt: skip
+
+    def _session_row(self, name: str, about: dict[str, object], now: int) -> None:
+        self._row(Kind.SESSION, name, about, time=now)
+
+    def _row(
+        self,
+        kind: str,
+        name: str,
+        attributes: dict[str, Any],
+        *,
+        stream: str = "",
+        seq: int | None = None,
+        id_: int | None = None,
+        time: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        text = json.dumps(attributes, separators=(",", ":"))
+        at = self.state.received if offset is None else offset
+        row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
+        self._emit(self, [[value] for value in row], ROW_BYTES + len(text))

@@ -1,0 +1,160 @@
+"""Rows to the table: one commit in flight, and a checkpoint of the ingest every so often.
+
+A batch is taken between two entries, so that a commit's position is a place in the spool: all rows
+of the entries below it are in the table, none of those after it. A commit that fails is tried again
+with the same rows until it is known to be in or out; the spool keeps what comes meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+import trio
+
+from tailrace.config.schema import Config
+from tailrace.errors import FullError, StoreError
+from tailrace.ingest.machine import Ingest, Quarantined
+from tailrace.model.columns import Batch
+from tailrace.pipeline.health import Health
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.spool import Spool
+from tailrace.store.quarantine import Quarantine
+from tailrace.store.table import Table
+
+CHECKPOINT_EVERY = 100
+"""Commits between checkpoints of the table's log: keeps a commit's cost flat."""
+
+RETRY_FIRST, RETRY_MOST = 0.1, 10.0
+
+CONDITION = "store"
+
+logger = logging.getLogger(__name__)
+
+
+class Taken(NamedTuple):
+    """What one commit writes; `snapshot` is the ingest's state at `position`, when one is due."""
+
+    batch: Batch
+    quarantined: list[Quarantined]
+    position: int
+    snapshot: bytes | None
+
+
+class Committing:
+    """The loop that commits. `done` is told the seconds each commit took and its rows."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        ingest: Ingest,
+        table: Table,
+        quarantine: Quarantine,
+        checkpoints: Checkpoints,
+        config: Config,
+        health: Health,
+        *,
+        taken: Callable[[], None],
+        done: Callable[[float, int], None],
+    ) -> None:
+        self.committed = ingest.position
+        self.commits = 0
+        self.idle = trio.Event()
+        """Set while no batch is being written."""
+        self.idle.set()
+        self._spool = spool
+        self._ingest = ingest
+        self._table = table
+        self._quarantine = quarantine
+        self._checkpoints = checkpoints
+        self._config = config
+        self._health = health
+        self._taken = taken
+        self._done = done
+        self._some = trio.Event()
+        self._enough = trio.Event()
+        self._saved_at = trio.current_time()
+        self._saved_position = ingest.position
+
+    def ready(self) -> None:
+        """The batch has rows."""
+        batch = self._ingest.batch
+        store = self._config.store
+        self._some.set()
+        if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
+            self._enough.set()
+
+    async def run(self) -> None:
+        """Commit until cancelled. Raise SyncError or FencedError."""
+        while True:
+            await self._some.wait()
+            with trio.move_on_after(self._config.store.commit_interval):
+                await self._enough.wait()
+            await self.once()
+
+    async def once(self, *, final: bool = False) -> None:
+        """Commit what there is; when `final`, also an advance without rows, and a checkpoint."""
+        self._some, self._enough = trio.Event(), trio.Event()
+        batch, quarantined = self._ingest.take()
+        due = final or self._checkpoint_due()
+        snapshot = self._ingest.snapshot() if due else None
+        taken = Taken(batch, quarantined, self._ingest.position, snapshot)
+        self._taken()
+        if not len(batch) and not final:
+            return
+        self.idle = trio.Event()
+        try:
+            await self._write(taken)
+        finally:
+            self.idle.set()
+
+    async def _write(self, taken: Taken) -> None:
+        delay = RETRY_FIRST
+        begun = trio.current_time()
+        while True:
+            try:
+                await trio.to_thread.run_sync(self._attempt, taken)
+            except (FullError, StoreError) as error:
+                self._health.degrade(CONDITION, f"{error}; the spool keeps what comes")
+                await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+                delay = min(delay * 2, RETRY_MOST)
+                continue
+            break
+        self._health.clear(CONDITION)
+        self.committed = taken.position
+        self.commits += 1
+        self._done(trio.current_time() - begun, len(taken.batch))
+        if taken.snapshot is not None:
+            await self._checkpoint(taken.position, taken.snapshot)
+        if self.commits % CHECKPOINT_EVERY == 0:
+            await trio.to_thread.run_sync(self._table.checkpoint)
+
+    def _attempt(self, taken: Taken) -> None:
+        """In a worker thread: the quarantine first, so that a row never names bytes not there."""
+        for session, at, frame in taken.quarantined:
+            self._quarantine.write(session, at, frame)
+        if taken.quarantined:
+            self._quarantine.sync()
+        self._table.commit(taken.batch, taken.position)
+
+    def _checkpoint_due(self) -> bool:
+        spool = self._config.spool
+        return (
+            trio.current_time() - self._saved_at >= spool.checkpoint_interval
+            or self._ingest.position - self._saved_position >= spool.checkpoint_bytes
+        )
+
+    async def _checkpoint(self, position: int, snapshot: bytes) -> None:
+        """Save the ingest's state and release what no restart can need any more."""
+        try:
+            await trio.to_thread.run_sync(self._checkpoints.save, position, snapshot)
+        except OSError as error:
+            self._health.degrade("checkpoint", f"cannot save decoder state: {error}")
+            return
+        self._health.clear("checkpoint")
+        self._saved_at, self._saved_position = trio.current_time(), position
+        oldest = self._checkpoints.oldest_position
+        if oldest is not None:
+            await trio.to_thread.run_sync(self._spool.release, oldest)

@@ -1,0 +1,72 @@
+"""Durable to rows: what the spool has synced goes through the ingest, one entry at a time.
+
+Decoding shares the event loop with the receivers and gives way after every entry: an entry is at
+most `CHUNK_MAX` bytes, a few milliseconds of work. It stops while a full batch waits for its commit;
+the spool absorbs what comes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from tailrace.config.schema import StoreConfig
+from tailrace.ingest.machine import Ingest
+from tailrace.spool.spool import Spool
+
+READ_BYTES = 1 * 2**20
+"""Read from the spool at a time."""
+
+
+class Decoding:
+    """The loop that decodes. `durable` is to be called when the spool has synced, `drained` when
+    a batch was taken."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        ingest: Ingest,
+        config: StoreConfig,
+        *,
+        ready: Callable[[], None],
+        reject: Callable[[int], None],
+    ) -> None:
+        self._spool = spool
+        self._ingest = ingest
+        self._config = config
+        self._ready = ready
+        self._reject = reject
+        self._more = trio.Event()
+
+    @property
+    def behind(self) -> int:
+        """Durable bytes that are not decoded."""
+        return self._spool.durable - self._ingest.position
+
+    @property
+    def full(self) -> bool:
+        batch = self._ingest.batch
+        return len(batch) >= self._config.commit_rows or batch.bytes >= self._config.commit_bytes
+
+    def wake(self) -> None:
+        """There may be more to do: the spool was synced, or a batch taken."""
+        self._more.set()
+
+    async def run(self) -> None:
+        """Decode until cancelled."""
+        while True:
+            self._more = trio.Event()
+            if self.full or not self.behind:
+                await self._more.wait()
+                continue
+            for entry in self._spool.read(self._ingest.position, READ_BYTES):
+                while self.full:
+                    self._more = trio.Event()
+                    await self._more.wait()
+                self._ingest.apply(entry)
+                if len(self._ingest.batch):
+                    self._ready()
+                while self._ingest.rejected:
+                    self._reject(self._ingest.rejected.pop())
+                await trio.lowlevel.checkpoint()

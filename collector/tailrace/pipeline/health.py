@@ -1,0 +1,64 @@
+"""What is wrong right now, in words: the one thing /healthz, /readyz, the metrics and the log share.
+
+A condition has a name and a sentence, begins and ends, and each is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+
+logger = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    OK = "ok"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class Health:
+    """`degraded` mends itself when the cause is gone; `failed` ends the process."""
+
+    def __init__(self) -> None:
+        self.conditions: dict[str, str] = {}
+        self.failure: str | None = None
+        self._phase = State.STARTING
+
+    @property
+    def state(self) -> State:
+        if self.failure is not None:
+            return State.FAILED
+        if self._phase is State.OK and self.conditions:
+            return State.DEGRADED
+        return self._phase
+
+    @property
+    def alive(self) -> bool:
+        return self.failure is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether what is sent now is taken in."""
+        return self.state is State.OK
+
+    def started(self) -> None:
+        self._phase = State.OK
+
+    def stopping(self) -> None:
+        self._phase = State.STOPPING
+
+    def degrade(self, name: str, message: str) -> None:
+        if self.conditions.get(name) != message:
+            logger.error("%s: %s", name, message)
+        self.conditions[name] = message
+
+    def clear(self, name: str) -> None:
+        if self.conditions.pop(name, None) is not None:
+            logger.info("%s: all right again", name)
+
+    def fail(self, message: str) -> None:
+        logger.critical("stopping: %s", message)
+        self.failure = message

@@ -1,0 +1,116 @@
+"""From the sources to the spool: sessions begin and end here, and sources wait here for room."""
+
+from __future__ import annotations
+
+import os
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import OpenInfo, encode
+from tailrace.spool.entry import EntryKind, pack_datagrams
+from tailrace.spool.spool import Spool
+
+BUFFER_MAX = 64 * 2**20
+"""Bytes received and not yet on disk at which sources wait: a disk that stalls for a second."""
+
+SYNC_EARLY = 4 * 2**20
+"""Bytes received at which the next sync does not wait for its time."""
+
+
+class Gate:
+    """Open while the spool has room; the loop that syncs says when it has."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.dirty = trio.Event()
+        self.urgent = trio.Event()
+        self.full = False
+        """Set by the sync loop: the spool is at its limit or its disk has no room."""
+        self._spool = spool
+        self._opened = trio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self.full or self._spool.buffered > BUFFER_MAX
+
+    async def room(self) -> None:
+        while self.closed:
+            await self._opened.wait()
+
+    def touched(self) -> None:
+        """Something was appended."""
+        self.dirty.set()
+        if self._spool.buffered > SYNC_EARLY:
+            self.urgent.set()
+
+    def changed(self) -> None:
+        """A sync is done: whoever waits looks again."""
+        self._opened.set()
+        self._opened = trio.Event()
+
+
+class SourceIntake:
+    """The intake of one source (see `sources.source.Intake`)."""
+
+    def __init__(
+        self,
+        name: str,
+        format_: str,
+        ledger: LedgerConfig,
+        *,
+        spool: Spool,
+        gate: Gate,
+        ingest: Ingest,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._format = format_
+        self._ledger = ledger
+        self._spool = spool
+        self._gate = gate
+        self._clock = clock
+        sessions = ingest.open_sessions().items()
+        self._earlier = {number: info for number, info in sessions if info.source == name}
+
+    def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
+        number = self._spool.end
+        info = OpenInfo(
+            source=self._name,
+            format=self._format,
+            session=_draw(self._clock.wall_ns()),
+            transport=transport,
+            peer=peer,
+            record_max=record_max,
+            garbage_max=garbage_max,
+            ledger=self._ledger,
+        )
+        self._append(EntryKind.OPEN, number, encode(info))
+        return number
+
+    def data(self, number: int, data: bytes) -> None:
+        self._append(EntryKind.DATA, number, data)
+
+    def datagrams(self, number: int, datagrams: list[bytes]) -> None:
+        self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
+
+    def close(self, number: int, reason: str) -> None:
+        self._append(EntryKind.CLOSE, number, reason.encode())
+
+    def sessions(self) -> dict[int, OpenInfo]:
+        return self._earlier
+
+    async def room(self) -> None:
+        await self._gate.room()
+
+    def _append(self, kind: EntryKind, number: int, payload: bytes) -> None:
+        self._spool.append(kind, number, payload)
+        self._gate.touched()
+
+
+def _draw(now_ns: int) -> str:
+    """A session's id: sorts by time, and no two are alike."""
+    return f"{now_ns // 1_000_000:011x}{os.urandom(3).hex()}"
+
+

@@ -1,0 +1,73 @@
+"""What sources and the rest of the daemon want of each other.
+
+A source turns the outside world into chunks of sessions and hands them to the `Intake`, which
+makes them durable. It takes nothing in while the intake has no room: a TCP peer then blocks, and
+datagrams wait in the kernel, which counts what it must drop.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+import trio
+
+from tailrace.ingest.state import OpenInfo
+
+CHUNK_MAX = 128 * 1024
+"""Bytes in one chunk: what is decoded without letting the receivers run, a few milliseconds."""
+
+
+class Intake(Protocol):
+    """Where chunks go. All calls are made from the event loop; none blocks."""
+
+    def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
+        """Begin a session; its number."""
+        ...
+
+    def data(self, number: int, data: bytes) -> None: ...
+
+    def datagrams(self, number: int, datagrams: list[bytes]) -> None: ...
+
+    def close(self, number: int, reason: str) -> None: ...
+
+    def sessions(self) -> dict[int, OpenInfo]:
+        """This source's sessions that an earlier life of the daemon left open."""
+        ...
+
+    async def room(self) -> None:
+        """Return when there is room for more; at once if there is."""
+        ...
+
+
+class SourceFigures(msgspec.Struct):
+    """What a source counts itself; the daemon exports it (see `metrics`)."""
+
+    chunks: int = 0
+    bytes: int = 0
+    open: int = 0
+    """Connections or peers now."""
+    refused: dict[str, int] = {}
+    """Connections not taken, or cut off, by reason."""
+    kernel_drops: int = 0
+    """Datagrams the kernel dropped because the socket's buffer was full."""
+    queue_bytes: int = 0
+    buffer_bytes: int = 0
+    buffer_asked: int = 0
+
+
+class Source(Protocol):
+    address: str
+    """Where it listens, with the real port; empty before it does."""
+
+    async def run(
+        self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Take in until cancelled; `task_status.started()` once listening."""
+        ...
+
+    def cut(self, number: int, reason: str) -> None:
+        """Be rid of a session's peer, if the source can."""
+        ...
+
+    def figures(self) -> SourceFigures: ...

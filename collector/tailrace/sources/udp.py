@@ -1,0 +1,178 @@
+"""Datagrams: one socket, drained on every wake-up, a session for every peer.
+
+One await for each datagram would lose half of a burst (measured: 7.4 us against 1.4 us a datagram),
+so a wake-up reads until the socket is empty or `DRAIN_MAX` datagrams are in hand, and hands on one
+chunk for each peer.
+
+A peer's session outlives the daemon: its counters go on where they stood, so a restart of ours is
+never a gap of theirs. Peers are forgotten by `idle_timeout`, or longest-silent first at `peers_max`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.config.schema import UdpConfig
+from tailrace.sources.address import bound, join
+from tailrace.sources.source import CHUNK_MAX, Intake, SourceFigures
+
+DRAIN_MAX = 512
+"""Datagrams read without letting others run: below a millisecond."""
+
+_SO_RCVBUFFORCE = 33
+_SO_MEMINFO = 55
+_MEMINFO = struct.Struct("=9I")
+_MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
+_SMALL_BUFFER = 4 * 2**20
+_FORGET_EVERY = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class UdpSource:
+    def __init__(self, name: str, config: UdpConfig, clock: Clock) -> None:
+        self.address = ""
+        self._name = name
+        self._config = config
+        self._clock = clock
+        self._figures = SourceFigures()
+        self._sock: socket.socket | None = None
+        self._peers: OrderedDict[tuple[str, int], tuple[int, float]] = OrderedDict()
+
+    async def run(
+        self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with bound(self._config.listen, socket.SOCK_DGRAM) as sock:
+            self._sock = sock
+            self.address = join(sock.getsockname())
+            self._size_buffer(sock)
+            self._resume(intake)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._forget_silent, intake)
+                task_status.started()
+                try:
+                    while True:
+                        await intake.room()
+                        await trio.lowlevel.wait_readable(sock)
+                        self._drain(sock, intake)
+                finally:
+                    # What the kernel has queued was sent to us while we were up: take it in.
+                    while self._drain(sock, intake) == DRAIN_MAX:
+                        pass
+                    self.figures()
+                    self._sock = None
+
+    def cut(self, number: int, reason: str) -> None:
+        """A datagram peer cannot be cut off: its garbage costs only its own rows."""
+
+    def figures(self) -> SourceFigures:
+        figures = self._figures
+        figures.open = len(self._peers)
+        if self._sock is not None:
+            meminfo = _MEMINFO.unpack(
+                self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+            )
+            figures.queue_bytes = meminfo[_MEMINFO_RMEM]
+            figures.kernel_drops = meminfo[_MEMINFO_DROPS]
+        return figures
+
+    def _size_buffer(self, sock: socket.socket) -> None:
+        asked = int(self._config.receive_buffer)
+        try:
+            # The kernel doubles what it is given and reports the doubled size.
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, asked // 2)
+        except OSError:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, asked // 2)
+        granted = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
+        if granted < min(asked, _SMALL_BUFFER):
+            logger.warning(
+                "source %s: asked for a receive buffer of %d bytes, got %d: bursts will be lost; "
+                "raise it with: sysctl -w net.core.rmem_max=%d",
+                self._name, asked, granted, asked // 2,
+            )  # fmt: skip
+
+    def _resume(self, intake: Intake) -> None:
+        """Go on with the peers that an earlier life of the daemon knew."""
+        now = self._clock.monotonic()
+        for number, info in intake.sessions().items():
+            host, _, port = info.peer.rpartition(":")
+            self._peers[host.strip("[]"), int(port)] = (number, now)
+
+    def _drain(self, sock: socket.socket, intake: Intake) -> int:
+        """Read what is there, up to DRAIN_MAX datagrams; how many there were."""
+        received: dict[tuple[str, int], list[bytes]] = {}
+        receive = sock.recvfrom
+        count = 0
+        try:
+            while count < DRAIN_MAX:
+                data, address = receive(65535)
+                count += 1
+                peer = address[:2]
+                if peer in received:
+                    received[peer].append(data)
+                else:
+                    received[peer] = [data]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            # An ICMP error of an earlier send; we send nothing, but a descriptor can be inherited.
+            if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
+                raise
+        for peer, datagrams in received.items():
+            number = self._number(peer, intake)
+            for chunk in _chunks(datagrams):
+                intake.datagrams(number, chunk)
+                self._figures.chunks += 1
+                self._figures.bytes += sum(map(len, chunk))
+        return count
+
+    def _number(self, peer: tuple[str, int], intake: Intake) -> int:
+        known = self._peers.get(peer)
+        if known:
+            number = known[0]
+        else:
+            while len(self._peers) >= self._config.peers_max:
+                _, (oldest, _) = self._peers.popitem(last=False)
+                intake.close(oldest, "too many peers")
+                self._refused("too many peers")
+            number = intake.open("udp", join(peer), record_max=self._config.record_max)
+        self._peers[peer] = (number, self._clock.monotonic())
+        self._peers.move_to_end(peer)
+        return number
+
+    async def _forget_silent(self, intake: Intake) -> None:
+        while True:
+            await trio.sleep(_FORGET_EVERY)
+            horizon = self._clock.monotonic() - self._config.idle_timeout
+            while self._peers:
+                peer, (number, last) = next(iter(self._peers.items()))
+                if last > horizon:
+                    break
+                del self._peers[peer]
+                intake.close(number, "idle")
+
+    def _refused(self, reason: str) -> None:
+        self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
+
+
+def _chunks(datagrams: list[bytes]) -> Iterator[list[bytes]]:
+    """Groups of datagrams of at most CHUNK_MAX bytes together."""
+    group: list[bytes] = []
+    size = 0
+    for datagram in datagrams:
+        if group and size + len(datagram) > CHUNK_MAX:
+            yield group
+            group, size = [], 0
+        group.append(datagram)
+        size += len(datagram)
+    if group:
+        yield group
