@@ -1,0 +1,199 @@
+"""The log on disk: the chain of segments, without anything in memory.
+
+Segments follow one another without a hole: each ends where the next begins. What changes the log
+(`write`, `prepare`, `release`, `close`) is called by one thread at a time; reading is for any
+thread, because the list of segments is replaced and never changed.
+
+Invariant: when a segment has its name, all segments before it are on disk. `recovery` relies on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_right
+from operator import attrgetter
+from pathlib import Path
+from typing import Self
+
+from tailrace.errors import FullError, StoreError
+from tailrace.spool import disk
+from tailrace.spool.directory import load
+from tailrace.spool.entry import Entry
+from tailrace.spool.recovery import Recovery, survey
+from tailrace.spool.segment import HEADER_SIZE, Header, Segment
+from tailrace.spool.writer import Spare, Writer
+
+
+class Log:
+    """Entries in begin..durable, in the segments of one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        segment_size: int,
+        *,
+        segments: list[Segment],
+        recovery: Recovery,
+        writer: Writer,
+        lock_fd: int,
+    ) -> None:
+        self.directory = directory
+        self.identity = segments[0].header.identity
+        self.recovery = recovery
+        self.durable = recovery.end
+        """Position below which all is on disk."""
+        self.shortage: str | None = None
+        """Why there is no room for the next segment, or even for what was to be written."""
+        self._segment_size = segment_size
+        self._segments = segments
+        self._writer = writer
+        self._spare: Spare | None = None
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def open(cls, directory: Path, segment_size: int) -> Self:
+        """Lock the directory, cut the torn tail off and go on behind what is left.
+
+        Raise LockedError, StoreError when it cannot be used, FullError when it cannot be made.
+        """
+        with contextlib.ExitStack() as undo:
+            lock_fd = disk.lock(directory)
+            undo.callback(os.close, lock_fd)
+            try:
+                segments = load(directory, segment_size)
+                recovery = survey(segments[-1])
+            except OSError as error:
+                raise StoreError(f"{directory}: cannot be read: {error}") from error
+            writer = Writer.resume(segments[-1], recovery.end, cut=recovery.fault is not None)
+            undo.callback(writer.close)
+            disk.sync_directory(directory)
+            log = cls(
+                directory,
+                segment_size,
+                segments=segments,
+                recovery=recovery,
+                writer=writer,
+                lock_fd=lock_fd,
+            )
+            log.prepare()
+            undo.pop_all()
+        return log
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._spare is not None:
+            os.close(self._spare.fd)
+        os.close(self._lock_fd)
+
+    @property
+    def begin(self) -> int:
+        """Position of the oldest entry."""
+        return self._segments[0].first
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, preallocated ones included."""
+        spare = self._spare
+        return sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
+
+    @property
+    def releasable(self) -> bool:
+        """Whether there is a segment that `release` could delete, given the position."""
+        return len(self._segments) > 1
+
+    def write(self, entries: list[Entry]) -> None:
+        """Make entries durable that follow one another; those that are already are passed over.
+
+        After a FullError, which leaves some of them durable, call again with the same or with more.
+        """
+        done = bisect_right(entries, self.durable, key=attrgetter("end"))
+        try:
+            while done < len(entries):
+                fitting = self._fitting(entries, done)
+                if fitting == done:
+                    self._rotate(entries[done].time_ns)
+                    continue
+                self._writer.write(entries[done:fitting])
+                self._writer.sync(entries[fitting - 1].end)
+                self.durable = entries[fitting - 1].end
+                done = fitting
+        except FullError as error:
+            self.shortage = str(error)
+            raise
+
+    def prepare(self) -> None:
+        """Have room ahead, or say why not in `shortage`."""
+        shortage = None
+        try:
+            self._writer.extend(self._segment_size)
+            if self._spare is None:
+                self._spare = Spare.prepare(self.directory, self._segment_size)
+        except FullError as error:
+            shortage = str(error)
+        self.shortage = shortage
+
+    def release(self, position: int) -> None:
+        """Delete the segments that lie wholly below `position`."""
+        while self.releasable and self._segments[0].end <= position:
+            released, *self._segments = self._segments
+            with disk.writing(released.path):
+                released.path.unlink(missing_ok=True)
+            # One by one, so that those a crash leaves behind have no hole between them.
+            disk.sync_directory(self.directory)
+
+    def read(self, position: int, limit: int) -> list[Entry]:
+        """Return entries of one segment: at least one, unless at `durable`, and about `limit` bytes."""
+        segment = self._segment_at(position)
+        if position == segment.end:
+            return []
+        try:
+            found = segment.scan(position, limit, segment.end)
+        except OSError as error:
+            self._segment_at(position)  # ValueError if it was released in the meantime
+            raise StoreError(self._damage(segment, position, str(error))) from error
+        if not found.entries:
+            raise StoreError(
+                self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
+            )
+        return found.entries
+
+    def next_readable(self, position: int) -> int:
+        """Return the first position behind `position` where an entry, or the end, is.
+
+        Where the disk fails to give the bytes at all, the rest of their segment is passed over.
+        """
+        segment = self._segment_at(position)
+        with contextlib.suppress(OSError):
+            found = segment.find(position + 1, segment.end)
+            if found is not None:
+                return found
+        return segment.end
+
+    def _fitting(self, entries: list[Entry], start: int) -> int:
+        """Return the index behind the last entry that fits into the newest segment."""
+        newest = self._writer.segment
+        stop = newest.first + self._segment_size - HEADER_SIZE
+        fitting = max(start, bisect_right(entries, stop, key=attrgetter("end")))
+        # An empty segment takes an entry of any size.
+        return start + 1 if fitting == start and newest.end == newest.first else fitting
+
+    def _rotate(self, time_ns: int) -> None:
+        if self._spare is None:
+            self._spare = Spare.prepare(self.directory, self._segment_size)
+        writer = self._spare.become(Header(self.identity, self.durable, time_ns))
+        sealed, self._writer, self._spare = self._writer, writer, None
+        self._segments = [*self._segments, writer.segment]
+        sealed.seal()
+
+    def _segment_at(self, position: int) -> Segment:
+        segments = self._segments
+        if not segments[0].first <= position <= self.durable:
+            raise ValueError(f"position {position} is not in {segments[0].first}..{self.durable}")
+        return segments[bisect_right(segments, position, key=attrgetter("first")) - 1]
+
+    def _damage(self, segment: Segment, position: int, what: str) -> str:
+        return (
+            f"{segment.path}, byte {segment.offset(position)}: {what}, although it was synced: "
+            f"positions {position} to {self.next_readable(position)} of the spool cannot be read"
+        )

@@ -1,0 +1,121 @@
+"""One file of the spool: a header of 64 bytes, then frames, then zeros up to its preallocated size.
+
+    8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
+    u32 crc32 of these, zeros up to 64                                     (all little-endian)
+
+A segment gets its name, the first position in 20 digits, once all segments before it and its own
+header are on disk (see `writer`). Hence: everything in a segment that is not the newest was
+acknowledged, it ends where the next one begins, and a bad frame there is damage.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from tailrace.errors import StoreError
+from tailrace.spool.entry import FRAME_MAX, Scan, find, scan
+
+MAGIC = b"tailspl1"
+"""Ends in the version of the format, which covers `entry` as well."""
+HEADER_SIZE = 64
+WINDOW = 4 * FRAME_MAX
+"""Read and written in pieces of about this much, so that memory stays bounded."""
+_NAME = re.compile(r"(\d{20})\.segment")
+_HEADER = struct.Struct("<8s16sQq")
+_CHECKSUM = struct.Struct("<I")
+
+
+class Header(NamedTuple):
+    """What a segment says about itself: whose it is, where and when it begins."""
+
+    identity: bytes
+    first: int
+    time_ns: int
+
+    @property
+    def salt(self) -> int:
+        return crc32(self.identity)
+
+    def pack(self) -> bytes:
+        fields = _HEADER.pack(MAGIC, *self)
+        return (fields + _CHECKSUM.pack(crc32(fields))).ljust(HEADER_SIZE, b"\0")
+
+    @classmethod
+    def read(cls, path: Path) -> Header:
+        """Raise StoreError unless the header is whole and agrees with the file's name."""
+        with path.open("rb") as file:
+            data = file.read(HEADER_SIZE)
+        if len(data) < HEADER_SIZE or _CHECKSUM.unpack_from(data, _HEADER.size)[0] != crc32(
+            data[: _HEADER.size]
+        ):
+            raise StoreError(
+                f"{path}: the first {HEADER_SIZE} bytes are not the header of a segment"
+            )
+        magic, identity, first, time_ns = _HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise StoreError(
+                f"{path}: format {magic!r} is not {MAGIC!r}, the only one this version reads"
+            )
+        if path.name != segment_name(first):
+            raise StoreError(f"{path}: was written as {segment_name(first)}; put the name back")
+        return cls(identity, first, time_ns)
+
+
+def segment_name(first: int) -> str:
+    return f"{first:020}.segment"
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """Return the segments in a directory, oldest first."""
+    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+
+
+class Segment:
+    """A segment as readers see it, from any thread.
+
+    Each read opens the file anew, so that no reader depends on a descriptor somebody may close.
+    """
+
+    def __init__(self, path: Path, header: Header, *, end: int, size: int) -> None:
+        self.path = path
+        self.header = header
+        self.first = header.first
+        self.end = end
+        """Position up to which its entries are on disk."""
+        self.size = size
+        """Bytes it takes on disk."""
+
+    def offset(self, position: int) -> int:
+        """Return where in the file a position is."""
+        return HEADER_SIZE + position - self.first
+
+    def bytes_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of the file from a position on, fewer where it ends."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            return os.pread(fd, size, self.offset(position))
+        finally:
+            os.close(fd)
+
+    def scan(self, position: int, size: int, stop: int) -> Scan:
+        """Scan entries from `position` on, in `size` bytes or as many as the first needs, up to `stop`."""
+        size = min(size, stop - position)
+        result = scan(self.bytes_at(position, size), position, self.header.salt)
+        if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
+            return self.scan(position, FRAME_MAX, stop)
+        return result
+
+    def find(self, position: int, stop: int) -> int | None:
+        """Return where the first entry begins that lies wholly in `position`..`stop`, or None."""
+        while position < stop:
+            window = self.bytes_at(position, min(WINDOW, stop - position))
+            offset = find(window, position, self.header.salt)
+            if offset is not None:
+                return position + offset
+            position += WINDOW - FRAME_MAX
+        return None

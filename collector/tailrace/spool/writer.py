@@ -1,0 +1,124 @@
+"""Writing segments: the preallocated file in waiting, and the newest segment.
+
+Preallocated because a sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and
+because a disk that is nearly full is noticed while the newest segment still has room.
+
+All of this is called by one thread at a time. What raises FullError may be called again: the same
+bytes go to the same places.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tailrace.spool import disk
+from tailrace.spool.entry import Entry, encode
+from tailrace.spool.segment import WINDOW, Header, Segment, segment_name
+
+SPARE_NAME = "next.segment"
+
+
+class Spare(NamedTuple):
+    """A preallocated file without a name of its own: the next segment."""
+
+    path: Path
+    fd: int
+    size: int
+
+    @classmethod
+    def prepare(cls, directory: Path, size: int) -> Self:
+        """Raise FullError, leaving nothing behind, when the disk has no room for it."""
+        path = directory / SPARE_NAME
+        fd = disk.create(path)
+        try:
+            disk.preallocate(fd, size, path)
+        except BaseException:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        return cls(path, fd, size)
+
+    def become(self, header: Header) -> Writer:
+        """Put the header in place, then the name; both are on disk when this returns."""
+        disk.write_at(self.fd, header.pack(), 0, self.path)
+        disk.sync_file(self.fd, self.path)
+        path = self.path.with_name(segment_name(header.first))
+        with disk.writing(path):
+            self.path.rename(path)
+        disk.sync_directory(path.parent)
+        return Writer(Segment(path, header, end=header.first, size=self.size), self.fd)
+
+
+class Writer:
+    """The newest segment, which alone is written to."""
+
+    def __init__(self, segment: Segment, fd: int) -> None:
+        self.segment = segment
+        self._fd = fd
+
+    @classmethod
+    def resume(cls, segment: Segment, end: int, *, cut: bool) -> Self:
+        """Go on writing at `end`. With `cut`, what lies behind it reads as zeros from now on.
+
+        What lies before `end` is on disk when this returns; the process before may have been
+        killed between a write and its sync.
+        """
+        with disk.writing(segment.path):
+            fd = os.open(segment.path, os.O_RDWR)
+        try:
+            if cut:
+                with disk.writing(segment.path):
+                    os.ftruncate(fd, segment.offset(end))
+            disk.sync_file(fd, segment.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        segment.end = end
+        segment.size = os.fstat(fd).st_size
+        return cls(segment, fd)
+
+    def extend(self, size: int) -> None:
+        """Preallocate up to `size` again, where that was cut or never done."""
+        if self.segment.size < size:
+            disk.preallocate(self._fd, size, self.segment.path)
+            disk.sync_file(self._fd, self.segment.path)
+            self.segment.size = size
+
+    def write(self, entries: list[Entry]) -> None:
+        """Write entries that follow what is on disk."""
+        segment = self.segment
+        for run in _runs(entries):
+            frames = encode(run, segment.end, segment.header.salt)
+            disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
+
+    def sync(self, end: int) -> None:
+        """Return once all that was written, up to `end`, is on disk."""
+        segment = self.segment
+        disk.sync_data(self._fd, segment.path)
+        segment.end = end
+        segment.size = max(segment.size, segment.offset(end))
+
+    def seal(self) -> None:
+        """Give back the room behind the last entry; the next segment must be in place."""
+        segment = self.segment
+        with disk.writing(segment.path):
+            os.ftruncate(self._fd, segment.offset(segment.end))
+        segment.size = segment.offset(segment.end)
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Cut entries into runs of about WINDOW bytes."""
+    start = 0
+    for index, entry in enumerate(entries, 1):
+        if index == len(entries) or entry.end - entries[start].position >= WINDOW:
+            yield entries[start:index]
+            start = index
