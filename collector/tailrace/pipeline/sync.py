@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import trio
@@ -23,7 +24,9 @@ async def run(
 ) -> None:
     """Sync until cancelled; `done` is told the seconds each sync took. Raise SyncError."""
     while True:
-        await gate.dirty.wait()
+        # A full spool may have room again without anything new: look from time to time.
+        with trio.move_on_after(RETRY_AFTER if gate.full else math.inf):
+            await gate.dirty.wait()
         with trio.move_on_after(config.sync_interval):
             await gate.urgent.wait()
         gate.dirty, gate.urgent = trio.Event(), trio.Event()
@@ -54,8 +57,9 @@ def admit(spool: Spool, gate: Gate, config: SpoolConfig, health: Health) -> None
     if spool.full:
         health.degrade(
             CONDITION,
-            f"the spool holds {spool.size} bytes, its limit is {config.max_size} (spool.max_size);"
-            " receiving waits until the table has taken them",
+            spool.shortage
+            or f"the spool holds {spool.size} bytes, its limit is {config.max_size}"
+            " (spool.max_size); receiving waits until the table has taken them",
         )
     else:
         health.clear(CONDITION)

@@ -1,0 +1,50 @@
+# Everything runs from a virtual environment in .venv, made on first use and again when a
+# requirement changes. Nothing but Python 3.11 or newer and make is needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+READY := $(VENV)/ready
+DEV := $(VENV)/ready-dev
+
+.PHONY: demo test test-slow lint bench requirements clean
+
+demo: $(READY)  ## all formats into a local table, a first query and the ledger
+	$(BIN)/tailrace demo
+
+test: $(DEV)  ## the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(DEV)  ## with the long forms of the tests that have one
+	$(BIN)/python -m pytest --slow $(ARGS)
+
+lint: $(DEV)  ## format, lint, import directions, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: $(DEV)  ## throughput and idle cost, beside peers measured in the same run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+requirements:  ## pin anew; needs pip-tools in the environment
+	for name in build dev runtime; do \
+	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
+	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	$(PIP) --no-deps --no-build-isolation --editable . --editable clients/python
+	@touch $@
+
+$(DEV): $(READY) requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,62 @@
+"""`tailrace serve`: the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli.options import config_option, load_config, store_option
+
+if TYPE_CHECKING:
+    from tailrace.figures import SourceStatus, Status
+
+
+@click.command()
+@config_option
+@store_option
+def command(config: Path | None, store: str | None) -> None:
+    """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once)."""
+    loaded = load_config(config, store)
+
+    from tailrace import log
+    from tailrace.pipeline import service
+
+    log.configure(loaded.config.log)
+    last = service.run(loaded, started=_say_where)
+    click.echo(final_ledger(last))
+
+
+def _say_where(status: Status) -> None:
+    click.echo(f"tailrace {status.version}: store {status.store}")
+    for name, source in status.sources.items():
+        click.echo(f"  {name}: {source.format} over {source.type} on {source.address}")
+    click.echo(f"  admin: http://{status.admin}/status")
+
+
+def final_ledger(status: Status) -> str:
+    """What came, what is missing and why, a paragraph a source."""
+    lines = [f"final ledger: {status.rows_committed} rows committed since the start"]
+    lines += [line for name, source in status.sources.items() for line in _ledger(name, source)]
+    uncommitted = status.spool.durable - status.spool.committed
+    if uncommitted:
+        lines.append(f"  {uncommitted} bytes stay in the spool for the next start")
+    return "\n".join(lines)
+
+
+def _ledger(name: str, source: SourceStatus) -> list[str]:
+    gaps = ", ".join(f"{reason} {count}" for reason, count in source.gap_events.items() if count)
+    heals = sum(source.heal_events.values())
+    lines = [
+        f"  {name}: {source.received_bytes} bytes in {source.sessions_opened} sessions: "
+        f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
+        f"{source.pending_bytes} pending",
+        f"    events: {source.expected_events} expected, {source.seen_events} seen, "
+        f"{source.duplicate_events} of them duplicates, {source.missing_events} missing",
+    ]
+    if gaps:
+        lines.append(f"    gaps found: {gaps}" + (f"; healed: {heals}" if heals else ""))
+    if source.kernel_drops:
+        lines.append(f"    datagrams dropped by the kernel: {source.kernel_drops}")
+    return lines

@@ -1,0 +1,102 @@
+"""What the running daemon knows of itself: one place that /metrics and /status both read."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Durations:
+    """Seconds something took: how many there were, their sum, and how many were at most each bound."""
+
+    BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0.0
+        self.at_most = [0] * len(self.BOUNDS)
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.sum += seconds
+        for index, bound in enumerate(self.BOUNDS):
+            if seconds <= bound:
+                self.at_most[index] += 1
+
+
+class Figures:
+    """Sums since the daemon started."""
+
+    def __init__(self) -> None:
+        self.syncs = Durations()
+        self.commits = Durations()
+        self.rows_committed = 0
+        self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
+
+    def committed(self, seconds: float, rows: int) -> None:
+        self.commits.add(seconds)
+        self.rows_committed += rows
+
+
+class SourceStatus(msgspec.Struct, kw_only=True):
+    """One source as /status shows it; the names are those of the metrics."""
+
+    type: str
+    format: str
+    address: str
+    open: int
+    received_bytes: int
+    decoded_bytes: int
+    malformed_bytes: int
+    pending_bytes: int
+    imbalance_bytes: int
+    rows: int
+    records: dict[str, int]
+    flaws: dict[str, int]
+    malformed_records: dict[str, int]
+    expected_events: int
+    seen_events: int
+    missing_events: int
+    duplicate_events: int
+    imbalance_events: int
+    gap_events: dict[str, int]
+    heal_events: dict[str, int]
+    restarts: int
+    sessions_opened: int
+    sessions_closed: int
+    refused: dict[str, int]
+    chunks: int
+    taken_bytes: int
+    kernel_drops: int
+    queue_bytes: int
+    buffer_bytes: int
+    buffer_asked_bytes: int
+
+
+class SpoolStatus(msgspec.Struct, kw_only=True):
+    size_bytes: int
+    end: int
+    durable: int
+    decoded: int
+    committed: int
+    buffered_bytes: int
+    identity: str
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """The answer of /status."""
+
+    version: str
+    state: str
+    conditions: dict[str, str]
+    failure: str | None
+    pid: int
+    uptime_seconds: float
+    config_path: str | None
+    config_sha256: str
+    kernels: str
+    store: str
+    admin: str
+    sources: dict[str, SourceStatus]
+    spool: SpoolStatus
+    commits: int
+    rows_committed: int

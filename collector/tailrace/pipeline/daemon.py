@@ -1,0 +1,249 @@
+"""The composition root: opens what is on disk, replays, starts the loops, and ends them in order.
+
+Start: locks, spool recovery, table validation, replay from the newest checkpoint, then the sources.
+Stop: sources drain and close, the spool is synced, everything is decoded and committed, the state
+is saved. What the order guarantees: nothing is decoded that is not durable, nothing is released
+that is not committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.config.schema import SourceConfig, TcpConfig, UdpConfig
+from tailrace.errors import ConfigError, StoreError
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import VERSION
+from tailrace.pipeline import sync, upkeep
+from tailrace.pipeline.commit import Committing
+from tailrace.pipeline.decode import READ_BYTES, Decoding
+from tailrace.figures import Figures
+from tailrace.pipeline.health import Health
+from tailrace.pipeline.intake import Gate, SourceIntake
+from tailrace.sources.source import Source
+from tailrace.sources.tcp import TcpSource
+from tailrace.sources.udp import UdpSource
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.entry import EntryKind
+from tailrace.spool.spool import Spool
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.quarantine import Quarantine
+from tailrace.store.table import Table
+
+TICK_SECONDS = 0.5
+"""How often open windows are looked at; a window closes at most this late."""
+
+STOP_SECONDS = 60.0
+"""How long a stop waits for the table; what is not committed by then stays in the spool."""
+
+logger = logging.getLogger(__name__)
+
+
+class Daemon:
+    """One collector on one store. Enter it, then `run`."""
+
+    def __init__(self, loaded: Loaded, clock: Clock) -> None:
+        config = loaded.config
+        self.loaded = loaded
+        self.config = config
+        self.clock = clock
+        self.started_at = clock.monotonic()
+        self.health = Health()
+        self.figures = Figures()
+        self.store = store_path(config)
+        self.spool_directory = Path(spool_path(config))
+        self.local = "://" not in self.store
+        self.sources = {name: _source(name, c, clock) for name, c in config.sources.items()}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Daemon:
+        """Open and replay. Raise LockedError, StoreError, SyncError or OSError."""
+        with self._stack:
+            if self.local:
+                Path(self.store).mkdir(parents=True, exist_ok=True)
+                self._stack.enter_context(DirectoryLock(Path(self.store)))
+            self.spool = Spool.open(self.spool_directory, self.config.spool, self.clock)
+            self._stack.callback(self.spool.close)
+            self.checkpoints = Checkpoints(self.spool_directory)
+            self.table = Table.open(
+                self.store,
+                options=self.config.store.options,
+                collector=self.spool.identity,
+                config=self.config.store,
+                clock=self.clock,
+            )
+            self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
+            self.ingest = self._recover()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    async def run(self, stop: trio.Event, *, started: Callable[[], None]) -> None:
+        """Collect until `stop` is set, then end in order. Raise SyncError or FencedError when
+        going on would break a promise."""
+        gate = Gate(self.spool)
+        decoding = Decoding(
+            self.spool, self.ingest, self.config.store, ready=self._ready, reject=self._reject
+        )
+        self.decoding = decoding
+        self.committing = Committing(
+            self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
+            self.health, taken=decoding.wake, done=self.figures.committed,
+        )  # fmt: skip
+        synced = self._synced
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sync.run, self.spool, gate, self.config.spool, self.health, synced)
+            nursery.start_soon(decoding.run)
+            nursery.start_soon(self.committing.run)
+            nursery.start_soon(self._tick, gate)
+            if self.local:
+                nursery.start_soon(upkeep.run, self)
+            # What was durable and not yet in the table goes first: then it is known which sessions
+            # the sources go on with.
+            while decoding.behind:
+                await trio.sleep(0.01)
+            async with trio.open_nursery() as receiving:
+                await self._listen(receiving, gate)
+                self.spool.append(EntryKind.START, 0, self.version.encode())
+                gate.touched()
+                sync.admit(self.spool, gate, self.config.spool, self.health)
+                self.health.started()
+                started()
+                await stop.wait()
+                self.health.stopping()
+                receiving.cancel_scope.cancel()
+            self.spool.append(EntryKind.STOP, 0)
+            with trio.move_on_after(STOP_SECONDS) as patience:
+                await sync.once(self.spool, gate, self.config.spool, self.health, synced)
+                while decoding.behind:
+                    await trio.sleep(0.01)
+                await self.committing.idle.wait()
+                await self.committing.once(final=True)
+            if patience.cancelled_caught:
+                logger.error("the table did not take all in time: the rest stays in the spool")
+            nursery.cancel_scope.cancel()
+
+    @property
+    def version(self) -> str:
+        from tailrace import __version__
+
+        return __version__
+
+    def write_ports(self, admin: str) -> Path:
+        """The file that says where we listen, for those who configured port 0."""
+        path = self._data() / "ports.json"
+        sources = {name: source.address for name, source in self.sources.items()}
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
+        temporary.replace(path)
+        return path
+
+    def _data(self) -> Path:
+        """Local directory of what is ours alone: the store's own, or the spool's for a URL."""
+        return Path(self.store) if self.local else self.spool_directory
+
+    def _recover(self) -> Ingest:
+        """The ingest as it stood at the last commit, and decoded on to the spool's end."""
+        committed = self.table.position()
+        if committed is not None and committed > self.spool.end:
+            raise StoreError(
+                f"the table holds what the spool had up to {committed}, but {self.spool_directory}"
+                f" ends at {self.spool.end}: it is not the spool of this table, or an older copy."
+                " Move it away to begin a new one."
+            )
+        checkpoint = self.checkpoints.newest(committed or 0)
+        if checkpoint and Ingest.version_of(checkpoint.state) != VERSION:
+            raise StoreError(
+                f"{self.spool_directory} was left by another version of Tailrace in the middle of"
+                " its work: let that version stop in order first."
+            )
+        ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
+        if ingest.position < self.spool.begin:
+            raise StoreError(
+                f"{self.spool_directory}: the decoder state for position {self.spool.begin} is"
+                " lost, so what follows cannot be told apart from what is in the table."
+            )
+        while ingest.position < (committed or 0):
+            for entry in self.spool.read(ingest.position, READ_BYTES):
+                if entry.end > (committed or 0):
+                    break
+                ingest.apply(entry)
+                ingest.take()
+        ingest.rejected.clear()
+        return ingest
+
+    async def _listen(self, nursery: trio.Nursery, gate: Gate) -> None:
+        """Start all sources. Raise ConfigError for an address that cannot be had."""
+        for number, info in self.ingest.open_sessions().items():
+            now = self.config.sources.get(info.source)
+            if now is None or now.format != info.format or _transport(now) != info.transport:
+                self.spool.append(EntryKind.CLOSE, number, b"source removed")
+        for name, source in self.sources.items():
+            config = self.config.sources[name]
+            intake = SourceIntake(
+                name, config.format, self.config.ledger,
+                spool=self.spool, gate=gate, ingest=self.ingest, clock=self.clock,
+            )  # fmt: skip
+            try:
+                await nursery.start(source.run, intake)
+            except* OSError as errors:
+                raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
+            logger.info("source %s: %s %s", name, config.format, source.address)
+
+    async def _tick(self, gate: Gate) -> None:
+        """Time as an entry of the spool, while a window is open; and peers that are too slow."""
+        timeouts = [
+            config.record_timeout.ns
+            for config in self.config.sources.values()
+            if isinstance(config, TcpConfig)
+        ]
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            if self.ingest.waiting and not gate.closed:
+                self.spool.append(EntryKind.TICK, 0)
+                gate.touched()
+            for timeout in set(timeouts):
+                for number in self.ingest.slow(self.clock.wall_ns() - timeout):
+                    self._cut(number, "slow", timeout)
+
+    def _cut(self, number: int, reason: str, timeout: int | None = None) -> None:
+        info = self.ingest.open_sessions().get(number)
+        source = self.sources.get(info.source) if info else None
+        config = self.config.sources.get(info.source) if info else None
+        if source is None:
+            return
+        if timeout is None or (isinstance(config, TcpConfig) and config.record_timeout.ns == timeout):
+            source.cut(number, reason)
+
+    def _reject(self, number: int) -> None:
+        self._cut(number, "garbage")
+
+    def _ready(self) -> None:
+        self.committing.ready()
+
+    def _synced(self, seconds: float) -> None:
+        self.figures.syncs.add(seconds)
+        self.decoding.wake()
+
+
+def _source(name: str, config: SourceConfig, clock: Clock) -> Source:
+    if isinstance(config, UdpConfig):
+        return UdpSource(name, config, clock)
+    if isinstance(config, TcpConfig):
+        return TcpSource(name, config)
+    raise ConfigError([f"sources.{name}.type: tail is not there yet; allowed: udp, tcp"])
+
+
+def _transport(config: SourceConfig) -> str:
+    return str(config.__struct_config__.tag)

@@ -1,0 +1,104 @@
+"""The daemon as a process: signals, the admin endpoint, and what it says at the end.
+
+The first SIGTERM or SIGINT ends it in order; a second one ends it at once, which loses nothing
+that was acknowledged. After a failure it answers /healthz with the reason for `LINGER_SECONDS`,
+so that whoever watches it can learn more than that it is gone, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+
+import trio
+from prometheus_client.core import Metric
+
+from tailrace import metrics
+from tailrace.clock import SystemClock
+from tailrace.config.load import Loaded
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.figures import Status
+from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.status import status
+from tailrace.serving.app import Health, Probe, application
+from tailrace.serving.server import serve
+from tailrace.sources.address import bound, join
+
+LINGER_SECONDS = 3.0
+
+
+def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
+    """Serve until told to stop; the last status. `started` is called once everything listens.
+
+    Raise TailraceError for what prevents the start or ends the work."""
+    with Daemon(loaded, SystemClock()) as daemon:
+        service = _Service(daemon, started)
+        trio.run(service.main)
+        if service.failure is not None:
+            raise service.failure
+        return service.status()
+
+
+class _Service:
+    def __init__(self, daemon: Daemon, started: Callable[[Status], None]) -> None:
+        self.failure: TailraceError | None = None
+        self._daemon = daemon
+        self._started = started
+        self._stop = trio.Event()
+        self._admin = ""
+
+    def status(self) -> Status:
+        return status(self._daemon, self._admin)
+
+    async def main(self) -> None:
+        app = application(probe=self._probe, status=self.status, families=self._families)
+        listen = self._daemon.config.admin.listen
+        try:
+            listener = bound(listen, socket.SOCK_STREAM)
+        except OSError as error:
+            self.failure = ConfigError([f"admin.listen: {listen}: {error.strerror}"])
+            return
+        self._admin = join(listener.getsockname())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._signals)
+            await nursery.start(serve, app, listener)
+            try:
+                await self._daemon.run(self._stop, started=self._ready)
+            except* TailraceError as group:
+                self.failure = _first(group)
+                self._daemon.health.fail(str(self.failure))
+                if not isinstance(self.failure, ConfigError):
+                    await trio.sleep(LINGER_SECONDS)
+            nursery.cancel_scope.cancel()
+
+    def _ready(self) -> None:
+        self._daemon.write_ports(self._admin)
+        self._started(self.status())
+
+    async def _signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if self._stop.is_set():
+                    # At once: not even exit handlers, which might wait for a worker thread.
+                    os._exit(128 + number)
+                self._stop.set()
+
+    def _probe(self) -> Probe:
+        health = self._daemon.health
+        answer = Health(health.state, dict(health.conditions), health.failure)
+        return Probe(answer, alive=health.alive, ready=health.ready)
+
+    def _families(self) -> Iterator[Metric]:
+        now = self.status()
+        daemon = self._daemon
+        yield from metrics.daemon_families(now, daemon.figures)
+        yield from metrics.source_families(now.sources, daemon.config.metrics.series_max)
+
+
+def _first(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
+    leaves: Iterable[BaseException] = group.exceptions
+    for leaf in leaves:
+        return _first(leaf) if isinstance(leaf, BaseExceptionGroup) else leaf  # type: ignore[return-value] # only TailraceErrors are in the group
+    raise AssertionError("an exception group is never empty")

@@ -1,0 +1,78 @@
+"""The daemon's state as one value: what /status answers and /metrics is made from."""
+
+from __future__ import annotations
+
+import os
+
+from tailrace.config.schema import SourceConfig
+from tailrace.pipeline.daemon import Daemon
+from tailrace.figures import SourceStatus, SpoolStatus, Status
+
+
+def status(daemon: Daemon, admin: str = "") -> Status:
+    spool, figures = daemon.spool, daemon.figures
+    committing = daemon.committing
+    return Status(
+        version=daemon.version,
+        state=daemon.health.state,
+        conditions=dict(daemon.health.conditions),
+        failure=daemon.health.failure,
+        pid=os.getpid(),
+        uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
+        config_path=str(daemon.loaded.path) if daemon.loaded.path else None,
+        config_sha256=daemon.loaded.sha256,
+        kernels="python",
+        store=daemon.store,
+        admin=admin,
+        sources={name: _source(daemon, name, c) for name, c in daemon.config.sources.items()},
+        spool=SpoolStatus(
+            size_bytes=spool.size,
+            end=spool.end,
+            durable=spool.durable,
+            decoded=daemon.ingest.position,
+            committed=committing.committed,
+            buffered_bytes=spool.buffered,
+            identity=spool.identity,
+        ),
+        commits=committing.commits,
+        rows_committed=figures.rows_committed,
+    )
+
+
+def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
+    source = daemon.sources[name]
+    figures = source.figures()
+    ingest = daemon.ingest
+    tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
+    return SourceStatus(
+        type=str(config.__struct_config__.tag),
+        format=config.format,
+        address=source.address,
+        open=figures.open,
+        received_bytes=tally.received,
+        decoded_bytes=tally.decoded,
+        malformed_bytes=tally.malformed,
+        pending_bytes=pending,
+        imbalance_bytes=tally.received - tally.decoded - tally.malformed - pending,
+        rows=tally.rows,
+        records=tally.records,
+        flaws=tally.flaws,
+        malformed_records=tally.malformed_records,
+        expected_events=account.expected,
+        seen_events=account.seen,
+        missing_events=account.missing,
+        duplicate_events=account.duplicates,
+        imbalance_events=account.imbalance,
+        gap_events=tally.gaps,
+        heal_events=tally.heals,
+        restarts=tally.restarts,
+        sessions_opened=tally.opened,
+        sessions_closed=tally.closed,
+        refused=figures.refused,
+        chunks=figures.chunks,
+        taken_bytes=figures.bytes,
+        kernel_drops=figures.kernel_drops,
+        queue_bytes=figures.queue_bytes,
+        buffer_bytes=figures.buffer_bytes,
+        buffer_asked_bytes=figures.buffer_asked,
+    )

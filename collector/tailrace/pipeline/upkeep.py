@@ -1,0 +1,63 @@
+"""Compaction, vacuum and retention: a process of their own, started every so many commits.
+
+A merge takes some 200 MB and holds no lock of ours, so it runs in a child that exits, at low
+priority; the writer and it meet only in the table's own protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from tailrace.pipeline.daemon import Daemon
+
+EVERY_COMMITS = 60
+EVERY_SECONDS = 3600.0
+LOOK_SECONDS = 5.0
+
+CONDITION = "upkeep"
+
+logger = logging.getLogger(__name__)
+
+
+async def run(daemon: Daemon) -> None:
+    """Do upkeep after EVERY_COMMITS commits, and once an hour if there were any."""
+    commits = daemon.committing.commits
+    last = trio.current_time()
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        new = daemon.committing.commits - commits
+        if new >= EVERY_COMMITS or (new and trio.current_time() - last >= EVERY_SECONDS):
+            commits, last = daemon.committing.commits, trio.current_time()
+            await once(daemon)
+
+
+async def once(daemon: Daemon) -> None:
+    """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
+    command = [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store]
+    if daemon.loaded.path is not None:
+        command += ["--config", str(daemon.loaded.path)]
+    result = await trio.run_process(
+        command,
+        check=False,
+        capture_stdout=True,
+        stderr=subprocess.STDOUT,
+        preexec_fn=_be_nice,
+    )
+    if result.returncode:
+        daemon.figures.upkeeps["failed"] += 1
+        output = result.stdout.decode(errors="replace").strip().splitlines()
+        daemon.health.degrade(CONDITION, output[-1] if output else f"exit {result.returncode}")
+    else:
+        daemon.figures.upkeeps["done"] += 1
+        daemon.health.clear(CONDITION)
+
+
+def _be_nice() -> None:
+    os.nice(10)

@@ -1,0 +1,217 @@
+"""The counters of a session, held against what was really dropped, doubled and reordered."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.counters import DUPLICATE, Counters, CountersState
+from tailrace.units import Duration
+
+SECOND = 10**9
+LIMITS = LedgerConfig(reorder_events=64, reorder_time=Duration(2))
+
+
+def counters(limits=LIMITS, state=None, bits=32):
+    return Counters(limits, bits, state or CountersState())
+
+
+def events(numbers, stream="1", base_time=1_000_000):
+    """(stream, counter, mark) of events whose marks grow with their number, as times do."""
+    return [(stream, n % 2**32, base_time + 1000 * n) for n in numbers]
+
+
+def feed(ledger, arrivals, now=0, chunk=7):
+    """Feed in chunks; the unwrapped numbers given, up to a restart if there is one."""
+    seqs = []
+    for at in range(0, len(arrivals), chunk):
+        streams, counts, marks = zip(*arrivals[at : at + chunk], strict=True)
+        got, restart = ledger.observe(streams, counts, marks, now)
+        seqs += got
+        assert ledger.account.imbalance == 0
+        if restart:
+            return seqs, True
+    return seqs, False
+
+
+def missing_numbers(findings, stream="1"):
+    """What gap rows claim and heal rows do not take back."""
+    missing = set()
+    for finding in findings:
+        if finding.stream != stream:
+            continue
+        numbers = range(finding.seq, finding.seq + finding.count)
+        if finding.kind == "gap":
+            assert missing.isdisjoint(numbers), "a number claimed missing twice"
+            missing.update(numbers)
+        else:
+            assert missing.issuperset(numbers), "healed what was not missing"
+            missing.difference_update(numbers)
+    return missing
+
+
+@st.composite
+def mangled(draw):
+    """Numbered events of a few streams with losses, doubles and displacements within the window."""
+    seed = draw(st.integers(0, 2**32))
+    rng = random.Random(seed)
+    length = draw(st.integers(1, 400))
+    first = draw(st.sampled_from([0, 2**32 - 50, 3 * 2**30]))
+    lossy, doubled = draw(st.sampled_from([0, 0.02, 0.3])), draw(st.sampled_from([0, 0.05]))
+    far = draw(st.sampled_from([0, 3, 30]))
+    sent = list(range(first, first + length))
+    kept = [n for n in sent if rng.random() >= lossy]
+    twice = [n for n in kept if rng.random() < doubled]
+    order = sorted(kept + twice, key=lambda n: n + rng.random() * far)
+    return sent, kept, twice, order
+
+
+@settings(max_examples=300, deadline=None)
+@given(mangled(), st.integers(1, 50))
+def test_missing_duplicate_and_numbers_are_exact_under_loss_duplication_and_reordering(case, chunk):
+    sent, kept, twice, order = case
+    ledger = counters(state=CountersState())
+    seqs, restart = feed(ledger, events(order), chunk=chunk)
+    ledger.close()
+    assert not restart
+    stored = [seq for seq in seqs if seq != DUPLICATE]
+    assert sorted(stored) == kept
+    assert seqs.count(DUPLICATE) == len(twice) == ledger.account.duplicates
+    if kept:
+        begins = 0 if sent[0] < 2**31 else kept[0]
+        assert missing_numbers(ledger.findings) == set(range(begins, kept[-1] + 1)) - set(kept)
+    assert ledger.account.missing == len(missing_numbers(ledger.findings))
+
+
+@settings(max_examples=100, deadline=None)
+@given(mangled(), st.integers(0, 400))
+def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
+    *_, order = case
+    arrivals = events(order)
+    whole = counters()
+    feed(whole, arrivals, chunk=1)
+    first = counters()
+    feed(first, arrivals[:cut], chunk=1)
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(first.state), type=CountersState)
+    second = counters(state=saved)
+    feed(second, arrivals[cut:], chunk=1)
+    assert first.findings + second.findings == whole.findings
+    assert msgspec.to_builtins(second.state) == msgspec.to_builtins(whole.state)
+
+
+def test_a_stream_that_begins_above_zero_joined_late():
+    ledger = counters()
+    feed(ledger, events([5, 6, 7]))
+    ledger.close()
+    assert [(f.seq, f.count, f.reason) for f in ledger.findings] == [(0, 5, "late_join")]
+
+
+def test_reordering_at_the_head_of_a_stream_is_neither_late_join_nor_duplicate():
+    ledger = counters()
+    seqs, _ = feed(ledger, events([1, 0, 2]), chunk=1)
+    ledger.close()
+    assert seqs == [1, 0, 2]
+    assert ledger.findings == []
+    assert ledger.account.duplicates == 0
+
+
+def test_the_counter_wraps_without_a_gap():
+    ledger = counters()
+    seqs, _ = feed(ledger, events(range(2**32 - 3, 2**32 + 3)))
+    ledger.close()
+    assert seqs == list(range(2**32 - 3, 2**32 + 3))
+    assert ledger.findings == []
+
+
+def test_a_hole_becomes_a_gap_once_enough_later_events_came():
+    ledger = counters()
+    feed(ledger, events([0, 1, *range(3, 66)]), chunk=1)
+    assert ledger.findings == []
+    feed(ledger, events([66, 67]), chunk=1)
+    assert [(f.seq, f.count, f.reason) for f in ledger.findings] == [(2, 1, "network")]
+
+
+def test_a_hole_becomes_a_gap_once_its_time_has_passed():
+    ledger = counters()
+    feed(ledger, events([0, 2]), now=10 * SECOND)
+    ledger.expire(10 * SECOND + 2 * SECOND - 1)
+    assert ledger.findings == []
+    ledger.expire(12 * SECOND)
+    assert [(f.seq, f.count) for f in ledger.findings] == [(1, 1)]
+    assert not ledger.waiting
+
+
+def test_an_event_that_comes_after_its_gap_was_declared_heals_it():
+    ledger = counters()
+    feed(ledger, events([0, 4]), now=0)
+    ledger.expire(3 * SECOND)
+    feed(ledger, events([2]), now=4 * SECOND)
+    assert [(f.kind, f.seq, f.count, f.reason) for f in ledger.findings] == [
+        ("gap", 1, 3, "network"),
+        ("heal", 2, 1, "network"),
+    ]
+    assert missing_numbers(ledger.findings) == {1, 3}
+    assert ledger.account.missing == 2
+
+
+def test_a_counter_and_times_that_fall_back_are_a_restart():
+    ledger = counters()
+    feed(ledger, events(range(100)))
+    seqs, restart = feed(ledger, [("1", 0, 9_000), ("1", 1, 10_000)])
+    assert restart
+    assert seqs == []
+
+
+def test_a_restart_is_never_billions_missing():
+    ledger = counters()
+    feed(ledger, events(range(100)))
+    feed(ledger, [("1", 0, 900)])
+    ledger.close()
+    assert sum(f.count for f in ledger.findings) == 0
+
+
+def test_a_late_duplicate_of_an_early_event_is_no_restart():
+    ledger = counters()
+    feed(ledger, events(range(50)))
+    seqs, restart = feed(ledger, events([0, 3]))
+    assert not restart
+    assert seqs == [DUPLICATE, DUPLICATE]
+
+
+def test_different_events_under_one_number_are_all_kept():
+    ledger = counters()
+    seqs, restart = feed(ledger, [("1", 0, 50_000), ("1", 1, 51_000), ("1", 1, 51_007)], chunk=1)
+    assert not restart
+    assert seqs == [0, 1, 1]
+    assert ledger.account.duplicates == 0
+
+
+def test_a_counter_that_never_counts_is_given_up_and_claims_nothing():
+    ledger = counters()
+    feed(ledger, [("1", 0, 50_000 + n) for n in range(200)], chunk=1)
+    ledger.close()
+    assert ledger.findings == []
+    assert ledger.account.seen == 200
+    assert ledger.account.duplicates == 0
+
+
+def test_streams_past_the_limit_are_counted_but_not_followed():
+    ledger = counters(LedgerConfig(streams_max=2))
+    seqs, _ = feed(ledger, [("a", 0, 1), ("b", 0, 1), ("c", 7, 1), ("c", 9, 2)])
+    ledger.close()
+    assert seqs == [0, 0, None, None]
+    assert ledger.findings == []
+    assert len(ledger.state.streams) == 2
+
+
+@pytest.mark.parametrize("holes", [1, 3])
+def test_holes_past_the_limit_are_closed_oldest_first(holes):
+    ledger = counters(LedgerConfig(holes_max=holes))
+    feed(ledger, events(range(0, 20, 2)), chunk=1)
+    assert len(ledger.state.streams["1"].holes) == holes
+    assert len(ledger.findings) == 9 - holes
+    assert len(ledger.state.streams["1"].gaps) == min(holes, 9 - holes)
