@@ -1,0 +1,90 @@
+"""Spool entries made by hand: the ingest's input without a disk."""
+
+from __future__ import annotations
+
+import struct
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import OpenInfo, encode
+from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams
+
+SECOND = 10**9
+EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
+
+
+def heph_event(stream, count, start=None, end=None, name=b"work", attributes=b""):
+    start = 1000 * count if start is None else start
+    end = start + 500 if end is None else end
+    size = 42 + len(name) + len(attributes)
+    head = struct.pack(
+        ">IIIIQQQH", EVENT_MAGIC, size, stream, count % 2**32, 0, start, end, len(name)
+    )
+    return head + name + attributes
+
+
+def heph_epoch(nanoseconds):
+    return struct.pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", nanoseconds)
+
+
+class Log:
+    """Entries in order, with positions as the spool gives them."""
+
+    def __init__(self):
+        self.entries = []
+        self.now = 1_000 * SECOND
+
+    def add(self, kind, session=0, payload=b""):
+        position = self.entries[-1].end if self.entries else 0
+        end = position + HEAD_SIZE + len(payload)
+        self.entries.append(Entry(position, end, kind, session, self.now, payload))
+        return position
+
+    def open(self, format_="heph", *, source="s", transport="tcp", limits=None, garbage_max=0):
+        number = self.entries[-1].end if self.entries else 0
+        info = OpenInfo(
+            source=source,
+            format=format_,
+            session=f"session{number}",
+            transport=transport,
+            peer="127.0.0.1:5",
+            record_max=2**20,
+            garbage_max=garbage_max,
+            ledger=limits or LedgerConfig(),
+        )
+        self.add(EntryKind.OPEN, number, encode(info))
+        return number
+
+    def data(self, session, payload):
+        self.add(EntryKind.DATA, session, payload)
+
+    def datagrams(self, session, payloads):
+        self.add(EntryKind.DATAGRAMS, session, pack_datagrams(payloads))
+
+    def close(self, session, reason="eof"):
+        self.add(EntryKind.CLOSE, session, reason.encode())
+
+    def tick(self, seconds):
+        self.now += round(seconds * SECOND)
+        self.add(EntryKind.TICK)
+
+    def stop(self):
+        self.add(EntryKind.STOP)
+
+
+def run(entries, ingest=None):
+    """Apply entries; the ingest and what it made of them as one row (a dict) after another."""
+    ingest = ingest or Ingest()
+    for entry in entries:
+        ingest.apply(entry)
+    batch, _ = ingest.take()
+    return ingest, rows(batch)
+
+
+def rows(batch):
+    names = ("day", "source", "format", "session", "stream", "substream", "seq", "kind", "name",
+             "category", "id", "parent", "start", "end", "time", "attributes", "offset")  # fmt: skip
+    return [
+        dict(zip(names, row, strict=True))
+        for row in zip(*(batch.column(name) for name in names), strict=True)
+    ]
