@@ -1,0 +1,304 @@
+"""A JETS trace, written line by line while a simulator runs (JETS specification 2.0).
+
+    with JetsWriter("tcp://127.0.0.1:7702") as trace:
+        trace.header(hardware_model="SoC", clock_frequency_mhz=1000)
+        with trace.record(0, "core 0", "Core"):
+            with trace.record(1000, "ADD", "Instruction", "add a0, a1, a2", pc="0x80") as add:
+                trace.event(1001, "F1", "Fetch")
+                trace.annotation("operands", {"a1": 1, "a2": 2})
+                add.end(1010)
+
+`clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order they begin.
+The footer, written by `close` at the latest, carries the totals against which a reader counts.
+
+Over TCP the promises of `_channel` hold: nothing here waits or raises because of the network, what
+does not fit into the buffer is discarded and counted. After a reconnection the header is sent again
+and the trace goes on; the footer then has no totals, since they would be of two connections.
+One writer belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import BinaryIO
+
+from tailrace_client._channel import LIMIT_BYTES, Channel
+from tailrace_client._transport import parse
+
+_CLOSE_SECONDS = 1.0
+
+
+class Record:
+    """A record that has begun. As a context manager it is the parent, while entered, of what the
+    writer writes, and ends, if it has not, at the latest `clk` that was written."""
+
+    __slots__ = ("_ended", "_writer", "id")
+
+    def __init__(self, writer: JetsWriter, id_: int) -> None:
+        self._writer = writer
+        self._ended = False
+        self.id = id_
+
+    def end(self, clk: int) -> None:
+        """The record is over. A second call says nothing."""
+        if not self._ended:
+            self._ended = True
+            self._writer.end(self, clk)
+
+    def __enter__(self) -> Record:
+        self._writer.enter(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._writer.leave(self)
+
+
+class JetsWriter:
+    """Writes one trace to a sink: `tcp://host:port`, `file:///path` (emptied first), or a binary
+    file, which it does not close."""
+
+    def __init__(self, sink: str | BinaryIO, *, buffer_bytes: int = LIMIT_BYTES) -> None:
+        """Raise ValueError for an address that is none."""
+        self._sink: _ChannelSink | _FileSink
+        if isinstance(sink, str):
+            if sink.startswith("udp:"):
+                raise ValueError("JETS needs an order that datagrams do not keep: use tcp or file")
+            self._sink = _ChannelSink(Channel(parse(sink, append=False), limit=buffer_bytes))
+        else:
+            self._sink = _FileSink(sink)
+        self._entered: list[Record] = []
+        self._records = self._annotations = self._events = 0
+        self._clk = 0
+        self._begun = self._ended = False
+
+    @property
+    def dropped(self) -> int:
+        """Lines discarded so far."""
+        return self._sink.dropped
+
+    def header(self, **metadata: object) -> None:
+        """What is simulated: `hardware_model`, `clock_frequency_mhz`, … Must come first, and comes
+        empty by itself."""
+        if self._begun:
+            raise ValueError("the trace has begun: its header is written")
+        self._begun = True
+        self._sink.begin(_line({"type": "header", "version": "2.0", "metadata": metadata}))
+
+    def record(
+        self,
+        clk: int,
+        name: str,
+        record_type: str,
+        description: str = "",
+        *,
+        parent: Record | None = None,
+        **data: object,
+    ) -> Record:
+        """A record begins; its parent is the one entered last unless given."""
+        self._records += 1
+        parent = parent or self._innermost()
+        fields: dict[str, object] = {
+            "clk": self._at(clk),
+            "type": "record",
+            "name": name,
+            "record_type": record_type,
+            "id": self._records,
+            "parent_id": parent.id if parent else None,
+            "description": description,
+        }
+        if data:
+            fields["data"] = data
+        self._write(fields)
+        return Record(self, self._records)
+
+    def event(
+        self,
+        clk: int,
+        name: str,
+        description: str = "",
+        *,
+        record: Record | None = None,
+        **data: object,
+    ) -> None:
+        """Something that happens within a record: the one entered last unless given. Raise
+        ValueError outside of every record."""
+        fields: dict[str, object] = {
+            "clk": self._at(clk),
+            "type": "event",
+            "name": name,
+            "record_id": self._subject(record).id,
+            "description": description,
+        }
+        if data:
+            fields["data"] = data
+        self._events += 1
+        self._write(fields)
+
+    def annotation(
+        self, name: str, data: object, description: str = "", *, record: Record | None = None
+    ) -> None:
+        """A fact about a record: the one entered last unless given. Raise ValueError outside of
+        every record."""
+        fields = {
+            "type": "annotation",
+            "name": name,
+            "record_id": self._subject(record).id,
+            "description": description,
+            "data": data,
+        }
+        self._annotations += 1
+        self._write(fields)
+
+    def footer(self, **summary: object) -> None:
+        """The end, with totals. Nothing may be written after it."""
+        if self._ended:
+            raise ValueError("the trace has ended: its footer is written")
+        fields: dict[str, object] = {"type": "footer", "capture_end_clk": self._clk}
+        if self._sink.unbroken():
+            fields["total_records"] = self._records
+            fields["total_annotations"] = self._annotations
+            fields["total_events"] = self._events
+        self._write({**fields, **summary})
+        self._ended = True
+
+    def flush(self, timeout: float = _CLOSE_SECONDS) -> bool:
+        """Wait, at most `timeout` seconds, until the kernel has all lines so far; say whether."""
+        return self._sink.flush(timeout)
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
+        """Write the footer if it is missing, flush and end, in about `timeout` seconds at most; say
+        whether the kernel has all lines."""
+        if not self._ended:
+            self.footer()
+        return self._sink.close(timeout)
+
+    def __enter__(self) -> JetsWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # For records
+
+    def end(self, record: Record, clk: int) -> None:
+        """Write a record's end; `Record.end` is what programs call."""
+        self._write({"clk": self._at(clk), "type": "record_end", "record_id": record.id})
+
+    def enter(self, record: Record) -> None:
+        """Make a record the parent of what is written from now on."""
+        self._entered.append(record)
+
+    def leave(self, record: Record) -> None:
+        """End a record that was entered."""
+        self._entered.remove(record)
+        record.end(self._clk)
+
+    def _innermost(self) -> Record | None:
+        return self._entered[-1] if self._entered else None
+
+    def _subject(self, record: Record | None) -> Record:
+        record = record or self._innermost()
+        if record is None:
+            raise ValueError("outside of every record: enter one, or pass record=")
+        return record
+
+    def _at(self, clk: int) -> int:
+        self._clk = max(self._clk, clk)
+        return clk
+
+    def _write(self, fields: Mapping[str, object]) -> None:
+        if self._ended:
+            raise ValueError("the trace has ended: its footer is written")
+        if not self._begun:
+            self.header()
+        self._sink.put(_line(fields))
+
+
+class _ChannelSink:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def dropped(self) -> int:
+        return sum(self._channel.dropped.values())
+
+    def begin(self, header: bytes) -> None:
+        """The header is what comes first on every connection."""
+        self._channel.transport.preamble = header
+
+    def put(self, line: bytes) -> None:
+        self._channel.put(line)
+
+    def unbroken(self) -> bool:
+        """Whether all lines so far are of one connection, as far as can be known."""
+        self._channel.flush(_CLOSE_SECONDS)
+        return self._channel.transport.connections <= 1
+
+    def flush(self, timeout: float) -> bool:
+        return self._channel.flush(timeout)
+
+    def close(self, timeout: float) -> bool:
+        return self._channel.close(timeout)
+
+
+class _FileSink:
+    """A binary file of the program's own. It is not to suffer from a full disk either."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.dropped = 0
+
+    def begin(self, header: bytes) -> None:
+        self.put(header)
+
+    def put(self, line: bytes) -> None:
+        try:
+            self._file.write(line)
+        except OSError:
+            self.dropped += 1
+
+    def unbroken(self) -> bool:
+        return True
+
+    def flush(self, timeout: float) -> bool:  # noqa: ARG002 - a sink's form
+        try:
+            self._file.flush()
+        except OSError:
+            return False
+        return True
+
+    def close(self, timeout: float) -> bool:
+        return self.flush(timeout)
+
+
+def _line(fields: Mapping[str, object]) -> bytes:
+    """One JSON line. What JSON has no spelling for (NaN, an object, a cycle) is written as text."""
+    try:
+        text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        plain = {name: _plain(item) for name, item in fields.items()}
+        text = json.dumps(plain, separators=(",", ":"))
+    return text.encode("ascii") + b"\n"
+
+
+def _plain(item: object) -> object:
+    """As it is, where it can be JSON at all; each piece of a mapping for itself; else its repr."""
+    if isinstance(item, Mapping):
+        return {str(name): _plain(inner) for name, inner in item.items()}
+    try:
+        json.dumps(item, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return repr(item)
+    return item

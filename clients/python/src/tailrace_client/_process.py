@@ -1,0 +1,72 @@
+"""The one emitter of a process that most programs need, and functions that use it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+
+from tailrace_client._emitter import OFF, Emitter, Span
+
+_EXIT_SECONDS = 1.0
+
+_emitter: Emitter | None = None
+
+
+def connect(address: str | None = None) -> Emitter:
+    """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
+
+    Forms: `udp://host:port`, `tcp://host:port`, `file:///path`. With neither given, and after
+    `close`, everything is off. It returns at once: nobody needs to listen yet. A second call closes
+    the first connection. Raise ValueError for an `address` that is none; in TAILRACE_ADDRESS, which
+    is not the program's mistake, it is a RuntimeWarning and off.
+
+    At the interpreter's exit the process waits up to a second for what is not sent yet. (A
+    `multiprocessing` worker has no such exit: call `close` at its end.)
+    """
+    global _emitter  # noqa: PLW0603 - the one of the process
+    close()
+    if address is not None:
+        emitter = Emitter(address)
+    else:
+        try:
+            emitter = Emitter(os.environ.get("TAILRACE_ADDRESS"))
+        except ValueError as error:
+            warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
+            emitter = Emitter(None)
+    if emitter.enabled:
+        _emitter = emitter
+    return emitter
+
+
+def span(name: str, /, **attributes: object) -> Span:
+    """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
+    return Span(_emitter, name, attributes) if _emitter else OFF
+
+
+def event(name: str, /, **attributes: object) -> None:
+    """Something that takes no time: a span of zero length."""
+    if _emitter:
+        now = _emitter.clock()
+        _emitter.write(name, now, now, attributes)
+
+
+def use_stream(number: int) -> None:
+    """Write the calling thread's events to stream `number` (u32) from now on."""
+    if _emitter:
+        _emitter.use_stream(number)
+
+
+def flush(timeout: float = 1.0) -> bool:
+    """Wait, at most `timeout` seconds, until the kernel has all events so far; say whether."""
+    return _emitter.flush(timeout) if _emitter else True
+
+
+def close(timeout: float = _EXIT_SECONDS) -> bool:
+    """Flush, then be off, in at most `timeout` seconds; say whether the kernel has all events."""
+    global _emitter
+    emitter, _emitter = _emitter, None
+    return emitter.close(timeout) if emitter else True
+
+
+atexit.register(close)

@@ -1,0 +1,167 @@
+"""Heph packets, from Python values to bytes: the inverse of the collector's decoder. Pure.
+
+    metadata = magic size name option-value
+    event    = magic size stream counter substream start end body
+    body     = description attribute*
+    text     = u16 length, so many bytes of UTF-8          description, name: text
+    attribute = name type value
+
+All integers are big-endian; `size` counts the whole packet; times are nanoseconds since the
+trace's epoch (Heph trace format 0.1.0, "Metadata Packet", "Event Packet").
+
+Every Python value has a place (`value`), so encoding an attribute fails only if its own `__str__`
+does. What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
+arrays at 65 535 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct, pack
+from typing import Any
+
+METADATA_MAGIC = 0x75D11D4D
+EVENT_MAGIC = 0xC1FC1FB7
+
+U64, I64, F64, TEXT, ARRAY = 0x01, 0x02, 0x03, 0x04, 0x80
+
+_U64_MAX = 2**64 - 1
+_I64_MIN, _I64_MAX = -(2**63), 2**63 - 1
+_LENGTH_MAX = 0xFFFF
+_EXACT_IN_F64 = 2**53
+
+_HEADER = Struct(">IIIIQQQ")
+_HEADER_SIZE = _HEADER.size
+_pack_header = _HEADER.pack
+_pack_length = Struct(">H").pack
+_pack_u64 = Struct(">BQ").pack
+_pack_i64 = Struct(">Bq").pack
+_pack_f64 = Struct(">Bd").pack
+_pack_text = Struct(">BH").pack
+
+# Descriptions and attribute names repeat: their encodings are kept, up to about 2 MiB of them.
+_TEXTS_MAX = 4096
+_KEPT_LENGTH_MAX = 256
+_texts: dict[str, bytes] = {}
+
+
+def metadata(name: str, option: bytes) -> bytes:
+    """A metadata packet setting the option `name`."""
+    named = text(name)
+    return pack(">II", METADATA_MAGIC, 8 + len(named) + len(option)) + named + option
+
+
+def epoch(unix_ns: int) -> bytes:
+    """The metadata packet saying when tick 0 of the events' times was, in Unix nanoseconds."""
+    return metadata("epoch", pack(">Q", unix_ns))
+
+
+def event(  # noqa: PLR0917 - the packet's own order
+    stream: int, counter: int, substream: int, start: int, end: int, body: bytes
+) -> bytes:
+    """An event packet. `stream` and `counter` are u32; `substream`, `start` and `end` u64 (ns)."""
+    size = _HEADER_SIZE + len(body)
+    return _pack_header(EVENT_MAGIC, size, stream, counter, substream, start, end) + body
+
+
+def body(description: str, attributes: Mapping[str, object]) -> bytes:
+    """An event's description and attributes, in the mapping's order."""
+    kept = _texts.get
+    if not attributes:
+        return kept(description) or text(description)
+    parts = [kept(description) or text(description)]
+    for name, item in attributes.items():
+        parts.append(kept(name) or text(name))
+        encode = _ENCODERS.get(type(item))
+        parts.append(encode(item) if encode else value(item))
+    return b"".join(parts)
+
+
+def text(string: str) -> bytes:
+    """A length-prefixed string."""
+    data = _utf8(string)
+    encoded = _pack_length(len(data)) + data
+    if len(string) <= _KEPT_LENGTH_MAX and len(_texts) < _TEXTS_MAX:
+        _texts[string] = encoded
+    return encoded
+
+
+def value(item: Any) -> bytes:  # noqa: ANN401 - every value has a place
+    """An attribute's type byte and value.
+
+    bool, int >= 0   u64                    float         f64
+    int < 0          i64                    str           text
+    int beyond those text, in decimal       list, tuple   array (see `_array`)
+    numpy's scalars and arrays, and whatever else has `tolist()`: as what that gives
+    anything else    text, as `str()` has it
+    """
+    for kind, encode in _ENCODERS.items():
+        if isinstance(item, kind):
+            return encode(item)
+    if callable(getattr(item, "tolist", None)):
+        plain = item.tolist()
+        if type(plain) in _ENCODERS:
+            return _ENCODERS[type(plain)](plain)
+    return _text(str(item))
+
+
+def _integer(number: int) -> bytes:
+    if 0 <= number <= _U64_MAX:
+        return _pack_u64(U64, number)
+    if _I64_MIN <= number < 0:
+        return _pack_i64(I64, number)
+    return _text(_decimal(number))
+
+
+def _float(number: float) -> bytes:
+    return _pack_f64(F64, number)
+
+
+def _text(string: str) -> bytes:
+    data = _utf8(string)
+    return _pack_text(TEXT, len(data)) + data
+
+
+def _array(items: Sequence[object]) -> bytes:
+    """One type for all: u64, i64 or f64 where that holds every element exactly, else texts."""
+    items = items[:_LENGTH_MAX]
+    kinds = set(map(type, items))
+    if kinds and kinds <= {int, bool, float}:
+        numbers: Sequence[Any] = items
+        if float not in kinds:
+            least, most = min(numbers), max(numbers)
+            if least >= 0 and most <= _U64_MAX:
+                return pack(f">BH{len(numbers)}Q", ARRAY | U64, len(numbers), *numbers)
+            if least >= _I64_MIN and most <= _I64_MAX:
+                return pack(f">BH{len(numbers)}q", ARRAY | I64, len(numbers), *numbers)
+        elif all(type(n) is float or -_EXACT_IN_F64 <= n <= _EXACT_IN_F64 for n in numbers):
+            return pack(f">BH{len(numbers)}d", ARRAY | F64, len(numbers), *numbers)
+    strings = [_text(_decimal(i) if type(i) is int else str(i))[1:] for i in items]
+    return pack(">BH", ARRAY | TEXT, len(strings)) + b"".join(strings)
+
+
+def _utf8(string: str) -> bytes:
+    """Lone surrogates, which UTF-8 cannot hold, are spelled `\\udc80`."""
+    data = string.encode("utf-8", "backslashreplace")
+    if len(data) > _LENGTH_MAX:
+        data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
+    return data
+
+
+def _decimal(number: int) -> str:
+    """An integer's digits. Python refuses those of more than 4300 digits; they go as hexadecimal."""
+    try:
+        return str(number)
+    except ValueError:
+        return hex(number)
+
+
+# In the order `value` asks for subclasses: bool is an int, and comes first.
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    bool: _integer,
+    int: _integer,
+    float: _float,
+    str: _text,
+    list: _array,
+    tuple: _array,
+}
