@@ -7,6 +7,11 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the long forms too")
+    parser.addoption(
+        "--update-vectors",
+        action="store_true",
+        help="write what the decoders say now into tests/vectors/*/*.expect.jsonl; read the diff",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

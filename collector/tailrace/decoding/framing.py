@@ -1,0 +1,156 @@
+"""Cutting a stream of bytes into lines: what every line format needs before it can read one.
+
+`Lines` promises: the pieces it hands out tile its input, how the input is cut into `feed` calls
+never changes where a line begins or ends, and no more than `limit` bytes ever wait. Its work is
+linear in the input, also when that comes byte by byte.
+
+A *line* is bytes up to and with a newline (LF), together with the blank lines before it: blank
+lines carry nothing, but every byte belongs to some record. "Blank" is JSON's white space: space,
+tab, CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes
+whose boundaries count from the beginning of the line.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+PIECE = 64 * 1024
+"""Unreadable bytes are handed on in pieces of this size: as much as one datagram can hold."""
+
+WHITE = b" \t\r\n"
+
+
+class Piece(NamedTuple):
+    """Bytes cut off the input, from `offset` on.
+
+    lines: one or more whole lines, each at most `limit` bytes, to be split at newlines that end
+        something not blank.
+    tail: the input ended in this line; it has no newline.
+    blank: blank lines that no line follows within `limit` bytes, or at all.
+    too_long: a part of a line longer than `limit`.
+    """
+
+    kind: Literal["lines", "tail", "blank", "too_long"]
+    offset: int
+    data: bytes
+
+
+class LinesState(msgspec.Struct):
+    """What waits for its newline, where that begins, and whether it is part of a line too long."""
+
+    offset: int = 0
+    waiting: bytes = b""
+    too_long: bool = False
+
+
+class Lines:
+    """Cuts bytes into pieces. `limit` is the longest line in bytes, newline and blanks included."""
+
+    def __init__(self, limit: int, state: LinesState | None = None) -> None:
+        state = state or LinesState()
+        self._limit = limit
+        self._piece = min(PIECE, limit)
+        self._offset = state.offset
+        self._waiting = bytearray(state.waiting)
+        self._too_long = state.too_long
+        self._blank = not self._waiting.strip(WHITE)
+
+    @property
+    def state(self) -> LinesState:
+        return LinesState(self._offset, bytes(self._waiting), self._too_long)
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    def feed(self, data: bytes) -> list[Piece]:
+        if self._only_more(data):
+            self._waiting += data
+            return []
+        if self._waiting:
+            data = bytes(self._waiting) + data
+        pieces: list[Piece] = []
+        at = 0
+        while stop := self._next(data, at, pieces):
+            at = stop
+        self._offset += at
+        self._waiting = bytearray(data[at:])
+        self._blank = not self._waiting.strip(WHITE)
+        return pieces
+
+    def end(self) -> list[Piece]:
+        """The input is over: what waits, as one piece. Offsets go on should more be fed."""
+        data = bytes(self._waiting)
+        if not data:
+            self._too_long = False
+            return []
+        kind: Literal["tail", "blank", "too_long"]
+        kind = "too_long" if self._too_long else "blank" if self._blank else "tail"
+        piece = Piece(kind, self._offset, data)
+        self._offset += len(data)
+        self._waiting, self._too_long, self._blank = bytearray(), False, True
+        return [piece]
+
+    def _only_more(self, data: bytes) -> bool:
+        """Whether `data` completes nothing, so that it need not be looked at again until later."""
+        room = self._piece if self._too_long else self._limit
+        if len(self._waiting) + len(data) >= room:
+            return False
+        blank = self._blank and not data.strip(WHITE)
+        if (self._too_long or not blank) and b"\n" in data:
+            return False
+        self._blank = blank
+        return True
+
+    def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+        """Cut one piece at `at`; give where it stops, 0 for nothing to cut yet."""
+        if self._too_long:
+            return self._continue_too_long(data, at, pieces)
+        window = at + self._limit
+        if stop := _last_line_end(data, at, window):
+            pieces.append(Piece("lines", self._offset + at, data[at:stop]))
+            return stop
+        if len(data) < window:
+            return 0
+        if stop := data.rfind(b"\n", at, window) + 1:
+            pieces.append(Piece("blank", self._offset + at, data[at:stop]))
+            return stop
+        self._too_long = True
+        return self._continue_too_long(data, at, pieces)
+
+    def _continue_too_long(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+        window = at + self._piece
+        stop = data.find(b"\n", at, window) + 1
+        if stop:
+            self._too_long = False
+        elif len(data) < window:
+            return 0
+        stop = stop or window
+        pieces.append(Piece("too_long", self._offset + at, data[at:stop]))
+        return stop
+
+
+def _last_line_end(data: bytes, at: int, stop: int) -> int:
+    """Just after the newline of the last line in `data[at:stop]` that is not blank, or 0."""
+    newline = data.rfind(b"\n", at, stop)
+    if newline < 0:
+        return 0
+    if data[max(at, data.rfind(b"\n", at, newline) + 1) : newline].strip(WHITE):
+        return newline + 1
+    content = len(data[at:newline].rstrip(WHITE))
+    return data.index(b"\n", at + content) + 1 if content else 0
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """The lines of a `lines` or `tail` piece, each with the blank lines before it and its newline."""
+    lines: list[bytes] = []
+    begun = at = 0
+    while at < len(data):
+        stop = data.find(b"\n", at) + 1 or len(data)
+        if data[at:stop].strip(WHITE):
+            lines.append(data[begun:stop])
+            begun = stop
+        at = stop
+    return lines

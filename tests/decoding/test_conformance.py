@@ -1,0 +1,285 @@
+"""The promises of `decoding/decoder.py`, for every format and every vector; no per-format code.
+
+A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
+record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
+line names the fields and each further line is one record, nulls at its end left out; a malformed
+record's bytes are not repeated, a test compares them with the input.
+
+`pytest --update-vectors` writes expectations anew: read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tailrace.decoding.decoder import Decoder, Format
+from tailrace.decoding.formats import FORMATS
+from tailrace.model.record import Kind, Record
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+SMALL = 1500
+"""Vectors up to this many bytes are tested exhaustively."""
+ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
+KINDS = frozenset(Kind) - {Kind.GAP, Kind.HEAL}
+LONG = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Vector:
+    """One input with its format, its limit and the file of its expectation."""
+
+    def __init__(self, path: Path) -> None:
+        self.format = FORMATS[path.parent.name]
+        self.data = path.read_bytes()
+        case, _, limit = path.stem.partition(".limit")
+        self.limit = int(limit or 64 * 1024)
+        self.expectation = path.with_suffix(".expect.jsonl")
+        self.name = f"{path.parent.name}/{case}"
+
+    def decoder(self) -> Decoder:
+        return self.format.decoder(self.limit, None)
+
+    def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
+        return decode(self.decoder(), [self.data] if parts is None else parts)
+
+
+def decode(decoder: Decoder, parts: Iterable[bytes]) -> list[Record]:
+    records: list[Record] = []
+    for part in parts:
+        records += decoder.feed(part)
+    return records + decoder.end()
+
+
+def cut(data: bytes, at: Iterable[int]) -> Iterator[bytes]:
+    begin = 0
+    for stop in sorted(at):
+        yield data[begin:stop]
+        begin = stop
+    yield data[begin:]
+
+
+def packed(records: list[Record]) -> bytes:
+    """Records as bytes: unlike `==`, this takes NaN for itself and 1 not for 1.0."""
+    return msgspec.msgpack.encode(records)
+
+
+def spelled(records: list[Record]) -> list[str]:
+    """Records as lines of an expectation."""
+    lines = [msgspec.json.encode(Record._fields).decode()]
+    for record in records:
+        fields: list[object] = list(record)
+        if record.attributes is not None:
+            fields[ATTRIBUTES] = msgspec.Raw(record.attributes.encode())
+        if record.kind == Kind.MALFORMED:
+            fields[DETAIL] = None
+        while fields[-1] is None:
+            fields.pop()
+        lines.append(msgspec.json.encode(fields).decode())
+    return lines
+
+
+def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
+    """Promise 2, and that every record is what the contract says it is."""
+    at = 0
+    for record in records:
+        assert record.offset == at
+        assert record.size > 0
+        assert record.kind in KINDS
+        at += record.size
+        if record.kind == Kind.MALFORMED:
+            assert record.flaw in format_.malformed
+            assert record.detail == data[record.offset : at]
+        else:
+            assert record.flaw is None or record.flaw in format_.flaws
+        if record.attributes is not None:
+            assert isinstance(msgspec.json.decode(record.attributes), dict)
+            assert record.attributes != "{}"
+        for value in (record.substream, record.id, record.parent, record.start, record.end):
+            assert value is None or -(2**63) <= value < 2**63
+    assert at == len(data)
+    packed(records)
+
+
+ALL = [Vector(path) for path in sorted(VECTORS.glob("*/*.in"))]
+every = pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
+small = pytest.mark.parametrize(
+    "vector", [v for v in ALL if len(v.data) <= SMALL], ids=lambda v: v.name
+)
+every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=lambda f: f.name)
+
+
+@every_format
+def test_every_format_has_small_vectors(format_: Format) -> None:
+    sizes = [len(vector.data) for vector in ALL if vector.format is format_]
+    assert any(0 < size <= SMALL for size in sizes)
+
+
+@every
+def test_records_are_as_expected(vector: Vector, request: pytest.FixtureRequest) -> None:
+    lines = spelled(vector.decode())
+    if request.config.getoption("--update-vectors"):
+        vector.expectation.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == vector.expectation.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@every
+def test_records_tile_the_input(vector: Vector) -> None:
+    check_tiling(vector.format, vector.decode(), vector.data)
+
+
+@every_format
+def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
+    """A reason nobody can produce is as wrong as one nobody declared."""
+    vectors = [vector for vector in ALL if vector.format is format_]
+    records = [record for vector in vectors for record in vector.decode()]
+    flaws = {record.flaw for record in records if record.kind != Kind.MALFORMED}
+    assert flaws - {None} == format_.flaws
+    assert {r.flaw for r in records if r.kind == Kind.MALFORMED} == format_.malformed
+
+
+@every
+def test_byte_by_byte_gives_the_same_records(vector: Vector) -> None:
+    decoder = vector.decoder()
+    records: list[Record] = []
+    for i in range(len(vector.data)):
+        records += decoder.feed(vector.data[i : i + 1])
+        decided = records[-1].offset + records[-1].size if records else 0
+        assert decoder.pending == i + 1 - decided
+        assert decoder.pending <= vector.limit
+    records += decoder.end()
+    assert decoder.pending == 0
+    assert packed(records) == packed(vector.decode())
+
+
+@every
+def test_any_cut_gives_the_same_records(vector: Vector) -> None:
+    whole = packed(vector.decode())
+
+    @LONG
+    @given(st.lists(st.integers(0, len(vector.data)), max_size=20))
+    def check(cuts: list[int]) -> None:
+        assert packed(vector.decode(cut(vector.data, cuts))) == whole
+
+    check()
+
+
+@every
+def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector) -> None:
+    whole = packed(vector.decode())
+    size = len(vector.data)
+    places = range(size + 1) if size <= SMALL else random.Random(7).sample(range(size), 60)
+    for place in places:
+        first = vector.decoder()
+        records = first.feed(vector.data[:place])
+        saved = msgspec.msgpack.encode(first.state)
+        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
+        second = vector.format.decoder(vector.limit, state)
+        assert second.pending == first.pending
+        assert msgspec.msgpack.encode(second.state) == saved
+        assert packed(records + decode(second, [vector.data[place:]])) == whole
+
+
+@every
+def test_any_truncation_loses_only_the_tail(vector: Vector) -> None:
+    """Every readable record that lies before the end of the truncated input is there, unchanged."""
+    whole = vector.decode()
+    size = len(vector.data)
+    places = range(size + 1) if size <= SMALL else random.Random(8).sample(range(size), 60)
+    for place in places:
+        data = vector.data[:place]
+        records = vector.decode([data])
+        check_tiling(vector.format, records, data)
+        inside = [record for record in whole if record.offset + record.size <= place]
+        while inside and inside[-1].kind == Kind.MALFORMED:
+            inside.pop()
+        assert packed(records[: len(inside)]) == packed(inside)
+
+
+@every
+def test_damaged_input_still_tiles_and_never_raises(vector: Vector) -> None:
+    if not vector.data:
+        return
+    positions = st.integers(0, len(vector.data) - 1)
+
+    @LONG
+    @given(st.lists(st.tuples(positions, st.integers(0, 255)), min_size=1, max_size=8))
+    def check(damage: list[tuple[int, int]]) -> None:
+        data = bytearray(vector.data)
+        for position, value in damage:
+            data[position] = value
+        check_tiling(vector.format, vector.decode([bytes(data)]), bytes(data))
+
+    check()
+
+
+@small
+def test_each_byte_may_be_damaged(vector: Vector) -> None:
+    for position, old in enumerate(vector.data):
+        for value in {0, 0x0A, 0x22, 0x7F, 0xFF, old ^ 1} - {old}:
+            data = vector.data[:position] + bytes([value]) + vector.data[position + 1 :]
+            check_tiling(vector.format, vector.decode([data]), data)
+
+
+@small
+def test_each_byte_may_be_missing(vector: Vector) -> None:
+    for position in range(len(vector.data)):
+        data = vector.data[:position] + vector.data[position + 1 :]
+        check_tiling(vector.format, vector.decode([data]), data)
+
+
+@every_format
+@pytest.mark.parametrize("limit", [128, 4096, 65536])
+def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) -> None:
+    """Noise with pieces of real input in it, so that it gets past the first check."""
+    vectors = [vector.data for vector in ALL if vector.format is format_]
+
+    @LONG
+    @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 20_000), max_size=30))
+    def check(seed: int, cuts: list[int]) -> None:
+        rng = random.Random(seed)
+        data = bytearray()
+        for _ in range(rng.randrange(1, 30)):
+            source = rng.choice(vectors)
+            begin = rng.randrange(len(source) + 1)
+            data += rng.choice(
+                [rng.randbytes(rng.randrange(300)), source[begin : begin + rng.randrange(900)]]
+            )
+        whole = format_.decoder(limit, None).feed(bytes(data))
+        decoder = format_.decoder(limit, None)
+        records: list[Record] = []
+        for part in cut(bytes(data), [place for place in cuts if place < len(data)]):
+            records += decoder.feed(part)
+            assert decoder.pending <= limit
+        assert packed(records) == packed(whole)
+        check_tiling(format_, records + decoder.end(), bytes(data))
+
+    check()
+
+
+@every_format
+def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
+    """As with datagrams: offsets go on, and what was cut off does not spoil what follows."""
+    rng = random.Random(9)
+    for vector in (vector for vector in ALL if vector.format is format_ and vector.data):
+        decoder = vector.decoder()
+        records: list[Record] = []
+        parts = [vector.data[: rng.randrange(len(vector.data))] for _ in range(3)] + [vector.data]
+        for part in parts:
+            records += decoder.feed(part)
+            records += decoder.end()
+            assert decoder.pending == 0
+        check_tiling(format_, records, b"".join(parts))
+
+
+@every_format
+def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
+    for vector in (vector for vector in ALL if vector.format is format_):
+        for limit in (128, 1000):
+            records = decode(format_.decoder(limit, None), [vector.data])
+            assert all(record.size <= limit for record in records)
+            check_tiling(format_, records, vector.data)
