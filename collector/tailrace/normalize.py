@@ -110,17 +110,19 @@ class Spans:
         return True
 
 
-def write_flaws(columns: Columns) -> Counter[str]:
-    """Write each row's flaw into its attributes; give how many rows have which."""
-    flaws, attributes = columns[FLAW], columns[ATTRIBUTES]
+def write_flaws(
+    flaws: Sequence[str | None], attributes: Sequence[str | None]
+) -> tuple[list[str | None], Counter[str]]:
+    """Attributes with each row's flaw written into them, and how many rows have which."""
     counts: Counter[str] = Counter()
+    written = list(attributes)
     for i, flaw in enumerate(flaws):
         if flaw:
             counts[flaw] += 1
             text = attributes[i]
             rest = "," + text[1:] if text and text != "{}" else "}"
-            attributes[i] = f'{{"$flaw":"{flaw}"{rest}'
-    return counts
+            written[i] = f'{{"$flaw":"{flaw}"{rest}'
+    return written, counts
 
 
 def wall_times(
@@ -133,8 +135,8 @@ def wall_times(
         times = [None if start is None else epoch + start for start in starts]
     else:
         times = [_scale(start, epoch, ticks_per_second) for start in starts]
-    known = [time for time in times if time is not None]
-    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):
+    known = times if None not in times else [time for time in times if time is not None]
+    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):  # type: ignore[type-var, operator] # no None in it
         return [time if time is not None and _fits(time) else None for time in times]
     return times
 

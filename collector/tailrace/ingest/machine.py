@@ -6,6 +6,7 @@ the entries from there on give what the original gave (DESIGN §1, "Restart").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -168,7 +169,7 @@ class Ingest:
         tally = self.tally(state.info.source)
         return Session(state, tally, emit=self._emit, quarantine=self._keep)
 
-    def _emit(self, session: Session, columns: list[list[Any]], size: int) -> None:
+    def _emit(self, session: Session, columns: Sequence[Sequence[Any]], size: int) -> None:
         info = session.state.info
         self.batch.extend(self._day, info.source, info.format, session.state.name, columns, size)
         self.tally(info.source).rows += len(columns[0])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
+from operator import add
 from typing import Any
 
 import msgspec
@@ -24,7 +26,7 @@ from tailrace.normalize import (
     STREAM, SUBSTREAM, Columns, Spans, wall_times, write_flaws,
 )  # fmt: skip
 
-Emit = Callable[["Session", list[list[Any]], int], None]
+Emit = Callable[["Session", Sequence[Sequence[Any]], int], None]
 """Takes a session, columns in the table's order and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
@@ -123,70 +125,68 @@ class Session:
     def _take(self, records: list[Record], now: int) -> None:
         if not records:
             return
-        kinds = [record[KIND] for record in records]
-        if kinds.count(Kind.SPAN) == len(kinds):
-            self._block(records, now)
+        columns = list(zip(*records, strict=True))
+        kinds = columns[KIND]
+        if Kind.SESSION not in kinds and Kind.MALFORMED not in kinds:
+            self._block(columns, now)
             return
         begin = 0
         run: list[Record] = []
         for i, kind in enumerate(kinds):
+            if kind == Kind.SESSION or kind == Kind.MALFORMED:  # noqa: PLR1714 - twice as fast
+                self._block([column[begin:i] for column in columns], now)
+                begin = i + 1
             if kind == Kind.SESSION:
-                self._block(records[begin:i], now)
                 self._session(records[i], now)
-                begin = i + 1
             elif kind == Kind.MALFORMED:
-                self._block(records[begin:i], now)
                 run.append(records[i])
-                begin = i + 1
                 if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
                     self._malformed(run)
                     run = []
-        self._block(records[begin:], now)
+        self._block([column[begin:] for column in columns], now)
 
-    def _block(self, records: list[Record], now: int) -> None:
+    def _block(self, columns: Sequence[tuple[Any, ...]], now: int) -> None:
         """Records without session or malformed ones among them."""
-        if not records:
+        kinds = columns[KIND]
+        if not kinds:
             return
-        columns: Columns = [list(column) for column in zip(*records, strict=True)]
-        self._readable(sum(columns[SIZE]), len(records))
-        for kind in (Kind.SPAN, Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION):
-            if count := columns[KIND].count(kind):
-                self._tally.records[kind] = self._tally.records.get(kind, 0) + count
+        self._readable(sum(columns[SIZE]), len(kinds))
+        self._count(kinds)
         if self._counters:
-            self._counted(columns, now)
+            self._counted(self._counters, columns, now)
         else:
-            self._spans.take(columns, now)
-            self._rows(columns, [None] * len(records))
+            changing: Columns = [list(column) for column in columns]
+            self._spans.take(changing, now)
+            self._rows(changing, [None] * len(kinds))
         self._report()
 
-    def _counted(self, columns: Columns, now: int) -> None:
+    def _counted(
+        self, counters: Counters, columns: Sequence[Sequence[Any]], now: int
+    ) -> None:
         """Events with a counter: in order, late, duplicate, or a restart of their producer."""
-        marks = [
-            (start or 0) + (end or 0) + size
-            for start, end, size in zip(columns[START], columns[END], columns[SIZE], strict=True)
-        ]
-        begin = 0
-        while begin < len(marks):
-            assert self._counters is not None
-            seqs, restart = self._counters.observe(
-                columns[STREAM], columns[COUNT], marks, now, begin
-            )
-            end = begin + len(seqs)
-            part = columns if len(seqs) == len(marks) else [c[begin:end] for c in columns]
+        streams, counts, marks = columns[STREAM], columns[COUNT], _marks(columns)
+        while marks:
+            seqs, restart = counters.observe(streams, counts, marks, now)
+            taken = len(seqs)
+            part = columns if taken == len(marks) else [column[:taken] for column in columns]
             if DUPLICATE in seqs:
                 keep = [seq != DUPLICATE for seq in seqs]
                 part = [list(compress(column, keep)) for column in part]
                 seqs = list(compress(seqs, keep))
             self._rows(part, seqs)
-            if restart:
-                self._restart("counter", now)
-            begin = end
+            if not restart:
+                return
+            self._restart("counter", now)
+            assert self._counters is not None
+            counters = self._counters
+            columns = [column[taken:] for column in columns]
+            streams, counts, marks = columns[STREAM], columns[COUNT], marks[taken:]
 
-    def _rows(self, columns: Columns, seqs: list[int | None]) -> None:
+    def _rows(self, columns: Sequence[Sequence[Any]], seqs: list[int | None]) -> None:
+        attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
-            flaws = self._tally.flaws
-            for flaw, count in write_flaws(columns).items():
-                flaws[flaw] = flaws.get(flaw, 0) + count
+            attributes, flaws = write_flaws(columns[FLAW], attributes)
+            _add(self._tally.flaws, flaws)
         state = self.state
         times = wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
@@ -195,10 +195,18 @@ class Session:
             [
                 columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
                 columns[CATEGORY], columns[ID], columns[PARENT], columns[START], columns[END],
-                times, columns[ATTRIBUTES], columns[OFFSET],
+                times, attributes, columns[OFFSET],
             ],
             size,
         )  # fmt: skip
+
+    def _count(self, kinds: Sequence[str]) -> None:
+        records = self._tally.records
+        spans = kinds.count(Kind.SPAN)
+        if spans == len(kinds):
+            records[Kind.SPAN] = records.get(Kind.SPAN, 0) + spans
+        else:
+            _add(records, Counter(kinds))
 
     # Single records
 
@@ -215,8 +223,7 @@ class Session:
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         self._readable(record.size, 1)
         self._tally.records[Kind.SESSION] = self._tally.records.get(Kind.SESSION, 0) + 1
-        columns: Columns = [[value] for value in record]
-        self._rows(columns, [None])
+        self._rows([(value,) for value in record], [None])
         if facts.totals:
             self._references.total(facts.totals)
             self._report()
@@ -336,4 +343,18 @@ class Session:
         text = json.dumps(attributes, separators=(",", ":"))
         at = self.state.received if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self, [[value] for value in row], ROW_BYTES + len(text))
+        self._emit(self, [(value,) for value in row], ROW_BYTES + len(text))
+
+
+def _marks(columns: Sequence[Sequence[Any]]) -> list[int]:
+    """What tells events apart and grows with their times."""
+    try:
+        return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
+    except TypeError:
+        times = zip(columns[START], columns[END], columns[SIZE], strict=True)
+        return [(start or 0) + (end or 0) + size for start, end, size in times]
+
+
+def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        sums[key] = sums.get(key, 0) + count

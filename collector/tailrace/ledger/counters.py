@@ -114,9 +114,8 @@ class Counters:
         counts: Sequence[int],
         marks: Sequence[int],
         now: int,
-        begin: int = 0,
     ) -> tuple[list[int | None], bool]:
-        """Take events `begin` and on; give their unwrapped numbers, and whether a restart ended it.
+        """Take events; give their unwrapped numbers, and whether a restart ended it early.
 
         `marks` tell events apart and grow with their times (start + end + size). A duplicate's
         number is DUPLICATE, that of an event of an uncounted stream None. After a restart the
@@ -127,19 +126,20 @@ class Counters:
         table = self.state.streams
         window, mask = self._window, self._mask
         restart = False
-        for i in range(begin, len(streams)):
-            stream = table.get(streams[i])
-            if stream is not None and counts[i] == stream.next & mask and stream.counted:
+        for name, count, mark in zip(streams, counts, marks, strict=True):
+            stream = table.get(name)
+            if stream is not None and stream.counted:
                 seq = stream.next
-                stream.next = seq + 1
-                recent = stream.recent
-                if len(recent) == window:
-                    recent[seq % window] = marks[i] & _FINGERPRINT
-                else:
-                    self._remember(stream, seq, marks[i])
-                append(seq)
-                continue
-            number = self._unexpected(streams[i], stream, counts[i], marks[i], now)
+                if count == seq & mask:
+                    stream.next = seq + 1
+                    recent = stream.recent
+                    if len(recent) == window:
+                        recent[seq % window] = mark & _FINGERPRINT
+                    else:
+                        self._remember(stream, seq, mark)
+                    append(seq)
+                    continue
+            number = self._unexpected(name, stream, count, mark, now)
             if number == _RESTART:
                 restart = True
                 break

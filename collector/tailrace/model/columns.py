@@ -6,6 +6,7 @@ Rows travel as tuples in the order of `ROW`; what is the same for a whole run of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def extend(self, day: int, source: str, format_: str, session: str, columns: list[list[object]], size: int) -> None:
+    def extend(self, day: int, source: str, format_: str, session: str, columns: Sequence[Sequence[object]], size: int) -> None:
         """Add rows given as columns in `ROW`'s order; `size` is about how many bytes they take."""
         rows = len(columns[0])
         if not rows:

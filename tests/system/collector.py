@@ -1,0 +1,135 @@
+"""A real daemon for tests: started as a user would, on ephemeral ports, ended by its pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+SOURCES = """
+[sources.udp]
+type = "udp"
+format = "heph"
+listen = "127.0.0.1:0"
+
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+
+[sources.jets]
+type = "tcp"
+format = "jets"
+listen = "127.0.0.1:0"
+"""
+
+
+class Collector:
+    """One store and the daemon on it, which may be started, killed and started again."""
+
+    def __init__(self, directory: Path, *, sources=SOURCES, more="", environ=None):
+        self.store = directory / "store"
+        self.config = directory / "tailrace.toml"
+        self.output = directory / "serve.log"
+        self.config.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{more}\n{sources}')
+        self.environ = environ or {}
+        self.process = None
+        self.ports = {}
+
+    def start(self, *, wait=True):
+        (self.store / "ports.json").unlink(missing_ok=True)
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", "serve", "--config", self.config, "--store", self.store],
+                stdout=output,
+                stderr=output,
+                env=os.environ | self.environ,
+            )
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self):
+        def look():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.log()}")
+            return (self.store / "ports.json").exists()
+
+        until(look, f"the daemon to listen; its log:\n{self.log()}")
+        self.ports = json.loads((self.store / "ports.json").read_text())
+
+    def address(self, source):
+        host, _, port = self.ports["sources"][source].rpartition(":")
+        return host, int(port)
+
+    def get(self, path):
+        """Status code and body of an admin page."""
+        try:
+            with urllib.request.urlopen(f"http://{self.ports['admin']}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def status(self):
+        return json.loads(self.get("/status")[1])
+
+    def settle(self):
+        """Wait until all that was received is decoded and committed, and no window is open."""
+
+        def quiet():
+            spool = self.status()["spool"]
+            return spool["end"] == spool["durable"] == spool["committed"]
+
+        until(quiet, "everything to be committed")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """End it in order; what it printed."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout=60)
+        return self.log()
+
+    def end(self):
+        """Whatever state it is in, it is gone after this."""
+        if self.process and self.process.poll() is None:
+            self.kill()
+
+    def log(self):
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def rows(self, columns=None):
+        """The table's rows as a list of dicts."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(self.store / "events"))
+        return table.to_pyarrow_table(columns=columns).to_pylist()
+
+    def cli(self, *arguments, **options):
+        """Run a command of the CLI on this store."""
+        return subprocess.run(
+            [sys.executable, "-m", "tailrace", *arguments[:1], "--store", self.store, *arguments[1:]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            **options,
+        )
+
+
+def until(condition, what, seconds=60.0, pause=0.02):
+    """Wait for a condition; fail saying what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(pause)

@@ -1,0 +1,160 @@
+"""Peers that misbehave cost themselves; beside each an honest one loses nothing."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+
+import pytest
+
+from tests.ingest.log import heph_event
+from tests.system.collector import until
+
+LIMITED = """
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+connections_max = 5
+connections_per_peer_max = 4
+idle_timeout = "1 s"
+record_timeout = "1 s"
+garbage_max = "64 KiB"
+
+[sources.udp]
+type = "udp"
+format = "heph"
+listen = "127.0.0.1:0"
+peers_max = 4
+"""
+
+
+@pytest.fixture
+def limited(collectors):
+    collector = collectors(sources=LIMITED).start()
+    yield collector
+    for name, source in collector.status()["sources"].items():
+        assert source["imbalance_bytes"] == source["imbalance_events"] == 0, name
+    collector.stop()
+
+
+def connect(collector):
+    return socket.create_connection(collector.address("tcp"))
+
+
+def closed_by_peer(sock):
+    sock.settimeout(30)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def refused(collector, source="tcp"):
+    return collector.status()["sources"][source]["refused"]
+
+
+def close_reasons(collector):
+    collector.settle()
+    import json
+
+    rows = collector.rows()
+    return [json.loads(row["attributes"])["closed"] for row in rows if row["name"] == "close"]
+
+
+def test_a_silent_connection_is_closed(limited):
+    with connect(limited) as sock:
+        sock.sendall(heph_event(1, 0))
+        assert closed_by_peer(sock)
+    assert refused(limited) == {"idle": 1}
+
+
+def test_a_slow_loris_is_closed_while_it_still_sends(limited):
+    with connect(limited) as sock:
+        whole = heph_event(1, 0, name=b"x" * 5000)
+        sock.settimeout(0.2)
+        ended = False
+        for byte in whole[:200]:
+            try:
+                sock.send(bytes([byte]))
+                ended = sock.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = True
+            if ended:
+                break
+        assert ended
+    assert refused(limited) == {"slow": 1}
+
+
+def test_connections_past_the_limit_are_refused_and_counted(limited):
+    socks = [connect(limited) for _ in range(6)]
+    try:
+        assert all(closed_by_peer(sock) for sock in socks[4:])
+        socks[0].sendall(heph_event(1, 0))
+        until(lambda: limited.status()["sources"]["tcp"]["seen_events"] == 1, "the honest event")
+        assert refused(limited)["too many connections from one address"] == 2
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_a_peer_that_sends_garbage_is_cut_off_and_an_honest_one_is_untouched(limited):
+    noise = random.Random(1).randbytes(300_000)
+    with connect(limited) as honest, connect(limited) as noisy:
+        honest.sendall(b"".join(heph_event(1, n) for n in range(50)))
+        try:
+            noisy.sendall(noise)
+        except ConnectionError:
+            pass
+        assert closed_by_peer(noisy)
+        honest.sendall(b"".join(heph_event(1, n) for n in range(50, 100)))
+        until(lambda: limited.status()["sources"]["tcp"]["seen_events"] >= 100, "all honest events")
+    assert "garbage" in close_reasons(limited)
+    spans = [row for row in limited.rows() if row["kind"] == "span" and row["name"] == "work"]
+    assert sorted(row["seq"] for row in spans) == list(range(100))
+    assert len([row for row in limited.rows() if row["kind"] == "gap"]) < 100
+    assert (limited.store / "quarantine").exists()
+
+
+def test_a_reset_connection_ends_its_session_with_the_reason(limited):
+    sock = connect(limited)
+    sock.sendall(heph_event(1, 0) + heph_event(1, 1)[:20])
+    until(lambda: limited.status()["sources"]["tcp"]["seen_events"] == 1, "the event")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+    until(lambda: limited.status()["sources"]["tcp"]["sessions_closed"] == 1, "the session's end")
+    assert close_reasons(limited) == ["reset: ECONNRESET"]
+    gaps = [row for row in limited.rows() if row["kind"] == "gap"]
+    assert [row["name"] for row in gaps] == ["truncated"]
+
+
+def test_datagram_peers_past_the_limit_push_out_the_one_silent_longest(limited):
+    socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(6)]
+    try:
+        for number, sock in enumerate(socks):
+            sock.sendto(heph_event(1, 0), limited.address("udp"))
+            until(
+                lambda number=number: limited.status()["sources"]["udp"]["seen_events"] == number + 1,
+                "each event",
+            )
+        status = limited.status()["sources"]["udp"]
+        assert (status["open"], status["refused"]) == (4, {"too many peers": 2})
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_datagrams_of_noise_leave_an_honest_peer_untouched(limited):
+    rng = random.Random(2)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as honest,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noisy,
+    ):
+        for n in range(200):
+            honest.sendto(heph_event(1, n), limited.address("udp"))
+            noisy.sendto(rng.randbytes(rng.randrange(1400)), limited.address("udp"))
+        until(lambda: limited.status()["sources"]["udp"]["seen_events"] >= 200, "the honest events")
+    assert limited.status()["sources"]["udp"]["missing_events"] == 0

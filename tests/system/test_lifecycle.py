@@ -1,0 +1,159 @@
+"""The daemon as a process: start, addresses, probes, two of them, stop."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.ingest.log import heph_epoch, heph_event
+from tests.system.collector import until
+
+
+def send_tcp(collector, data, source="tcp"):
+    with socket.create_connection(collector.address(source)) as sock:
+        sock.sendall(data)
+
+
+def test_what_is_sent_over_udp_and_tcp_is_in_the_table_and_on_status(collector):
+    events = [heph_event(1, n) for n in range(100)]
+    send_tcp(collector, heph_epoch(10**18) + b"".join(events))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(collector.address("udp"))
+        for n in range(0, 100, 10):
+            sock.send(b"".join(events[n : n + 10]))
+    until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 100, "the datagrams")
+    until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 100, "the stream")
+    collector.settle()
+    spans = [row for row in collector.rows() if row["kind"] == "span"]
+    assert sorted((row["source"], row["seq"]) for row in spans) == sorted(
+        (source, n) for source in ("tcp", "udp") for n in range(100)
+    )
+    assert collector.status()["sources"]["tcp"]["decoded_bytes"] == 23 + sum(map(len, events))
+
+
+def test_the_probes_and_the_status_answer(collector):
+    assert collector.get("/healthz")[0] == 200
+    assert collector.get("/readyz")[0] == 200
+    status = collector.status()
+    assert status["state"] == "ok"
+    assert status["sources"]["udp"]["address"] == collector.ports["sources"]["udp"]
+    assert status["sources"]["udp"]["buffer_bytes"] > 0
+
+
+def test_a_stop_drains_commits_and_prints_the_final_ledger(collectors):
+    collector = collectors().start()
+    send_tcp(collector, heph_event(1, 0) + heph_event(1, 3))
+    until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "both events")
+    log = collector.stop()
+    assert collector.process.returncode == 0
+    assert "events: 4 expected, 2 seen, 0 of them duplicates, 2 missing" in log
+    assert "gaps found: network 2" in log
+    rows = collector.rows()
+    assert [row["seq"] for row in rows if row["kind"] == "span"] == [0, 3]
+    assert [(row["seq"], row["name"]) for row in rows if row["kind"] == "gap"] == [(1, "network")]
+
+
+def test_what_a_peer_sent_before_the_stop_is_kept(collectors):
+    """Bytes still in the kernel's buffers when the signal comes were sent while we were up."""
+    collector = collectors().start()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(collector.address("udp"))
+        for n in range(500):
+            sock.send(heph_event(1, n))
+        collector.stop()
+    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(range(500))
+
+
+def test_a_udp_peer_goes_on_across_a_restart_without_a_gap(collectors):
+    collector = collectors().start()
+    port = collector.address("udp")[1]
+    collector.config.write_text(collector.config.read_text().replace(
+        'format = "heph"\nlisten = "127.0.0.1:0"', f'format = "heph"\nlisten = "127.0.0.1:{port}"', 1
+    ))  # fmt: skip
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", port))
+        sock.send(heph_event(1, 0))
+        until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 1, "the first event")
+        collector.stop()
+        collector.start()
+        sock.send(heph_event(1, 1))
+        until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 2, "the second event")
+    collector.stop()
+    rows = collector.rows()
+    spans = [row for row in rows if row["kind"] == "span"]
+    assert [row["seq"] for row in spans] == [0, 1]
+    assert len({row["session"] for row in spans}) == 1
+    assert [row for row in rows if row["kind"] == "gap"] == []
+
+
+def test_a_second_daemon_on_the_same_store_refuses_and_names_the_first(collector):
+    second = subprocess.run(
+        [sys.executable, "-m", "tailrace", "serve", "--config", collector.config, "--store", collector.store],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert f"{collector.process.pid}" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert collector.get("/readyz")[0] == 200
+
+
+def test_a_second_signal_stops_at_once_and_loses_nothing_that_was_synced(collectors):
+    collector = collectors().start()
+    send_tcp(collector, b"".join(heph_event(1, n) for n in range(1000)))
+    until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 1000, "the events")
+    collector.process.send_signal(signal.SIGTERM)
+    collector.process.send_signal(signal.SIGINT)
+    collector.process.wait(timeout=30)
+    collector.start()
+    collector.settle()
+    collector.stop()
+    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(range(1000))
+
+
+def test_an_address_in_use_is_a_configuration_error(collector, collectors):
+    taken = collector.ports["sources"]["tcp"]
+    other = collectors(sources=f'[sources.x]\ntype = "tcp"\nformat = "heph"\nlisten = "{taken}"\n')
+    other.start(wait=False)
+    assert other.process.wait(timeout=30) == 2
+    assert "sources.x" in other.log()
+    assert "in use" in other.log()
+
+
+def test_the_metrics_are_sound_and_say_what_the_status_says(collector):
+    send_tcp(collector, heph_event(1, 0) + heph_event(1, 2))
+    until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "the events")
+    _, text = collector.get("/metrics")
+    assert 'tailrace_ledger_seen_events_total{source="tcp"} 2.0' in text
+    assert 'tailrace_ledger_missing_events{source="tcp"} 1.0' in text
+    assert 'tailrace_state{state="ok"} 1.0' in text
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus")
+def test_promtool_accepts_the_metrics(collector):
+    _, text = collector.get("/metrics")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_every_metric_is_in_the_reference_and_the_other_way_round(collector):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
+
+    _, text = collector.get("/metrics")
+    exposed = {family.name.removesuffix("_info") for family in text_string_to_metric_families(text)}
+    assert exposed == {m.name for m in SOURCE_METRICS} | {name for name, *_ in DAEMON_METRICS}
+
+
+def test_the_port_file_names_every_address(collector):
+    ports = json.loads((collector.store / "ports.json").read_text())
+    assert set(ports["sources"]) == {"udp", "tcp", "jets"}
+    assert all(not address.endswith(":0") for address in [*ports["sources"].values(), ports["admin"]])
