@@ -1,0 +1,134 @@
+"""The command `tailrace`: one module a subcommand, imported when it is asked for and not before.
+
+A command is `tailrace/cli/NAME.py` with a click command called `command`, and its line in
+`COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a TailraceError is its
+text on standard error and an exit code, never a traceback; anything else that is raised is a
+mistake of ours, and its traceback is what we need.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from enum import IntEnum
+from importlib import import_module
+
+import click
+
+from tailrace import __version__
+from tailrace.errors import ConfigError, TailraceError
+
+COMMANDS = {
+    "serve": "The daemon: collect traces until told to stop.",
+    "check": "Find every mistake in a configuration file.",
+    "query": "Run SQL over what was collected.",
+    "streams": "What is there: one line a stream.",
+    "gaps": "What is missing, and why.",
+    "follow": "Rows as they arrive.",
+    "upkeep": "Merge small files and delete old days.",
+    "demo": "Everything at once, on generated traffic.",
+}
+"""Every subcommand and what its line in `tailrace --help` says."""
+
+
+class ExitCode(IntEnum):
+    GOOD = 0
+    FAILED = 1
+    USAGE = 2
+    """Wrong usage or configuration."""
+    INCOMPLETE = 3
+    """Completeness was demanded and is not there."""
+    LOSS = 4
+    """More was lost than the budget allows."""
+    INTERRUPTED = 130
+    """Ctrl-C; what a shell says of a program that SIGINT ended."""
+    BROKEN_PIPE = 141
+    """Nobody reads what we write; what a shell says of a program that SIGPIPE ended."""
+
+
+EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
+"""What ends a command without being a mistake in it."""
+
+
+class Commands(click.Group):
+    """The group of all subcommands; knows their names without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"tailrace.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = get_close_matches(args[0], COMMANDS, n=1)
+        if near and near[0] != args[0]:
+            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a broken pipe is noticed here, not when the interpreter ends
+        except (BaseExceptionGroup, *EXPECTED) as error:
+            causes = list(_causes(error))
+            if not all(isinstance(cause, EXPECTED) for cause in causes):
+                raise
+            ctx.exit(max(report(cause) for cause in causes))
+        return result
+
+
+def report(error: BaseException) -> ExitCode:
+    """Say on standard error what a person can do something about; how the program is to end."""
+    match error:
+        case ConfigError():
+            for problem in error.problems:
+                click.echo(problem, err=True)
+            return ExitCode.USAGE
+        case TailraceError():
+            click.echo(f"tailrace: {error}", err=True)
+            return ExitCode.FAILED
+        case BrokenPipeError():
+            # What is still buffered has no reader; the interpreter must not try again at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.BROKEN_PIPE
+        case _:
+            return ExitCode.INTERRUPTED
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What is in the (nested) groups that trio raises, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _causes(inner)
+    else:
+        yield error
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="tailrace %(version)s")
+def tailrace() -> None:
+    """Take in execution traces and know exactly which events are missing, and why."""
+
+
+def main() -> None:
+    """The entry point of the command and of `python -m tailrace`."""
+    tailrace(prog_name="tailrace")

@@ -1,0 +1,73 @@
+"""`tailrace check`: every mistake in a configuration file, or what it comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from tailrace.cli import ExitCode
+from tailrace.cli.options import file_formats
+from tailrace.config.load import Loaded, examine, spool_path, store_path
+from tailrace.config.problem import Problem
+from tailrace.config.schema import SourceConfig, TailConfig
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
+def command(file: Path, *, as_json: bool) -> None:
+    """Find every mistake in the configuration FILE, together with the environment's variables.
+
+    Prints one line a problem, `file:line: key: what is wrong; what is allowed`, and exits with 2;
+    or says what the configuration comes to.
+    """
+    loaded, problems = examine(file, environ=os.environ, flags={}, formats=file_formats())
+    click.echo(_json(file, loaded, problems) if as_json else _text(file, loaded, problems))
+    if loaded is None:
+        raise SystemExit(ExitCode.USAGE)
+
+
+def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
+    if loaded is None:
+        return "\n".join(str(problem) for problem in problems)
+    config = loaded.config
+    lines = [
+        f"{file}: ok",
+        f"  store: {store_path(config)}",
+        f"  spool: {spool_path(config)}",
+        f"  admin: {config.admin.listen}",
+    ]
+    for name, source in config.sources.items():
+        lines.append(f"  {name}: {source.format} over {_tag(source)} {' '.join(_places(source))}")
+    return "\n".join(lines)
+
+
+def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
+    """Of a problem, `origin` is the file, `environment`, or empty for an option."""
+    found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
+    summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
+    if loaded is not None:
+        config = loaded.config
+        summary |= {
+            "sha256": loaded.sha256,
+            "store": store_path(config),
+            "spool": spool_path(config),
+            "admin": config.admin.listen,
+            "sources": {
+                name: {"type": _tag(source), "format": source.format, "places": _places(source)}
+                for name, source in config.sources.items()
+            },
+        }
+    return json.dumps(summary, indent=2)
+
+
+def _tag(source: SourceConfig) -> str:
+    return str(source.__struct_config__.tag)
+
+
+def _places(source: SourceConfig) -> list[str]:
+    """Where its bytes come from: the patterns of a tail, the address of all others."""
+    return source.paths if isinstance(source, TailConfig) else [source.listen]

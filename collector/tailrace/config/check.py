@@ -1,0 +1,160 @@
+"""All settings against the schema, each by itself, so that all that is wrong is found at once.
+
+Between them: a source carries a format its type can, and no two listeners share an address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from tailrace.config import listen
+from tailrace.config.keys import (
+    SECTIONS,
+    SOURCES,
+    Keys,
+    alternatives,
+    hint,
+    keys,
+    source_keys,
+    words,
+)
+from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
+from tailrace.config.schema import Config
+from tailrace.config.values import convert
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "udp": ("heph", "jets"),
+    "tcp": ("heph", "jets"),
+    "tail": ("heph", "jets", "ovni", "dftracer", "et3"),
+}
+"""The formats each type of source can carry. Whoever loads may know of more for files."""
+
+_SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
+
+Values = dict[str, Any]
+
+
+class Given:
+    """All settings, by section and key and by source and key, and where each source is begun."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, dict[str, Setting]] = {name: {} for name in SECTIONS}
+        self.sources: dict[str, dict[str, Setting]] = {}
+        self.begun: dict[str, Where] = {}
+
+
+class Check:
+    """One check of everything given; `problems` is what was found."""
+
+    def __init__(self, given: Given, formats: Collection[str]) -> None:
+        self.problems: list[Problem] = []
+        self._given = given
+        self._formats = FORMATS | {"tail": tuple(dict.fromkeys([*FORMATS["tail"], *formats]))}
+
+    def config(self) -> Config | None:
+        """The configuration, or None if there are problems."""
+        sections = {name: self._section(name) for name in SECTIONS}
+        types = {name: self._type(name) for name in self._given.sources}
+        sources = {name: self._source(name, type_) for name, type_ in types.items()}
+        self._check_addresses(sections["admin"], types, sources)
+        if self.problems:
+            return None
+        parts: Values = {name: SECTIONS[name](**values) for name, values in sections.items()}
+        parts["sources"] = {
+            name: SOURCES[type_](**sources[name]) for name, type_ in types.items() if type_
+        }
+        return Config(**parts)
+
+    def _section(self, name: str) -> Values:
+        home = Where(DEFAULT, None, name)  # never seen, for no key of a section is required
+        return self._values(keys(SECTIONS[name]), self._given.sections[name], home)
+
+    def _type(self, name: str) -> str | None:
+        setting = self._given.sources[name].get("type")
+        if setting is None:
+            where = _below(self._given.begun[name], "type")
+            self._problem(where, f"missing; allowed: {alternatives(SOURCES)}")
+            return None
+        if not isinstance(setting.value, str) or setting.value not in SOURCES:
+            self._problem(setting.where, f"must be {alternatives(SOURCES)}")
+            return None
+        return setting.value
+
+    def _source(self, name: str, type_: str | None) -> Values:
+        """A source's keys but `type`. One of no known type is held to the keys of all types."""
+        home = self._given.begun[name]
+        if _SOURCE_NAME.fullmatch(name) is None:
+            self._problem(home, "is no name for a source; allowed: a to z, 0 to 9 and _")
+        settings = {k: s for k, s in self._given.sources[name].items() if k != "type"}
+        fields = keys(SOURCES[type_]) if type_ else source_keys()
+        values = self._values(fields, settings, home, also=("type",))
+        if "format" in values:
+            self._check_format(str(values["format"]), type_, settings["format"].where)
+        return values
+
+    def _values(
+        self,
+        fields: Keys,
+        settings: Mapping[str, Setting],
+        home: Where,
+        *,
+        also: tuple[str, ...] = (),
+    ) -> Values:
+        """Those that are right. `also` are keys checked elsewhere; `home` is for what is missing."""
+        values: Values = {}
+        for key, setting in settings.items():
+            if key not in fields:
+                self._problem(setting.where, f"unknown key; {hint(key, [*also, *fields])}")
+                continue
+            try:
+                values[key] = convert(key, fields[key].type, setting.value)
+            except ValueError as error:
+                self._problem(setting.where, str(error))
+        for key, field in fields.items():
+            if field.required and key not in settings:
+                self._problem(_below(home, key), f"missing; it is a {words(field.type)}")
+        return values
+
+    def _check_format(self, format_: str, type_: str | None, where: Where) -> None:
+        allowed = self._formats[type_ or "tail"]
+        if format_ not in allowed:
+            carries = f"which a {type_} source can carry" if type_ else "which are all formats"
+            self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")
+
+    def _check_addresses(
+        self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
+    ) -> None:
+        """Equal addresses on one protocol; port 0 is another each time. Other clashes, such as
+        with a wildcard address, are the system's to find."""
+        taken: dict[tuple[str, str, int], tuple[str, Where]] = {}
+        for owner, protocol, address, where in self._listeners(admin, types, sources):
+            host, port = listen.parse(address)
+            other, other_where = taken.setdefault((protocol, host, port), (owner, where))
+            if port and other != owner:
+                at = other_where if where.origin == DEFAULT else where
+                self._problem(at, f"{other} and {owner} have the same {protocol} address")
+
+    def _listeners(
+        self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
+    ) -> Iterator[tuple[str, str, str, Where]]:
+        """Owner, protocol and address of each address that is right, and where it was written."""
+        default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
+        setting = self._given.sections["admin"].get("listen", default)
+        if setting is default or "listen" in admin:
+            yield "[admin]", "tcp", str(setting.value), setting.where
+        for name, values in sources.items():
+            protocol = types[name]
+            if protocol is not None and "listen" in values:
+                where = self._given.sources[name]["listen"].where
+                yield f"[sources.{name}]", protocol, values["listen"], where
+
+    def _problem(self, where: Where, message: str) -> None:
+        self.problems.append(Problem(where, message))
+
+
+def _below(home: Where, key: str) -> Where:
+    """Where `key` would have been written in the table that begins at `home`."""
+    variable = home.origin == ENVIRONMENT
+    return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")

@@ -1,0 +1,73 @@
+"""Every key of the configuration in words, for the reference file and the documentation."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo
+
+from tailrace.config import schema
+from tailrace.config.keys import SECTIONS, SOURCES, keys, words
+from tailrace.units import Duration, Size
+
+
+class Described(NamedTuple):
+    """A key: `default` is spelled as in TOML, empty where the key must be given, `none` where TOML
+    has no word for it; `meaning` is the text under the schema's field."""
+
+    section: str
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+
+def describe() -> list[Described]:
+    """In the schema's order, the sources last, each type of them as a section `sources (TYPE)`."""
+    described = [d for name, struct in SECTIONS.items() for d in _section(name, struct)]
+    for tag, struct in SOURCES.items():
+        section = f"sources ({tag})"
+        described.append(Described(section, "type", f'"{tag}"', "", "What kind of source this is."))
+        described += _section(section, struct)
+    return described
+
+
+def _section(section: str, struct: type[schema.Section]) -> Iterator[Described]:
+    for key, field in keys(struct).items():
+        meaning = _meanings()[struct.__name__, key]
+        yield Described(section, key, words(field.type), _default(field), meaning)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.required:
+        return ""
+    return _toml(field.default_factory() if field.default is NODEFAULT else field.default)
+
+
+def _toml(value: object) -> str:
+    if value is None:
+        return "none"
+    return json.dumps(str(value) if isinstance(value, Size | Duration) else value)
+
+
+@cache
+def _meanings() -> dict[tuple[str, str], str]:
+    """The string under each field, by class and field; the interpreter does not keep them."""
+    tree = ast.parse(inspect.getsource(schema))
+    return {
+        (struct.name, field.target.id): inspect.cleandoc(text.value.value)
+        for struct in tree.body
+        if isinstance(struct, ast.ClassDef)
+        for field, text in zip(struct.body, struct.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

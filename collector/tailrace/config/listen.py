@@ -1,0 +1,42 @@
+"""Addresses to listen on, as people write them: `host:port` or `[v6]:port`."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address, ip_address
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
+_FORM = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
+_ALLOWED = "allowed: host:port or [v6]:port"
+
+
+def parse(text: str) -> tuple[str, int]:
+    """The host, in the one spelling that equal addresses share, and the port; 0 lets the system
+    choose. Raise ValueError."""
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
+    if len(form["port"]) > 5 or int(form["port"]) > 65_535:
+        raise ValueError(f"{text!r} has no such port; allowed: 0 to 65535")
+    host = _host(form["host"]) if form["v6"] is None else _v6(form["v6"])
+    return host, int(form["port"])
+
+
+def _v6(text: str) -> str:
+    try:
+        return IPv6Address(text).compressed
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IPv6 address; {_ALLOWED}") from None
+
+
+def _host(text: str) -> str:
+    if not text:
+        raise ValueError(f'no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
+    if not text.strip("0123456789."):  # only an IPv4 address can look like one
+        try:
+            return ip_address(text).compressed
+        except ValueError:
+            raise ValueError(f"{text!r} is not an IPv4 address; {_ALLOWED}") from None
+    if _HOST_NAME.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a host name; {_ALLOWED}")
+    return text.lower()

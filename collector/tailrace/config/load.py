@@ -1,0 +1,201 @@
+"""The effective configuration: options of the command, environment, file and defaults, in order.
+
+What comes first decides, key by key. Only the sources of a file replace the default ones as a
+whole; the environment adds to whichever there are. All problems are found at once, each with the
+file and line, the variable or the option it is in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.config import environment
+from tailrace.config.check import Check, Given
+from tailrace.config.document import Document, read
+from tailrace.config.keys import SECTIONS, hint, keys
+from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where, dotted
+from tailrace.config.schema import DEFAULT_SOURCES, Config
+from tailrace.config.values import kind
+from tailrace.errors import ConfigError
+from tailrace.units import Duration, Size
+
+FLAGS = {"store": ("store", "path")}
+"""The options of the command line that set a key, without their dashes, and the key."""
+
+
+class Loaded(NamedTuple):
+    """A configuration, the file it is from, if any, and what identifies it.
+
+    `sha256` (hex) is over all keys with their effective values, wherever they came from; of the
+    storage options only the names count, for their values may be secrets and change by themselves.
+    """
+
+    config: Config
+    path: Path | None
+    sha256: str
+
+
+def load(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    formats: Collection[str] = (),
+) -> Loaded:
+    """Raise ConfigError with every problem there is. See `examine` for the arguments."""
+    loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
+    if loaded is None:
+        raise ConfigError([str(problem) for problem in problems])
+    return loaded
+
+
+def examine(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    formats: Collection[str] = (),
+) -> tuple[Loaded | None, list[Problem]]:
+    """The configuration, or None and its problems: those of the file first, by line.
+
+    `flags` has the options given (see `FLAGS`); None is one not given. `formats` are names that a
+    file's format may have beside those that are always known."""
+    given = Given()
+    problems: list[Problem] = []
+    document = None if path is None else read(path)
+    if isinstance(document, Problem):
+        return None, [document]
+    if document is not None:
+        problems += _add_file(given, document)
+    if document is None or "sources" not in document.tree:
+        _add_default_sources(given)
+    problems += _add_environment(given, environ)
+    _add_flags(given, flags)
+    check = Check(given, formats)
+    config = check.config()
+    problems += check.problems
+    if config is None or problems:
+        return None, sorted(problems, key=_place)
+    return Loaded(config, path, _sha256(config)), []
+
+
+def data_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """The per-user data directory: of the XDG Base Directory Specification, `tailrace` in it."""
+    home = Path(environ.get("XDG_DATA_HOME", ""))
+    if not home.is_absolute():  # as the specification demands
+        home = Path("~/.local/share").expanduser()
+    return home / "tailrace"
+
+
+def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
+    """The directory or URL of the table."""
+    path = config.store.path
+    if "://" in path:
+        return path
+    return str(Path(path).expanduser() if path else data_path(environ))
+
+
+def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
+    """The directory of the spool. That of a store at a URL is in the per-user data directory, each
+    URL's its own, so that what one store has not yet got never goes to another."""
+    if config.spool.path:
+        return str(Path(config.spool.path).expanduser())
+    store = store_path(config, environ)
+    if "://" in store:
+        name = hashlib.sha256(store.rstrip("/").encode()).hexdigest()[:16]
+        return str(data_path(environ) / f"spool-{name}")
+    return str(Path(store) / "spool")
+
+
+def _add_file(given: Given, document: Document) -> Iterator[Problem]:
+    for section, content in document.tree.items():
+        where = document.where(section)
+        if section not in {*SECTIONS, "sources"}:
+            yield Problem(where, f"unknown section; {hint(section, [*SECTIONS, 'sources'])}")
+        elif not isinstance(content, dict):
+            yield Problem(where, f"must be a section, as in [{section}], not {kind(content)}")
+        elif section == "sources":
+            yield from _add_sources(given, document)
+        else:
+            given.sections[section] = _settings(document, section, table=content)
+
+
+def _add_sources(given: Given, document: Document) -> Iterator[Problem]:
+    for name, content in document.tree["sources"].items():
+        where = document.where("sources", name)
+        if isinstance(content, dict):
+            given.begun[name] = where
+            given.sources[name] = _settings(document, "sources", name, table=content)
+        else:
+            yield Problem(where, f"must be a section, as in [sources.name], not {kind(content)}")
+
+
+def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[str, Setting]:
+    return {key: Setting(value, document.where(*above, key)) for key, value in table.items()}
+
+
+def _add_default_sources(given: Given) -> None:
+    """Only what they set themselves: the environment may make a default source another type."""
+    for name, source in DEFAULT_SOURCES.items():
+        home = Where(DEFAULT, None, dotted(("sources", name)))
+        tree = msgspec.to_builtins(source, enc_hook=str)
+        required = ["type", *(key for key, f in keys(type(source)).items() if f.required)]
+        given.begun[name] = home
+        given.sources[name] = {
+            key: Setting(tree[key], home._replace(key=f"{home.key}.{key}")) for key in required
+        }
+
+
+def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
+    settings, problems = environment.read(environ)
+    for (section, key, *rest), setting in settings.items():
+        if section == "sources":
+            home = Where(ENVIRONMENT, None, f"{environment.SOURCES_PREFIX}{key}".upper())
+            given.begun.setdefault(key, home)
+            given.sources.setdefault(key, {})[rest[0]] = setting
+        elif rest:
+            _add_entry(given.sections[section], key, rest[0], setting)
+        else:
+            given.sections[section][key] = setting
+    return problems
+
+
+def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
+    """An entry of a table replaces the one of its name, whatever the case it is written in."""
+    table = section.get(key, Setting({}, setting.where))
+    if isinstance(table.value, dict):
+        others = {n: value for n, value in table.value.items() if n.lower() != name}
+        section[key] = Setting(others | {name: setting.value}, table.where)
+
+
+def _add_flags(given: Given, flags: Mapping[str, object]) -> None:
+    for flag, value in flags.items():
+        if value is not None:
+            section, key = FLAGS[flag]
+            given.sections[section][key] = Setting(value, Where("", None, f"--{flag}"))
+
+
+def _place(problem: Problem) -> tuple[bool, int]:
+    """Sorts a file's problems by line and leaves the others behind them as they are."""
+    return problem.where.line is None, problem.where.line or 0
+
+
+def _sha256(config: Config) -> str:
+    options = dict.fromkeys(config.store.options, "")
+    public = msgspec.structs.replace(
+        config, store=msgspec.structs.replace(config.store, options=options)
+    )
+    return hashlib.sha256(
+        msgspec.json.encode(public, enc_hook=_number, order="deterministic")
+    ).hexdigest()
+
+
+def _number(quantity: Size | Duration) -> int | float:
+    """Exact, which the printed form is not."""
+    return int(quantity) if isinstance(quantity, Size) else float(quantity)

@@ -1,0 +1,45 @@
+"""A setting that is wrong: where it was written, what is wrong with it and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+ENVIRONMENT = "environment"
+DEFAULT = "default"
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Where(NamedTuple):
+    """Where a setting was written: `origin` is the file's path, `environment`, `default`, or empty for
+    an option of the command line. `key` is spelled as there; only files have a `line`, from 1."""
+
+    origin: str
+    line: int | None
+    key: str
+
+    def __str__(self) -> str:
+        place = self.origin if self.line is None else f"{self.origin}:{self.line}"
+        return ": ".join(part for part in (place, self.key) if part)
+
+
+class Setting(NamedTuple):
+    value: object
+    where: Where
+
+
+class Problem(NamedTuple):
+    """Prints as one line, `file:line: key: what is wrong; what is allowed`."""
+
+    where: Where
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+def dotted(path: tuple[str, ...]) -> str:
+    """`("sources", "a b")` is `sources."a b"`, on one line whatever the names hold."""
+    return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)

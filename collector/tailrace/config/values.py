@@ -1,0 +1,99 @@
+"""One value of the configuration: from what TOML gave to the type the schema asks for.
+
+Beyond its type, a value must make sense: a number is at least 1 and fits 64 bits with a sign (the
+table has no wider), a duration is longer than nothing and at most 2**63 ns, an address has its
+form, a list is not empty, and text can be written down (UTF-8) and handed to the system (no NUL).
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_origin
+
+import msgspec
+
+from tailrace.config import listen
+from tailrace.config.keys import choices, stripped, words
+from tailrace.units import Duration, Size
+
+NUMBER_MAX = 2**63 - 1
+DURATION_MAX = Duration(106_751 * 86_400)
+"""The whole days in 2**63 ns."""
+
+_KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number with a fraction",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
+
+
+def convert(key: str, type_: Any, value: object) -> object:  # noqa: ANN401 - a type as annotations spell it
+    """`value` as the schema's type for `key`. Raise ValueError: what is wrong, what is allowed."""
+    _check_text(value)
+    try:
+        converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        if stripped(type_) in {Size, Duration}:
+            raise ValueError(str(error)) from None
+        raise ValueError(_mismatch(type_, value)) from None
+    if isinstance(converted, int | float):
+        _check_amount(converted)
+    elif key == "listen":
+        listen.parse(str(converted))
+    elif isinstance(converted, list) and not (converted and all(converted)):
+        raise ValueError("must have at least one string, and none that is empty")
+    return converted
+
+
+def kind(value: object) -> str:
+    """What TOML calls a value of this type."""
+    return _KINDS.get(type(value), "a date or a time")
+
+
+def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
+    if not isinstance(value, str):
+        raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
+    try:
+        return type_.parse(value)
+    except OverflowError:  # more digits than a float has room for
+        raise ValueError(f"is too large for a {words(type_)}") from None
+
+
+def _without_unit(type_: type[Size | Duration], value: object) -> str:
+    example = '"16 MiB"' if type_ is Size else '"250 ms"'
+    if isinstance(value, int | float) and kind(value) != "a boolean" and 1 <= value <= 10**12:
+        example = f'"{type_(value)}"'
+    return f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}"
+
+
+def _mismatch(type_: Any, value: object) -> str:  # noqa: ANN401 - a type as annotations spell it
+    """Strings are shown where a single word is expected; elsewhere they may be secrets."""
+    if get_origin(type_) in {list, dict}:
+        wrong = "must hold nothing but strings" if type(value) is get_origin(type_) else ""
+        return wrong or f"must be a {words(type_)}, not {kind(value)}"
+    shown = repr(value) if isinstance(value, str) else kind(value)
+    article = "" if choices(type_) else "a "
+    return f"must be {article}{words(type_)}, not {shown}"
+
+
+def _check_amount(number: float) -> None:
+    if isinstance(number, Duration):
+        if not 0 < number <= DURATION_MAX:
+            raise ValueError(f"must be longer than nothing and at most {DURATION_MAX}")
+    elif not 1 <= number <= NUMBER_MAX:
+        raise ValueError("must be at least 1 and less than 2^63")
+
+
+def _check_text(value: object) -> None:
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("must not hold a NUL character")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError("must be UTF-8")
+    elif isinstance(value, dict):
+        _check_text([*value.keys(), *value.values()])
+    elif isinstance(value, list):
+        for item in value:
+            _check_text(item)
