@@ -1,0 +1,149 @@
+"""What makes a table on a local disk survive a power cut: rules 2 and 3 of five.
+
+The library never syncs. So here, and only here, is said when something is on disk:
+
+1. The library's own checkpoints and clean-up are off (`layout.NO_HOOKS`).
+2. After a commit `sync` brings to disk every file it added, its log file and their directories.
+   Only then may anything be acknowledged.
+3. `checkpoint` syncs a checkpoint before it lets go of the log files that it replaces.
+4. What a merge wrote is synced before the files it replaces may be deleted (`upkeep`).
+5. At start the newest versions are validated (`recovery`).
+
+An object store keeps what it has accepted; none of this is called for one.
+
+A failed sync is a SyncError and final: the kernel may have dropped the pages, and would say yes
+the next time. Two collectors and an upkeep may write beside one another: whoever acknowledges a
+version has synced all versions below it too, so a hole can only be above what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from tailrace.errors import SyncError
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.log import Log, is_parquet
+
+UNSYNCED_MAX = 16
+"""Versions that can be on disk and not synced: one of each writer, and at most two of an upkeep
+(it syncs after each of its steps; a vacuum is two versions). The newest so many are doubted."""
+
+LOG_VERSIONS_KEPT = 800
+"""Log files kept below a checkpoint. Every commit lists the directory: 15 ms with 300 files in it,
+90 ms with 1,000. With the 100 commits between checkpoints the log stays below 1,000 files, at any
+rate of commits; at one a second, `layout.LOG_RETENTION` leaves that many as well."""
+
+LOG_LOCK = "log.lock"
+"""In the store's directory: held by who repairs the log, or removes files from it."""
+
+
+def sync(root: Path, after: int, upto: int) -> None:
+    """Rule 2 for the versions above `after`, up to `upto`. Raise SyncError.
+
+    `upto` must be whole. Files of versions below may be gone: another process has merged, synced
+    and vacuumed them away since."""
+    log = Log(root)
+    directories = {root}
+    try:
+        for version in range(after + 1, upto + 1):
+            directories |= _sync_data(log, version, required=version == upto)
+        for directory in sorted(directories):
+            fsync(directory)
+        for version in range(after + 1, upto + 1):
+            _sync_file(log.path(version), required=version == upto)
+        fsync(log.directory)
+    except (OSError, ValueError) as error:
+        raise SyncError(f"{root}: version {upto} cannot be brought to disk: {error}") from error
+
+
+def sync_new(root: Path) -> None:
+    """All of a new table's version 0, and the way to it from the store's parent. Raise SyncError."""
+    sync(root, -1, 0)
+    try:
+        for directory in (root.parent, root.parent.parent):
+            fsync(directory)
+    except OSError as error:
+        raise SyncError(f"{root}: cannot be brought to disk: {error}") from error
+
+
+def sync_newest(root: Path) -> int:
+    """Rule 2 for all versions that may not be on disk; the newest one. Raise SyncError."""
+    versions = Log(root).versions()
+    newest = versions[-1] if versions else -1
+    sync(root, max(newest - UNSYNCED_MAX, -1), newest)
+    return newest
+
+
+def checkpoint(table: DeltaTable, root: Path, *, keep: int = LOG_VERSIONS_KEPT) -> None:
+    """Rule 3: shorten the log. `table` must stand at a version that is synced.
+
+    Nothing is done where there is a checkpoint of this version: to write it again would put an
+    unsynced file in the place of the only one. Raise SyncError; LockedError when another process is
+    at it; and what the library raises, after which the log is as long as before."""
+    log = Log(root)
+    version = table.version()
+    with DirectoryLock(root.parent, name=LOG_LOCK):
+        if version in log.checkpoints():
+            return
+        table.create_checkpoint()
+        try:
+            for part in log.checkpoints()[version]:
+                if not is_parquet(part):
+                    raise SyncError(f"{part}: was not written whole")
+                fsync(part)
+            fsync(log.last_checkpoint_path)
+            fsync(log.directory)
+        except (OSError, KeyError) as error:
+            raise SyncError(
+                f"{root}: checkpoint {version} cannot be brought to disk: {error}"
+            ) from error
+        table.cleanup_metadata()
+        _trim(log, version - keep)
+
+
+def fsync(path: Path) -> None:
+    """Return once a file or directory is on disk. Raise OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_data(log: Log, version: int, *, required: bool) -> set[Path]:
+    """Sync what a version added; the directories it is in."""
+    try:
+        actions = log.read(version)
+    except FileNotFoundError:
+        if required:
+            raise
+        return set()
+    paths = [log.data_path(action.add) for action in actions if action.add]
+    for path in paths:
+        _sync_file(path, required=required)
+    return {path.parent for path in paths if path.parent.exists()}
+
+
+def _sync_file(path: Path, *, required: bool) -> None:
+    try:
+        fsync(path)
+    except FileNotFoundError:
+        if required:
+            raise
+
+
+def _trim(log: Log, below: int) -> None:
+    """Delete log files of versions below, oldest first, so that what is left has no hole."""
+    _delete(log.path(version) for version in log.versions() if version < below)
+    for version, parts in log.checkpoints().items():
+        if version < below:
+            _delete(parts)
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""How the table `events` lies on disk: where, its columns, its properties and its encodings.
+
+The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log
+clean-up are off, because they delete log files before what replaces them is on disk.
+
+Encodings, measured on 100,000-row commits: zstd level 1 with delta-packed counters and times takes
+0.40 CPU s and 9.6 B a row where the library's defaults take 0.92 CPU s and 29.6 B. Arrow
+dictionaries for the repeating strings were as fast to write and dearer to make.
+"""
+
+from __future__ import annotations
+
+from arro3.core import DataType, Field, Schema
+from deltalake import (
+    ColumnProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema as DeltaSchema,
+    WriterProperties,
+)
+
+from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
+from tailrace.model.columns import COLUMNS
+
+TABLE_NAME = "events"
+
+SCHEMA_VERSION = 1
+"""Of the columns and what they mean; a table of a later version is refused."""
+
+VERSION_PROPERTY = "tailrace.schema"
+
+MERGED_ROW_GROUP = 131_072
+"""Rows of a row group in merged files: small enough to skip, large enough to compress."""
+
+LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
+"""How long a version's log file outlives the checkpoint above it. A merge that began before it must
+find the log from there on. About 1,000 commits at the rate usual for each."""
+
+REMOVED_HOURS = 1
+"""A file that was merged away or deleted stays on disk for so long: readers may have it open."""
+
+REMOVED_RETENTION = "interval 150 minutes"
+"""How long the log remembers a file that was merged away. Longer than `REMOVED_HOURS`
+plus the hour between vacuums, or vacuum would never hear of some files."""
+
+TRANSACTION_RETENTION = "interval 36500 days"
+"""How long a collector's position is remembered after its last commit: for good. Were it hidden
+(a collector that was silent for long, a clock that was wrong), its spool would be stored twice."""
+
+TYPES = {"date": DataType.date32(), "string": DataType.string(), "long": DataType.int64()}
+
+SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLUMNS])
+
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Durability rule 1: to be passed to every operation on the table."""
+
+_PACKED = ("seq", "id", "parent", "start", "end", "time", "offset")
+
+
+def table_root(store: str) -> str:
+    """The table's directory or URL in a store, which is a directory or a URL."""
+    return f"{store.removeprefix('file://').rstrip('/')}/{TABLE_NAME}"
+
+
+def is_local(root: str) -> bool:
+    """Whether the table is on a local file system, where durability is our work."""
+    return "://" not in root
+
+
+def properties(config: StoreConfig, *, local: bool) -> dict[str, str | None]:
+    return {
+        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        "delta.checkpointInterval": "1000000000",
+        "delta.enableExpiredLogCleanup": "false",
+        "delta.dataSkippingStatsColumns": "stream,substream,seq,start,end,time",
+        "delta.logRetentionDuration": LOG_RETENTION["local" if local else "remote"],
+        "delta.deletedFileRetentionDuration": REMOVED_RETENTION,
+        "delta.setTransactionRetentionDuration": TRANSACTION_RETENTION,
+        "delta.targetFileSize": str(int(config.compact_size)),
+    }
+
+
+def writer_properties(row_group: int | None = None) -> WriterProperties:
+    packed = ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")
+    return WriterProperties(
+        compression="ZSTD",
+        compression_level=1,
+        max_row_group_size=row_group,
+        column_properties={
+            "attributes": ColumnProperties(dictionary_enabled=False),
+            **dict.fromkeys(_PACKED, packed),
+        },
+    )
+
+
+def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
+    """Make the table, or open it if another collector was faster."""
+    return DeltaTable.create(
+        root,
+        DeltaSchema.from_arrow(SCHEMA),
+        mode="ignore",
+        partition_by=["day"],
+        configuration=properties(config, local=is_local(root)),
+        storage_options=options,
+        post_commithook_properties=NO_HOOKS,
+        raise_if_key_not_exists=False,
+    )
+
+
+def check(table: DeltaTable) -> None:
+    """Raise StoreError unless this is our table with the columns of this version."""
+    metadata = table.metadata()
+    version = metadata.configuration.get(VERSION_PROPERTY)
+    check_version(version, table.table_uri)
+    if metadata.partition_columns != ["day"] or table.schema() != DeltaSchema.from_arrow(SCHEMA):
+        raise StoreError(
+            f"{table.table_uri}: says schema {version} but has other columns: {_columns(table)}"
+        )
+
+
+def check_version(version: str | None, root: str) -> None:
+    """Raise StoreError unless the table property is a version that we can write."""
+    if version is None or not version.isdecimal():
+        raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
+    if int(version) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{root}: was written by a newer Tailrace (schema {version}; this one knows"
+            f" {SCHEMA_VERSION}): use that one"
+        )
+
+
+def _columns(table: DeltaTable) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in table.schema().fields)

@@ -1,0 +1,132 @@
+"""The files of a Delta log on a local disk, read without the library.
+
+`_delta_log` holds one JSON file a version, `N.json` (N has 20 digits), one action a line; and
+checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library names what it is
+still writing `NAME#1`. What is here reads what durability needs: which files a version adds and
+removes. Delta transaction log protocol, "Delta Log Entries" and "Actions".
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+
+_VERSION = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+_PARQUET_MAGIC = b"PAR1"
+
+
+class Add(msgspec.Struct, rename="camel"):
+    """A data file; `path` is relative to the table and percent-encoded, `stats` is JSON."""
+
+    path: str
+    size: int
+    partition_values: dict[str, str | None]
+    stats: str | None = None
+
+
+class Remove(msgspec.Struct):
+    path: str
+
+
+class MetaData(msgspec.Struct):
+    configuration: dict[str, str]
+
+
+class CommitInfo(msgspec.Struct, rename="camel"):
+    engine_info: str = ""
+
+
+class Action(msgspec.Struct, rename="camel"):
+    """One line; of the fields at most one is set, none for actions that are not read here."""
+
+    add: Add | None = None
+    remove: Remove | None = None
+    meta_data: MetaData | None = None
+    commit_info: CommitInfo | None = None
+
+
+class LastCheckpoint(msgspec.Struct, rename="camel"):
+    version: int
+    size_in_bytes: int | None = None
+
+
+class Log:
+    """The log of the table in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.directory = root / "_delta_log"
+        self.last_checkpoint_path = self.directory / "_last_checkpoint"
+
+    def path(self, version: int) -> Path:
+        return self.directory / f"{version:020}.json"
+
+    def data_path(self, file: Add) -> Path:
+        return self.root / unquote(file.path)
+
+    def versions(self) -> list[int]:
+        """The versions that have a JSON file, in order."""
+        return sorted(self._numbered(_VERSION))
+
+    def checkpoints(self) -> dict[int, list[Path]]:
+        """The parts of each checkpoint, by version, in order."""
+        found = self._numbered(_CHECKPOINT)
+        return {version: found[version] for version in sorted(found)}
+
+    def read(self, version: int) -> list[Action]:
+        """The actions of a version. Raise OSError, or ValueError for a file that is not whole."""
+        return decode(self.path(version).read_bytes())
+
+    def last_checkpoint(self) -> LastCheckpoint | None:
+        """What `_last_checkpoint` says; None when it is not there or not whole."""
+        try:
+            return msgspec.json.decode(self.last_checkpoint_path.read_bytes(), type=LastCheckpoint)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def _numbered(self, pattern: re.Pattern[str]) -> dict[int, list[Path]]:
+        found: dict[int, list[Path]] = {}
+        for path in sorted(self.directory.iterdir()):
+            if match := pattern.fullmatch(path.name):
+                found.setdefault(int(match[1]), []).append(path)
+        return found
+
+
+def decode(data: bytes) -> list[Action]:
+    """The actions of a version's bytes. Raise ValueError when they cannot be all of it.
+
+    delta-rs ends no file with a newline, so one of its files that does was cut between two lines;
+    other writers end theirs so.
+    """
+    lines = data.split(b"\n")
+    ended = not lines[-1]
+    try:
+        actions = [_ACTION.decode(line) for line in (lines[:-1] if ended else lines)]
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    if not actions:
+        raise ValueError("it is empty")
+    if ended and any(
+        a.commit_info and a.commit_info.engine_info.startswith("delta-rs") for a in actions
+    ):
+        raise ValueError("its last line is missing")
+    return actions
+
+
+_ACTION = msgspec.json.Decoder(Action)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file has the marks at both ends and room for the footer that it speaks of."""
+    with path.open("rb") as file:
+        head = file.read(4)
+        size = file.seek(0, 2)
+        if size < 12 or head != _PARQUET_MAGIC:
+            return False
+        file.seek(size - 8)
+        tail = file.read(8)
+    return tail[4:] == _PARQUET_MAGIC and int.from_bytes(tail[:4], "little") <= size - 12

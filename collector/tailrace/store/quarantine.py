@@ -1,0 +1,139 @@
+"""Bytes that could not be decoded, kept for whoever wants to know why.
+
+A file a session holds the session's frames (`model.quarantine`), one after the other. Who writes
+says where each frame goes, so that a replay writes the same bytes to the same places. Two bounds: a
+session's file never grows beyond `session_size`, and all files together not beyond `max_size`: then
+the file that was written longest ago is removed. A session that goes on after that begins its new
+file with a frame without a reason in the place of what is gone; it takes no room on disk.
+
+A file counts as the whole blocks that it takes, so that the number of files is bounded too: 65,536
+at the default of 256 MiB.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import blake2s
+from pathlib import Path
+
+from tailrace.config.schema import QuarantineConfig
+from tailrace.errors import SyncError
+from tailrace.model.quarantine import Quarantined, frame, frames
+from tailrace.store.durable import fsync
+from tailrace.store.refusal import refusal
+
+SUFFIX = ".frames"
+
+_BLOCK = 4096
+_SMALLEST = len(frame(0, "", b""))
+_NAME_MAX = 200
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_:@+-]")
+
+
+class Quarantine:
+    """The files in one directory, which is made if it is missing. One thread at a time."""
+
+    def __init__(self, directory: Path, config: QuarantineConfig) -> None:
+        self.directory = directory
+        self._config = config
+        self._sizes: dict[str, int] = {}  # by file name, the one written longest ago first
+        self._unsynced: set[str] = set()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            found = [(path.stat(), path.name) for path in directory.glob(f"*{SUFFIX}")]
+        except OSError as error:
+            raise refusal(error, str(directory), "open the quarantine") from error
+        for status, name in sorted(found, key=lambda item: item[0].st_mtime_ns):
+            self._sizes[name] = status.st_size
+        self._total = sum(map(_charge, self._sizes.values()))
+
+    @property
+    def size(self) -> int:
+        """Bytes that all files take in whole blocks; removed frames count as well."""
+        return self._total
+
+    def write(self, session: str, at: int, data: bytes) -> bool:
+        """Put the frame `data` at byte `at` of the session's file; whether there is room for it.
+
+        `at` is where the session's frames so far end, kept or not. Raise FullError or StoreError:
+        the same call may be made again."""
+        name = file_name(session)
+        size = max(at + len(data), self._sizes.get(name, 0))
+        if size > self._config.session_size or _charge(size) > self._config.max_size:
+            return False
+        more = _charge(size) - _charge(self._sizes.get(name, 0))
+        self._make_room(name, more)
+        try:
+            self._write(self.directory / name, at, data)
+        except OSError as error:
+            raise refusal(error, str(self.directory), "quarantine bytes") from error
+        self._sizes.pop(name, None)
+        self._sizes[name] = size
+        self._total += more
+        self._unsynced.add(name)
+        return True
+
+    def sync(self) -> None:
+        """Return once all that was written is on disk. Raise SyncError."""
+        try:
+            for name in self._unsynced:
+                if name in self._sizes:
+                    fsync(self.directory / name)
+            fsync(self.directory)
+        except OSError as error:
+            raise SyncError(f"{self.directory}: cannot be brought to disk: {error}") from error
+        self._unsynced.clear()
+
+    def read(self, session: str, at: int = 0) -> list[Quarantined]:
+        """The session's frames from byte `at` on, as far as they were kept."""
+        try:
+            data = (self.directory / file_name(session)).read_bytes()
+        except FileNotFoundError:
+            return []
+        return [found for found in frames(data[at:]) if found.reason]
+
+    def _make_room(self, name: str, more: int) -> None:
+        """Remove files other than `name`, oldest first, until `more` bytes can be added."""
+        while self._total + more > self._config.max_size:
+            oldest = next(other for other in self._sizes if other != name)
+            try:
+                (self.directory / oldest).unlink(missing_ok=True)
+            except OSError as error:
+                raise refusal(error, str(self.directory), "remove quarantined bytes") from error
+            self._total -= _charge(self._sizes.pop(oldest))
+
+    def _write(self, path: Path, at: int, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            hole = at - os.fstat(fd).st_size
+            if hole > 0:
+                if hole < _SMALLEST:
+                    raise ValueError(f"{path}: no frame can end {hole} bytes after the last one")
+                _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], at - hole)
+            _pwrite(fd, data, at)
+        finally:
+            os.close(fd)
+
+
+def file_name(session: str) -> str:
+    """The name of the session's file: printable, safe, and another one for another session."""
+    name = _UNSAFE.sub(
+        lambda match: b"%%%02X" % match[0][0], session.encode(errors="surrogatepass")
+    )
+    if len(name) > _NAME_MAX:
+        digest = blake2s(name, digest_size=16).hexdigest().encode()
+        name = name[: _NAME_MAX - len(digest)] + digest
+    return name.decode() + SUFFIX
+
+
+def _charge(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _pwrite(fd: int, data: bytes, at: int) -> None:
+    """All of `data`, in as many writes as the system takes."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(fd, left, at)
+        left, at = left[written:], at + written

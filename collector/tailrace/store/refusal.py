@@ -1,0 +1,49 @@
+"""What the library's exceptions mean to us. It has few types; the rest is in their text."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+from deltalake.exceptions import CommitFailedError
+
+from tailrace.errors import FullError, StoreError
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LOG_GONE = "Invalid table version"
+_LONGEST = 300
+
+
+def line(error: Exception) -> str:
+    """Its text on one line, at most some hundred characters of it, without colours."""
+    text = " ".join(_COLOUR.sub("", str(error)).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def os_error(error: Exception) -> int | None:
+    """The errno, if the system refused something to the library or to us."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _OS_ERROR.search(str(error))
+    return int(found[1]) if found else None
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another writer was in the way: with the table opened anew it may succeed.
+
+    Either its commit touched what this one read, or it shortened the log that a long-open table
+    had to catch up on."""
+    return isinstance(error, CommitFailedError) or _LOG_GONE in str(error)
+
+
+def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
+    """FullError when there was no room, else StoreError with the reason."""
+    number = os_error(error)
+    if number in _NO_ROOM:
+        return FullError(f"{root}: no room to {doing}: {os.strerror(number or 0)}")
+    if number is None or isinstance(error, OSError):
+        return StoreError(f"{root}: cannot {doing}: {line(error)}")
+    return StoreError(f"{root}: cannot {doing}: {os.strerror(number)}")

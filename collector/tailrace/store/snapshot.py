@@ -1,0 +1,77 @@
+"""The table as readers see it: one version, its files, and how to go on to the next.
+
+Opening one changes nothing on disk and needs no lock. Its files stay on disk for at least
+`layout.REMOVED_HOURS` after a newer version has replaced them.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import NamedTuple, Self
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tailrace.store import layout
+from tailrace.store.refusal import refusal
+
+_EPOCH = date(1970, 1, 1)
+
+
+class DataFile(NamedTuple):
+    """A Parquet file; `day` counts from 1970-01-01, `path` is relative to the table."""
+
+    path: str
+    day: int
+    size: int
+    rows: int
+
+
+class Snapshot:
+    """One version of the table in the store `path`, a directory or URL."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    @classmethod
+    def open(cls, path: str, *, options: dict[str, str]) -> Self:
+        """The newest version. Raise StoreError if there is no table, or not one we can read."""
+        root = layout.table_root(path)
+        try:
+            table = DeltaTable(root, storage_options=options)
+        except (DeltaError, OSError) as error:
+            raise refusal(error, root, "open the table") from error
+        layout.check(table)
+        return cls(table)
+
+    def version(self) -> int:
+        return self._table.version()
+
+    def refresh(self) -> bool:
+        """Go on to the newest version; whether there is a newer one. Raise StoreError."""
+        before = self._table.version()
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise refusal(error, self._table.table_uri, "read the table") from error
+        return self._table.version() != before
+
+    def file_uris(self) -> list[str]:
+        """The Parquet files of this version: absolute paths, or URLs.
+
+        The column `day` is not in them; it is in their paths (`day=2025-01-31/`)."""
+        return self._table.file_uris()
+
+    def files(self) -> list[DataFile]:
+        return data_files(self._table)
+
+
+def data_files(table: DeltaTable) -> list[DataFile]:
+    """All files of the version that `table` stands at, in the order of their days."""
+    actions = table.get_add_actions(flatten=True)
+    columns = ("path", "partition.day", "size_bytes", "num_records")
+    rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
+    files = [
+        DataFile(path, (day - _EPOCH).days, size, count or 0) for path, day, size, count in rows
+    ]
+    return sorted(files, key=lambda file: file.day)

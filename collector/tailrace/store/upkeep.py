@@ -1,0 +1,296 @@
+"""What keeps the table small and quick: merging small files, deleting old days, vacuum.
+
+`decide` says what is due from the list of files and the time, and does nothing; `run` does it, in a
+process of its own (a merge takes up to 240 MB, which only the end of a process gives back), beside
+live writers, who are never held up and lose nothing: the table's commit protocol decides, and a step
+that met another writer is tried again once, then left to the next run.
+
+* A first merge, of days with many small files, to 4 MiB; a second one, every hour or once there are
+  very many, to `compact_size`. Two steps, because merging everything every time would copy each row
+  a dozen times. 0.4 to 0.5 CPU s a million rows each.
+* A day is deleted once all of it is older than `retention_age`; and the oldest days while the table
+  is larger than `retention_size`. Today is never deleted, so the table may be one day larger.
+* Files that no version needs any more go an hour after they were replaced (`layout.REMOVED_HOURS`);
+  files that no version ever needed (a refused commit's, a killed process's) once a day.
+
+Deleting goes before merging, which needs room. After each step all that it wrote is synced (rule 4
+of `durable`), and everything is synced before a vacuum.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tailrace.clock import Clock
+from tailrace.config.schema import StoreConfig
+from tailrace.store import durable, layout
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.refusal import is_conflict, line, refusal
+from tailrace.store.snapshot import DataFile, data_files
+
+FIRST_SIZE = 4 * 2**20
+"""Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
+
+FIRST_FILES = 30
+"""Small files (below half of `FIRST_SIZE`, so that two always fit in one) that make a first merge
+worth its version; half of what 60 commits leave, which is how often upkeep is run."""
+
+SECOND_FILES = 200
+"""Files below half of `compact_size` in one day that do not wait for the hour to be over."""
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
+
+SECOND_EVERY_NS = HOUR_NS
+VACUUM_EVERY_NS = HOUR_NS
+SWEEP_EVERY_NS = DAY_NS
+
+LOCK_NAME = "upkeep.lock"
+STATE_NAME = "upkeep.json"
+
+_STAGING = re.compile(r".*#\d+")
+"""What the library calls a file that it is still writing; a killed process leaves it behind."""
+
+
+class State(msgspec.Struct):
+    """When what was last done, in Unix nanoseconds; in `STATE_NAME`, so that it outlives us."""
+
+    merged: int = 0
+    vacuumed: int = 0
+    swept: int = 0
+
+
+class Merge(NamedTuple):
+    """Merge a day's files that are smaller than `size` bytes into files of about that size."""
+
+    day: int
+    size: int
+
+
+class Plan(NamedTuple):
+    """What is due, in this order. Days count from 1970-01-01.
+
+    `delete_below`: days before it go. `vacuum`: files that the log says were removed, or all that
+    it does not know of. `second`: whether `merges` include second ones."""
+
+    delete_below: int | None
+    vacuum: Literal["removed", "all"] | None
+    second: bool
+    merges: list[Merge]
+
+
+class Report(msgspec.Struct):
+    """What was done; `skipped` are steps left to the next run, with the reason."""
+
+    deleted_days: list[str] = []
+    vacuumed_files: int = 0
+    merged_files: int = 0
+    made_files: int = 0
+    skipped: list[str] = []
+    seconds: float = 0.0
+
+
+def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> Plan:
+    """What is due at `now` (Unix nanoseconds) for a table of these files."""
+    below = _delete_below(files, config, now // DAY_NS, now)
+    kept = [file for file in files if below is None or file.day >= below]
+    days = sorted({file.day for file in kept})
+    large = config.compact_size // 2
+    mergeable = Counter(file.day for file in kept if file.size < large)
+    small = Counter(file.day for file in kept if file.size < FIRST_SIZE // 2)
+    second = _due(state.merged, SECOND_EVERY_NS, now) or any(
+        count > SECOND_FILES for count in mergeable.values()
+    )
+    if second:
+        merges = [Merge(day, config.compact_size) for day in days if mergeable[day] > 1]
+    else:
+        merges = [Merge(day, FIRST_SIZE) for day in days if small[day] >= FIRST_FILES]
+    vacuum: Literal["removed", "all"] | None = None
+    if _due(state.swept, SWEEP_EVERY_NS, now):
+        vacuum = "all"
+    elif _due(state.vacuumed, VACUUM_EVERY_NS, now):
+        vacuum = "removed"
+    return Plan(below, vacuum, second, merges)
+
+
+def _delete_below(
+    files: Sequence[DataFile], config: StoreConfig, today: int, now: int
+) -> int | None:
+    """The day before which all is to go, None if there is nothing to delete."""
+    below = 0
+    if config.retention_age is not None:
+        below = (now - config.retention_age.ns) // DAY_NS
+    if config.retention_size is not None:
+        sizes: Counter[int] = Counter()
+        for file in files:
+            sizes[file.day] += file.size
+        excess = sizes.total() - config.retention_size
+        for day in sorted(sizes):
+            if excess <= 0 or day >= today:
+                break
+            excess -= sizes[day]
+            below = max(below, day + 1)
+    return below if any(file.day < below for file in files) else None
+
+
+def _due(last: int, every: int, now: int) -> bool:
+    """Also when `last` is in the future: then the clock has been put right since."""
+    return not last <= now < last + every
+
+
+def run(
+    path: str, config: StoreConfig, *, state_directory: Path, clock: Clock, everything: bool = False
+) -> Report:
+    """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time.
+
+    `state_directory` is local, and one for all that keep up this table; the store's own if that is
+    local. Raise LockedError when another upkeep is at work, StoreError or FullError for a step that
+    could not be done (those before it stand), SyncError."""
+    begun = clock.monotonic()
+    with DirectoryLock(state_directory, name=LOCK_NAME):
+        work = _Upkeep(layout.table_root(path), config.options, clock)
+        file = state_directory / STATE_NAME
+        state = State() if everything else _read_state(file)
+        table = work.open()
+        layout.check(table)
+        plan = decide(data_files(table), state, config, clock.wall_ns())
+        work.sync_newest()
+        if plan.delete_below is not None:
+            work.delete(plan.delete_below)
+        if plan.vacuum is not None and work.vacuum(everything=plan.vacuum == "all"):
+            state.vacuumed = clock.wall_ns()
+            if plan.vacuum == "all":
+                state.swept = state.vacuumed
+            _write_state(file, state)
+        merged = [work.merge(merge) for merge in plan.merges]
+        if plan.second and all(merged):
+            state.merged = clock.wall_ns()
+            _write_state(file, state)
+        work.report.seconds = clock.monotonic() - begun
+        return work.report
+
+
+class _Upkeep:
+    """The steps. Each returns whether it was done, or else was left to the next run."""
+
+    def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
+        self.report = Report()
+        self._root = root
+        self._options = options
+        self._clock = clock
+        self._local = Path(root) if layout.is_local(root) else None
+
+    def open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self._root, storage_options=self._options)
+        except (DeltaError, OSError) as error:
+            raise refusal(error, self._root, "open the table") from error
+
+    def sync_newest(self) -> None:
+        if self._local is not None:
+            durable.sync_newest(self._local)
+
+    def delete(self, below: int) -> bool:
+        """Delete the days before `below`: a change of the log only, the files stay for a while."""
+
+        def step(table: DeltaTable) -> None:
+            days = sorted({file.day for file in data_files(table) if file.day < below})
+            table.delete(f"day < '{_date(below)}'", post_commithook_properties=layout.NO_HOOKS)
+            self.report.deleted_days += [_date(day) for day in days]
+
+        return self._step("delete old days", step)
+
+    def vacuum(self, *, everything: bool) -> bool:
+        """Remove files that no version of the last hour needs; with `everything`, also those that
+        the log does not know of, if they are older than that."""
+
+        def step(table: DeltaTable) -> None:
+            removed = table.vacuum(
+                layout.REMOVED_HOURS,
+                dry_run=False,
+                enforce_retention_duration=False,  # of the log's memory, which is longer on purpose
+                full=everything,
+                post_commithook_properties=layout.NO_HOOKS,
+            )
+            self.report.vacuumed_files += len(removed)
+
+        done = self._step("vacuum", step)
+        if everything and self._local is not None:
+            self.report.vacuumed_files += _remove_staging(self._local, self._clock.wall_ns())
+        return done
+
+    def merge(self, merge: Merge) -> bool:
+        """Merge a day's small files, keeping the order of their rows."""
+
+        def step(table: DeltaTable) -> None:
+            done = table.optimize.compact(
+                [("day", "=", _date(merge.day))],
+                target_size=merge.size,
+                max_concurrent_tasks=1,
+                writer_properties=layout.writer_properties(layout.MERGED_ROW_GROUP),
+                post_commithook_properties=layout.NO_HOOKS,
+            )
+            self.report.merged_files += done["numFilesRemoved"]
+            self.report.made_files += done["numFilesAdded"]
+
+        return self._step(f"merge {_date(merge.day)}", step)
+
+    def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
+        """Do `step` on the newest version and bring what it wrote to disk."""
+        for last in (False, True):
+            table = self.open()
+            before = table.version()
+            try:
+                step(table)
+            except Exception as error:
+                self.sync_newest()
+                if not is_conflict(error):
+                    raise refusal(error, self._root, what) from error
+                if last:
+                    self.report.skipped.append(f"{what}: {line(error)}")
+                continue
+            if self._local is not None:
+                durable.sync(self._local, before, table.version())
+            return True
+        return False
+
+
+def _date(day: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+
+
+def _remove_staging(root: Path, now: int) -> int:
+    """Remove files that a process was writing when it was killed; how many there were."""
+    removed = 0
+    for path in root.rglob("*#*"):
+        old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
+        if old and _STAGING.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _read_state(file: Path) -> State:
+    """A state that is missing or damaged is an empty one: then all is due."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return State()
+
+
+def _write_state(file: Path, state: State) -> None:
+    temporary = file.with_suffix(".tmp")
+    try:
+        temporary.write_bytes(msgspec.json.encode(state))
+        temporary.replace(file)
+    except OSError as error:
+        raise refusal(error, str(file), "note what was done") from error
