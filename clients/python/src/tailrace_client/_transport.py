@@ -93,7 +93,7 @@ class Udp:
     batch = DATAGRAM_BYTES
     prompt = True
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: bytes, port: int) -> None:
         self.preamble = b""
         self.connections = self.lost = 0
         self._host, self._port = host, port
@@ -213,7 +213,7 @@ class Tcp(_Stream):
 
     prompt = True
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: bytes, port: int) -> None:
         super().__init__()
         self._host, self._port = host, port
         self._socket: socket.socket | None = None
@@ -316,20 +316,23 @@ def parse(address: str, *, append: bool = True) -> Udp | Tcp | File:
         if parts.scheme == "file" and parts.netloc in {"", "localhost"} and len(parts.path) > 1:
             return File(unquote(parts.path), append=append)
         if parts.hostname and parts.port and parts.path in {"", "/"}:
+            # Encoded here: given a str, `getaddrinfo` would import a codec in the channel's thread,
+            # and a process that forks meanwhile leaves the import's lock taken in its child.
+            host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
-                return Udp(parts.hostname, parts.port)
+                return Udp(host, parts.port)
             if parts.scheme == "tcp":
-                return Tcp(parts.hostname, parts.port)
-    except ValueError:  # a port that is no number
+                return Tcp(host, parts.port)
+    except ValueError:  # a port that is no number, a host that is no name
         pass
     raise ValueError(
         f"{address!r} is not an address: udp://host:port, tcp://host:port or file:///path"
     )
 
 
-def _connect(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
+def _connect(host: bytes, port: int, kind: socket.SocketKind) -> socket.socket:
     """A connected, non-blocking socket to the first address of `host` that takes it."""
-    failure = OSError(f"{host} has no address")
+    failure = OSError(f"{host.decode()} has no address")
     for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
         connection = socket.socket(family, type_, protocol)
         try:

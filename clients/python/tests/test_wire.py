@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import array
+import enum
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from clients.python.tests.reader import Event, Metadata, packets, same
+from tailrace_client import _wire
+
+# The two examples of the format's specification, as bytes.
+EPOCH_EXAMPLE = bytes.fromhex("75d11d4d 00000017 0005 65706f6368 165845e91214ec90")
+EVENT_EXAMPLE = bytes.fromhex(
+    "c1fc1fb7 0000005b 00000000 00000000 0000000000000001 0000000000000064 00000000000000c8"
+    "0008 4d79206576656e74"
+    "0004 54657374 01 000000000000007b"
+    "0005 5465737432 83 0002 405edd2f1a9fbe77 4088a80000000000"
+)
+
+U64 = st.integers(0, 2**64 - 1)
+NEGATIVE = st.integers(-(2**63), -1)
+TEXT = st.text(max_size=50)  # surrogates are not in it: a test of their own
+FLOAT = st.floats()
+
+
+def attribute(value):
+    """Type byte and value of an attribute, read back."""
+    (event,) = packets(_wire.event(0, 0, 0, 0, 0, _wire.body("", {"x": value})))
+    ((name, kind, read),) = event.attributes
+    assert name == "x"
+    return kind, read
+
+
+def test_the_specifications_metadata_example_comes_out_byte_for_byte():
+    assert _wire.epoch(1610113734118010000) == EPOCH_EXAMPLE
+
+
+def test_the_specifications_event_example_comes_out_byte_for_byte():
+    body = _wire.body("My event", {"Test": 123, "Test2": [123.456, 789.0]})
+    assert _wire.event(0, 0, 1, 100, 200, body) == EVENT_EXAMPLE
+
+
+@given(TEXT, st.binary(max_size=50))
+def test_any_metadata_is_read_back(name, option):
+    assert packets(_wire.metadata(name, option)) == [Metadata(name, option)]
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), U64, U64, U64, TEXT,
+    st.dictionaries(TEXT, st.one_of(U64, NEGATIVE, FLOAT, TEXT, st.lists(U64), st.lists(TEXT)), max_size=6),
+)  # fmt: skip
+def test_any_event_is_read_back(stream, counter, substream, start, end, description, attributes):
+    packet = _wire.event(
+        stream, counter, substream, start, end, _wire.body(description, attributes)
+    )
+    (event,) = packets(packet)
+    assert event[:6] == Event(stream, counter, substream, start, end, description, [])[:6]
+    assert [name for name, _, _ in event.attributes] == list(attributes)
+    assert same([value for _, _, value in event.attributes], list(attributes.values()))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "read"),
+    [
+        (False, 1, 0),
+        (True, 1, 1),
+        (0, 1, 0),
+        (2**64 - 1, 1, 2**64 - 1),
+        (-1, 2, -1),
+        (-(2**63), 2, -(2**63)),
+        (2**64, 4, "18446744073709551616"),
+        (-(2**63) - 1, 4, "-9223372036854775809"),
+        (0.5, 3, 0.5),
+        (-math.inf, 3, -math.inf),
+        ("é", 4, "é"),
+        ("\udc80", 4, "\\udc80"),
+        (None, 4, "None"),
+        (b"x", 4, "b'x'"),
+        ({"a": 1}, 4, "{'a': 1}"),
+        (enum.IntEnum("Level", {"low": 3}).low, 1, 3),
+        ([], 0x84, []),
+        ([True, 7], 0x81, [1, 7]),
+        ((1, -1), 0x82, [1, -1]),
+        ([1, -1, 2**63], 0x84, ["1", "-1", "9223372036854775808"]),
+        ([1, 0.5], 0x83, [1.0, 0.5]),
+        ([2**53 + 1, 0.5], 0x84, ["9007199254740993", "0.5"]),
+        (["a", 1], 0x84, ["a", "1"]),
+        ([[1], [2]], 0x84, ["[1]", "[2]"]),
+        (array.array("d", [1.5, 2.5]), 0x83, [1.5, 2.5]),
+    ],
+)
+def test_every_python_value_has_its_place(value, kind, read):
+    assert attribute(value)[0] == kind
+    assert same(attribute(value)[1], read)
+
+
+def test_an_integer_too_long_for_decimal_digits_goes_as_hexadecimal():
+    assert attribute(-(10**5000)) == (4, hex(-(10**5000)))
+    assert attribute([10**5000]) == (0x84, [hex(10**5000)])
+
+
+def test_an_object_with_tolist_is_what_that_gives():
+    class Scalar:  # numpy's are like this; they are no subclasses of int
+        def tolist(self):
+            return -5
+
+    assert attribute(Scalar()) == (2, -5)
+
+
+def test_texts_too_long_for_their_length_are_cut_at_a_character():
+    kind, read = attribute("a" + "é" * 40_000)
+    assert (kind, read) == (4, "a" + "é" * 32_767)
+    (event,) = packets(_wire.event(0, 0, 0, 0, 0, _wire.body("€" * 30_000, {"n" * 70_000: 1})))
+    assert event.description == "€" * 21_845
+    assert event.attributes == [("n" * 65_535, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "read"), [(7, 0x81, 7), (-7, 0x82, -7), (0.5, 0x83, 0.5), ("x", 0x84, "x")]
+)
+def test_arrays_too_long_for_their_length_are_cut(item, kind, read):
+    assert attribute([item] * 70_000) == (kind, [read] * 65_535)
+
+
+def test_remembered_texts_are_bounded():
+    for number in range(10_000):
+        _wire.text(f"name {number}")
+    _wire.text("long" * 1000)
+    assert len(_wire._texts) <= 4096
+    assert max(map(len, _wire._texts)) <= 256
+    assert _wire.text("name 9999") == b"\x00\x09name 9999"
