@@ -9,8 +9,6 @@ from itertools import compress
 from operator import add
 from typing import Any
 
-import msgspec
-
 from tailrace.decoding.decoder import Decoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.state import SessionState, Tally, decode, encode
@@ -53,7 +51,7 @@ class Session:
         self._emit = emit
         self._quarantine = quarantine
         format_ = FORMATS[state.info.format]
-        saved = state.decoder and decode(state.decoder, format_.state_type)
+        saved = decode(state.decoder, format_.state_type) if state.decoder else None
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
         self._bits = format_.counter_bits
         self._attach_ledger()
@@ -117,7 +115,7 @@ class Session:
         return self._counters.account if self._counters else self._references.account
 
     def save(self) -> SessionState:
-        self.state.decoder = msgspec.Raw(encode(self.decoder.state))
+        self.state.decoder = encode(self.decoder.state)
         return self.state
 
     # Records

@@ -77,7 +77,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """Malformed bytes since the last readable record."""
     quarantined: int = 0
     """Bytes of its quarantine file."""
-    decoder: msgspec.Raw | None = None
+    decoder: bytes | None = None
+    """The decoder's own state, encoded."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
@@ -95,7 +96,7 @@ def encode(value: Any) -> bytes:
     return msgspec.msgpack.encode(value, enc_hook=_plain)
 
 
-def decode(data: bytes | msgspec.Raw, type_: type[T]) -> T:
+def decode(data: bytes, type_: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=type_, dec_hook=_typed)
 
 
