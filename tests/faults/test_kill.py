@@ -30,7 +30,7 @@ SEGMENT = Size(2**20)
 MORE = """
 [spool]
 segment_size = "1 MiB"
-checkpoint_interval = "2 s"
+checkpoint_interval = "4 s"
 [store]
 commit_interval = "200 ms"
 commit_rows = 5000
@@ -108,11 +108,17 @@ def kill_often(collectors, kills, *, tcp, udp, seed):
     for producer in producers:
         producer.end()
     collector.settle()
+    collector.kill()
+    spool.read()
+    collector.start()
     for source in collector.status()["sources"].values():
         assert source["imbalance_bytes"] == source["imbalance_events"] == 0
     collector.stop()
-    spool.read()
-    return collector.rows(["session", "stream", "seq", "kind", "name", "attributes"]), spool, producers
+    return (
+        collector.rows(["session", "stream", "seq", "kind", "name", "attributes"]),
+        spool,
+        producers,
+    )
 
 
 def check(rows, spool, producers):
@@ -124,7 +130,11 @@ def check(rows, spool, producers):
     for row in rows:
         if row["kind"] in {"gap", "heal"} and row["seq"] is not None:
             numbers = range(row["seq"], row["seq"] + json.loads(row["attributes"])["count"])
-            change = named[row["stream"]].update if row["kind"] == "gap" else named[row["stream"]].difference_update
+            change = (
+                named[row["stream"]].update
+                if row["kind"] == "gap"
+                else named[row["stream"]].difference_update
+            )
             change(numbers)
     by_stream = defaultdict(set)
     for row in spans:
