@@ -1,0 +1,98 @@
+"""A UDP relay that is a bad network, and knows exactly what it did.
+
+    async with open_relay(collector_address, seed, Chances(drop=0.01)) as relay:
+        ...  # send to relay.address
+    relay.counters(DROPPED)
+
+Each peer has a socket of its own on the far side, so that the collector tells peers apart, and a
+`Mangler` of its own (`tailrace.demo.mangle`; the pure form is `mangle`). What is held back leaves
+after `QUIET` seconds without traffic, and when the relay closes. By then all that the kernel had
+for the relay has gone through it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from tailrace.demo.mangle import Chances, Deed, Mangler
+
+QUIET = 0.2
+RECEIVE_BUFFER = 2**22
+
+
+class Relay:
+    def __init__(self, target: tuple[str, int], seed: int, chances: Chances) -> None:
+        self.received = 0
+        """Datagrams; fewer than were sent to it means that the kernel dropped some on the way."""
+        self._target = target
+        self._seed = seed
+        self._chances = chances
+        self._peers: dict[tuple[str, int], tuple[Mangler, socket.socket]] = {}
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.settimeout(0)
+        self.address: tuple[str, int] = self._socket.getsockname()
+
+    @property
+    def log(self) -> list[Deed]:
+        """What was done, peer after peer in the order of their coming."""
+        return [deed for mangler, _ in self._peers.values() for deed in mangler.log]
+
+    def counters(self, action: str) -> dict[int, list[int]]:
+        """The counters, by stream, of the events to which `action` was done: of the only peer."""
+        assert len(self._peers) <= 1, "several peers: their streams may have the same numbers"
+        for mangler, _ in self._peers.values():
+            return mangler.counters(action)
+        return {}
+
+    async def run(self) -> None:
+        while True:
+            with trio.move_on_after(QUIET) as quiet:
+                await trio.lowlevel.wait_readable(self._socket)
+            if quiet.cancelled_caught:
+                self._release()
+            self._drain()
+
+    def close(self) -> None:
+        self._drain()
+        self._release()
+        self._socket.close()
+        for _, out in self._peers.values():
+            out.close()
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                datagram, peer = self._socket.recvfrom(65_536)
+            except BlockingIOError:
+                return
+            self.received += 1
+            if peer not in self._peers:
+                mangler = Mangler(self._seed + len(self._peers), self._chances)
+                self._peers[peer] = (mangler, socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            mangler, out = self._peers[peer]
+            for leaving in mangler.push(datagram):
+                out.sendto(leaving, self._target)
+
+    def _release(self) -> None:
+        for mangler, out in self._peers.values():
+            for datagram in mangler.finish():
+                out.sendto(datagram, self._target)
+
+
+@asynccontextmanager
+async def open_relay(target: tuple[str, int], seed: int, chances: Chances) -> AsyncIterator[Relay]:
+    """A relay on a port of its own that runs until the block ends."""
+    relay = Relay(target, seed, chances)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(relay.run)
+            yield relay
+            nursery.cancel_scope.cancel()
+    finally:
+        relay.close()
