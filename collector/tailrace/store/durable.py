@@ -78,7 +78,7 @@ def sync_newest(root: Path) -> int:
     return newest
 
 
-def checkpoint(table: DeltaTable, root: Path, *, keep: int = LOG_VERSIONS_KEPT) -> None:
+def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
     """Rule 3: shorten the log. `table` must stand at a version that is synced.
 
     Nothing is done where there is a checkpoint of this version: to write it again would put an

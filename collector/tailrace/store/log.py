@@ -25,6 +25,8 @@ class Add(msgspec.Struct, rename="camel"):
     path: str
     size: int
     partition_values: dict[str, str | None]
+    modification_time: int = 0
+    data_change: bool = True
     stats: str | None = None
 
 

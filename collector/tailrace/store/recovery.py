@@ -186,10 +186,10 @@ class _Repair:
                 link.symlink_to(self.log.data_path(file).resolve())
             lines = (msgspec.json.encode(Action(add=file)) for file in files)
             copy.path(1).write_bytes(b"\n".join(lines))
+            table.update_incremental()
             try:
-                table.update_incremental()
                 rows = sum(batch.num_rows for batch in table.scan())
-            except Exception as error:  # the library has no type of its own for damaged data
+            except Exception as error:  # the library has no type for damaged data
                 if os_error(error) is not None:
                     raise StoreError(
                         f"{self.log.root}: cannot be validated: {line(error)}"

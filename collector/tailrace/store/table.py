@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 
 from arro3.core import RecordBatch
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
@@ -144,8 +144,8 @@ class Table:
         now = self._clock.monotonic()
         return Committed(version, len(batch), now - begun, now - written)
 
-    def checkpoint(self) -> bool:
-        """Shorten the log, to be called every 100 commits: whether that was possible.
+    def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
+        """Shorten the log to `keep` versions, to be called every 100 commits; whether that was done.
 
         If not (no room, another process is at it), commits only become slower: try again later.
         Raise SyncError."""
@@ -157,7 +157,7 @@ class Table:
                 self._table.cleanup_metadata()
             else:
                 self._sync(self._table.version())
-                durable.checkpoint(self._table, self._local)
+                durable.checkpoint(self._table, self._local, keep=keep)
         except SyncError as error:
             self._broken = error
             raise
@@ -170,11 +170,12 @@ class Table:
         return f"{self._collector}/spool"
 
     def _open_or_create(self, config: StoreConfig) -> None:
-        if not DeltaTable.is_deltatable(self.root, self._options):
+        try:
+            self._reopen()
+        except TableNotFoundError:
             self._table = layout.create(self.root, self._options, config)
             if self._local is not None:
                 durable.sync_new(self._local)
-        self._reopen()
         if self._local is not None:
             self._synced = durable.sync_newest(self._local)
 

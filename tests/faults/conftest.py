@@ -1,0 +1,23 @@
+"""Fixtures for faults that take more than a temporary directory."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+_spec = spec_from_file_location("loopfs", Path(__file__).with_name("loopfs.py"))
+assert _spec is not None
+assert _spec.loader is not None
+_module = module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+
+
+@pytest.fixture
+def loopfs(tmp_path):
+    """A mounted file system whose power can be cut; skips, and says why, where there can be none."""
+    if reason := _module.why_not():
+        pytest.skip(reason)
+    with _module.LoopFs(tmp_path) as fs:
+        yield fs

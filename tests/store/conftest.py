@@ -1,0 +1,78 @@
+"""Real tables in temporary directories, and what tests ask them."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tailrace.clock import SystemClock
+from tailrace.config.schema import StoreConfig
+from tailrace.store.table import Table
+
+
+def _load(name):
+    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WRITER = _load("writer")
+S3_SERVER = _load("s3_server")
+
+
+@pytest.fixture
+def numbered():
+    """`numbered(stream, first, rows)`: a batch of rows with consecutive seq."""
+    return WRITER.numbered
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The path of a store that does not exist yet."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def root(store):
+    """The directory of the table in it."""
+    return store / "events"
+
+
+@pytest.fixture
+def open_table(store):
+    """Open the table in `store` as a collector."""
+
+    def open_(collector="one", *, path=store, options=None, config=None, clock=None):
+        return Table.open(
+            str(path),
+            options=options or {},
+            collector=collector,
+            config=config or StoreConfig(),
+            clock=clock or SystemClock(),
+        )
+
+    return open_
+
+
+@pytest.fixture
+def seqs(root):
+    """The seq of every row in the table (of one stream), in no order that means anything."""
+
+    def read(stream=None, *, at=root, options=None):
+        predicate = None if stream is None else f"stream = '{stream}'"
+        table = DeltaTable(str(at), storage_options=options)
+        batches = table.scan(columns=["seq"], predicate=predicate)
+        return sorted(seq for batch in batches for seq in batch.column("seq").to_pylist())
+
+    return read
+
+
+@pytest.fixture
+def s3():
+    """An object store at `options`, which can be told to `misbehave`."""
+    with S3_SERVER.RunningS3() as server:
+        yield server

@@ -1,0 +1,189 @@
+"""Just enough of S3 for the table: a bucket in memory, over HTTP, that can misbehave on purpose.
+
+Objects with ranges, conditional PUT, listing with `start-after`, delete one or many. No signatures,
+no multipart uploads (files here stay below the size where the client uses them).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from email.utils import formatdate
+from hashlib import md5
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.request import urlopen
+from xml.sax.saxutils import escape, unescape
+
+CONTROL = "-misbehave"
+
+
+class S3Server(ThreadingHTTPServer):
+    """The bucket, and how it misbehaves: `drop` answers to the next PUTs of a version are withheld
+    (the client cannot know then that they were stored), `full` refuses every PUT."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects = {}
+        self.lock = threading.Lock()
+        self.drop = 0
+        self.full = False
+
+
+class RunningS3:
+    """The server in a process of its own: the library holds the interpreter's lock in some calls."""
+
+    def __enter__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdout=subprocess.PIPE, text=True
+        )
+        self.url = self._process.stdout.readline().strip()
+        return self
+
+    def __exit__(self, *exc_info):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    @property
+    def options(self):
+        """Storage options of a client."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+        }
+
+    def misbehave(self, *, drop=0, full=False):
+        query = urlencode({"drop": drop, "full": int(full)})
+        with urlopen(f"{self.url}/{CONTROL}?{query}"):  # noqa: S310 - our own http address
+            pass
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *args):
+        """Nothing on standard error."""
+
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        url = urlsplit(self.path)
+        _, self.bucket, *rest = url.path.split("/", 2)
+        self.key = unquote(rest[0]) if rest else ""
+        self.query = {
+            name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()
+        }
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return True
+
+    def do_PUT(self):
+        server = self.server
+        if server.full:
+            self._answer(403, b"<Error><Code>QuotaExceeded</Code></Error>")
+            return
+        with server.lock:
+            if self.headers.get("If-None-Match") == "*" and self.key in server.objects:
+                self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+                return
+            server.objects[self.key] = self.body
+        if server.drop and self.key.endswith(".json"):
+            server.drop -= 1
+            self.close_connection = True
+            return
+        self._answer(200, b"", ETag=_etag(self.body))
+
+    def do_GET(self):
+        if self.bucket == CONTROL:
+            self.server.drop = int(self.query["drop"])
+            self.server.full = bool(int(self.query["full"]))
+            self._answer(200, b"")
+        elif self.key:
+            self._object(self.server.objects.get(self.key))
+        else:
+            self._list()
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_DELETE(self):
+        self.server.objects.pop(self.key, None)
+        self._answer(204, b"")
+
+    def do_POST(self):
+        """Delete many."""
+        keys = re.findall(r"<Key>.*?</Key>", self.body.decode())
+        for key in keys:
+            self.server.objects.pop(unescape(key[5:-6]), None)
+        deleted = "".join(f"<Deleted>{key}</Deleted>" for key in keys)
+        self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+
+    def _object(self, data):
+        if data is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        headers = {"ETag": _etag(data), "Last-Modified": formatdate(usegmt=True)}
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if asked is None:
+            self._answer(200, data, **headers)
+            return
+        size = len(data)
+        begin = int(asked[1]) if asked[1] else max(size - int(asked[2]), 0)
+        end = min(int(asked[2]) + 1, size) if asked[1] and asked[2] else size
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+        self._answer(206, data[begin:end], **headers)
+
+    def _list(self):
+        prefix = self.query.get("prefix", "")
+        after = self.query.get("start-after", "")
+        now = "2025-01-01T00:00:00.000Z"
+        contents, folders = [], set()
+        for key, data in sorted(self.server.objects.items()):
+            if not key.startswith(prefix) or key <= after:
+                continue
+            rest = key[len(prefix) :]
+            if self.query.get("delimiter") == "/" and "/" in rest:
+                folders.add(prefix + rest.split("/")[0] + "/")
+                continue
+            contents.append(
+                f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
+                f"<LastModified>{now}</LastModified><ETag>{escape(_etag(data))}</ETag></Contents>"
+            )
+        common = "".join(
+            f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+            for folder in sorted(folders)
+        )
+        text = (
+            f"<ListBucketResult><Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix>"
+            f"<IsTruncated>false</IsTruncated>{''.join(contents)}{common}</ListBucketResult>"
+        )
+        self._answer(200, text.encode())
+
+    def _answer(self, status, body, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _etag(data):
+    return f'"{md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+if __name__ == "__main__":
+    server = S3Server()
+    sys.stdout.write(f"http://127.0.0.1:{server.server_port}\n")
+    sys.stdout.flush()
+    server.serve_forever()

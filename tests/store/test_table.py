@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import errno
+import os
+from datetime import date
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tailrace.clock import SystemClock
+from tailrace.errors import FencedError, StoreError, SyncError
+from tailrace.model.columns import COLUMNS, Batch
+from tailrace.store import layout, table as table_module
+from tailrace.store.arrow import to_arrow
+from tailrace.store.layout import NO_HOOKS
+from tailrace.store.log import Log
+from tailrace.store.snapshot import Snapshot
+
+
+def test_a_new_table_has_the_columns_and_the_properties_that_keep_it_safe(open_table, root):
+    open_table()
+    table = DeltaTable(str(root))
+    fields = [(f.name, f.type.type, f.nullable) for f in table.schema().fields]
+    assert fields == [(c.name, c.type, c.nullable) for c in COLUMNS]
+    assert table.metadata().partition_columns == ["day"]
+    stated = table.metadata().configuration
+    assert stated["tailrace.schema"] == str(layout.SCHEMA_VERSION)
+    assert stated["delta.enableExpiredLogCleanup"] == "false"
+    assert int(stated["delta.checkpointInterval"]) > 10**8
+
+
+def test_rows_and_position_become_visible_in_one_version(open_table, numbered, root, seqs):
+    table = open_table()
+    assert table.position() is None
+    first = table.commit(numbered("s", 0, 10), 100)
+    second = table.commit(numbered("s", 10, 10), 250)
+    assert (first.rows, second.version) == (10, first.version + 1)
+    for version, rows, position in ((0, 0, None), (1, 10, 100), (2, 20, 250)):
+        seen = DeltaTable(str(root), version=version)
+        assert seen.count() == rows
+        assert seen.transaction_version("one/spool") == position
+    assert seqs() == list(range(20))
+
+
+def test_a_restart_goes_on_at_the_committed_position(open_table, numbered, seqs):
+    open_table().commit(numbered("s", 0, 5), 7)
+    again = open_table()
+    assert again.position() == 7
+    again.commit(numbered("s", 5, 5), 9)
+    assert seqs() == list(range(10))
+
+
+def test_collectors_have_positions_of_their_own(open_table, numbered, seqs):
+    one, two = open_table("one"), open_table("two")
+    for number in range(4):
+        one.commit(numbered("a", 5 * number, 5), number + 1)
+        two.commit(numbered("b", 5 * number, 5), 100 * number + 1)
+    assert (one.position(), two.position()) == (4, 301)
+    assert seqs("a") == seqs("b") == list(range(20))
+
+
+def test_days_of_a_batch_go_to_their_partitions(open_table, numbered, root):
+    batch = numbered("s", 0, 3)
+    batch.extend(20_001, "test", "heph", "later", numbered("s", 3, 4).columns, 1)
+    open_table().commit(batch, 1)
+    rows = {file.day: file.rows for file in Snapshot.open(str(root.parent), options={}).files()}
+    assert rows == {20_000: 3, 20_001: 4}
+    table = DeltaTable(str(root)).scan(columns=["day", "seq"]).read_all()
+    days = dict(zip(table.column("seq").to_pylist(), table.column("day").to_pylist(), strict=True))
+    assert (days[0], days[6]) == (date(2024, 10, 4), date(2024, 10, 5))
+
+
+def test_an_advance_without_rows_is_stored_and_no_advance_is_nothing(open_table, root):
+    table = open_table()
+    assert table.commit(Batch(), 0).rows == 0
+    assert table.version() == 0
+    table.commit(Batch(), 40)
+    assert (table.version(), open_table().position()) == (1, 40)
+    table = open_table()
+    table.commit(Batch(), 40)
+    assert Log(root).versions() == [0, 1]
+    assert table.file_uris() == []
+
+
+@pytest.mark.parametrize("position", [3, 5])
+def test_rows_whose_position_does_not_advance_are_refused(open_table, numbered, position, seqs):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 5)
+    with pytest.raises(ValueError, match="5 is committed"):
+        table.commit(numbered("s", 5, 5), position)
+    assert seqs() == list(range(5))
+
+
+def test_a_table_of_a_newer_version_is_refused(open_table, root):
+    open_table()
+    DeltaTable(str(root)).alter.set_table_properties(
+        {"tailrace.schema": "2"}, raise_if_not_exists=False
+    )
+    with pytest.raises(StoreError, match="newer Tailrace"):
+        open_table()
+    with pytest.raises(StoreError, match="newer Tailrace"):
+        Snapshot.open(str(root.parent), options={})
+
+
+def test_a_delta_table_of_somebody_else_is_refused_and_left_alone(open_table, numbered, root):
+    write_deltalake(str(root), to_arrow(numbered("s", 0, 3)))
+    before = sorted(root.rglob("*"))
+    with pytest.raises(StoreError, match="not one of Tailrace's"):
+        open_table()
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_table_with_other_columns_is_refused(open_table, root):
+    open_table()
+    DeltaTable(str(root)).alter.add_columns(layout.DeltaSchema.from_arrow(_EXTRA).fields)
+    with pytest.raises(StoreError, match=r"other columns: .*extra"):
+        open_table()
+
+
+_EXTRA = layout.Schema([layout.Field("extra", layout.DataType.int64(), nullable=True)])
+
+
+def test_a_store_that_cannot_be_made_is_a_store_error_with_the_reason(open_table, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="Not a directory"):
+        open_table(path=tmp_path / "file" / "store")
+
+
+def test_of_two_instances_of_one_collector_the_older_one_is_fenced(open_table, numbered, seqs):
+    older = open_table()
+    older.commit(numbered("s", 0, 5), 1)
+    newer = open_table()
+    newer.commit(numbered("s", 5, 5), 2)
+    with pytest.raises(FencedError, match="another instance of collector one"):
+        older.commit(numbered("s", 5, 5), 2)
+    newer.commit(numbered("s", 10, 5), 3)
+    assert seqs() == list(range(15))
+
+
+def test_a_newer_instance_that_opened_before_the_older_ones_last_commit_is_fenced(
+    open_table, numbered, seqs
+):
+    older = open_table()
+    newer = open_table()
+    older.commit(numbered("s", 0, 5), 1)
+    with pytest.raises(FencedError):
+        newer.commit(numbered("s", 0, 5), 1)
+    assert seqs() == list(range(5))
+
+
+def test_an_epoch_is_never_used_twice_though_the_clock_stands(open_table, numbered):
+    class Standing(SystemClock):
+        def wall_ns(self):
+            return 10**18
+
+    older = open_table(clock=Standing())
+    older.commit(numbered("s", 0, 5), 1)
+    newer = open_table(clock=Standing())
+    newer.commit(numbered("s", 5, 5), 2)
+    with pytest.raises(FencedError):
+        older.commit(numbered("s", 5, 5), 2)
+
+
+def test_a_commit_beside_a_deleted_partition_is_done_again_by_itself(
+    open_table, numbered, root, seqs
+):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+    DeltaTable(str(root)).delete("day < '2030-01-01'", post_commithook_properties=NO_HOOKS)
+    table.commit(numbered("s", 5, 5), 2)
+    assert (table.position(), seqs()) == (2, list(range(5, 10)))
+
+
+def test_a_table_long_left_open_commits_though_the_log_it_stood_at_is_gone(
+    open_table, numbered, root, seqs
+):
+    idle, busy = open_table("idle"), open_table("busy")
+    for number in range(12):
+        busy.commit(numbered("b", number, 1), number + 1)
+    assert busy.checkpoint(keep=2)
+    assert min(Log(root).versions()) > idle.version()
+    idle.commit(numbered("i", 0, 3), 1)
+    assert (seqs("b"), seqs("i")) == (list(range(12)), [0, 1, 2])
+
+
+def _failing_after(monkeypatch, error):
+    """The library commits and then says that it did not, once."""
+
+    def write(*args, **kwargs):
+        monkeypatch.undo()
+        write_deltalake(*args, **kwargs)
+        raise error
+
+    monkeypatch.setattr(table_module, "write_deltalake", write)
+
+
+def test_a_commit_that_landed_although_it_raised_is_not_done_again(
+    open_table, numbered, monkeypatch, seqs
+):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+    _failing_after(monkeypatch, OSError("connection reset"))
+    assert table.commit(numbered("s", 5, 5), 2).version == 2
+    table.commit(numbered("s", 10, 5), 3)
+    assert seqs() == list(range(15))
+
+
+def test_what_landed_unseen_while_the_table_could_not_be_asked_is_not_done_again(
+    open_table, numbered, monkeypatch, root, seqs
+):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+    log = root / "_delta_log"
+
+    def write(*args, **kwargs):
+        monkeypatch.undo()
+        write_deltalake(*args, **kwargs)
+        log.rename(root / "_out_of_reach")
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(table_module, "write_deltalake", write)
+    with pytest.raises(StoreError, match="whether a commit is in the table"):
+        table.commit(numbered("s", 5, 5), 2)
+    assert table.position() == 1
+    (root / "_out_of_reach").rename(log)
+    table.commit(numbered("s", 5, 5), 2)
+    assert (table.position(), seqs()) == (2, list(range(10)))
+
+
+def test_after_a_failed_sync_nothing_is_acknowledged_ever_again(open_table, numbered, monkeypatch):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+
+    def fsync(fd):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(SyncError):
+        table.commit(numbered("s", 5, 5), 2)
+    monkeypatch.undo()
+    for call in (lambda: table.commit(numbered("s", 5, 5), 2), table.checkpoint):
+        with pytest.raises(SyncError):
+            call()
+    assert table.position() == 1
+
+
+def test_a_snapshot_stands_still_until_it_is_refreshed(open_table, numbered, store):
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+    snapshot = Snapshot.open(str(store), options={})
+    table.commit(numbered("s", 5, 5), 2)
+    assert (snapshot.version(), len(snapshot.file_uris())) == (1, 1)
+    assert snapshot.refresh()
+    assert not snapshot.refresh()
+    assert snapshot.version() == table.version() == 2
+    assert sorted(snapshot.file_uris()) == sorted(table.file_uris())
+    assert all(os.path.isfile(path) for path in table.file_uris())  # noqa: PTH113 - they are strings
+
+
+def test_a_snapshot_of_an_empty_table_has_no_files_and_of_none_is_an_error(open_table, store):
+    with pytest.raises(StoreError, match="cannot open the table"):
+        Snapshot.open(str(store), options={})
+    open_table()
+    assert Snapshot.open(str(store), options={}).files() == []
