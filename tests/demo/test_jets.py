@@ -73,3 +73,15 @@ def test_each_instruction_has_its_ten_or_eleven_events_in_time():
         assert len(clks[id_]) == (11 if opcode in {"LW", "SW"} else 10)
         assert clks[id_] == sorted(clks[id_])
         assert clks[id_][0] == begun[id_]
+
+
+def test_a_thread_commits_its_instructions_in_program_order():
+    lines = [json.loads(line.data) for line in jets_trace(5, **SHAPE)]
+    threads = {line["id"]: line["parent_id"] for line in lines if line["type"] == "record"}
+    commits = {}
+    for line in sorted(
+        (line for line in lines if line.get("name") == "C"), key=lambda line: line["record_id"]
+    ):
+        commits.setdefault(threads[line["record_id"]], []).append(line["clk"])
+    assert len(commits) == 12
+    assert all(clks == sorted(clks) for clks in commits.values())

@@ -1,0 +1,92 @@
+"""What the Python client writes, the collector's decoders read. They share no code."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from hypothesis import given, strategies as st
+
+import tailrace_client
+from tailrace.decoding.formats import heph, jets
+from tailrace_client import _wire
+
+U64 = st.integers(0, 2**64 - 1)
+TEXT = st.text(max_size=20)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+VALUE = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**64 - 1), NUMBER, TEXT,
+    st.lists(U64), st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(NUMBER), st.lists(TEXT),
+)  # fmt: skip
+# "$" begins the spellings that the decoder reserves for what JSON cannot hold.
+NAME = TEXT.filter(lambda name: not name.startswith("$"))
+
+
+def decode(format_, data):
+    decoder = format_.decoder(2**20, None)
+    records = decoder.feed(data)
+    assert decoder.pending == 0
+    assert {record.flaw for record in records} <= {None}
+    return records
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**63 - 1),
+    U64,
+    TEXT,
+    st.dictionaries(NAME, VALUE, max_size=5),
+)
+def test_an_event_is_read_back_as_it_was_written(stream, counter, start, end, name, attributes):
+    packet = _wire.event(stream, counter, 0, start, end, _wire.body(name, attributes))
+    (record,) = decode(heph.FORMAT, packet)
+    assert (record.kind, record.stream, record.count, record.name) == (
+        "span",
+        str(stream),
+        counter,
+        name,
+    )
+    assert record.start == start
+    assert record.end % 2**64 == end
+    read = json.loads(record.attributes or "{}")
+    # An empty list does not show the type of its elements; the decoder says it beside.
+    assert read.pop("$types", {}) == {n: "string[]" for n, v in attributes.items() if v == []}
+    assert read == attributes
+
+
+@given(U64)
+def test_the_epoch_is_read_back_as_the_sessions_clock(nanoseconds):
+    (record,) = decode(heph.FORMAT, _wire.epoch(nanoseconds))
+    assert record.kind == "session"
+    assert record.detail.epoch % 2**64 == nanoseconds
+
+
+def test_an_emitters_file_is_read_back(tmp_path):
+    emitter = tailrace_client.Emitter(f"file://{tmp_path}/trace")
+    with emitter.span("step", cell=3):
+        emitter.event("inside")
+    emitter.close(20)
+    epoch, inside, step = decode(heph.FORMAT, (tmp_path / "trace").read_bytes())
+    assert epoch.detail.epoch == emitter.epoch
+    assert (inside.name, inside.count, inside.start) == ("inside", 0, inside.end)
+    assert (step.name, step.count, step.attributes) == ("step", 1, '{"cell":3}')
+    assert step.start <= inside.start <= step.end
+
+
+def test_a_jets_trace_is_read_back_without_a_flaw():
+    memory = io.BytesIO()
+    with tailrace_client.JetsWriter(memory) as trace:
+        trace.header(clock_frequency_mhz=1000)
+        with trace.record(0, "core", "Core"):
+            trace.event(3, "tick", "A tick", port=1)
+            trace.annotation("cache", {"kib": 32})
+    records = decode(jets.FORMAT, memory.getvalue())
+    assert [record.kind for record in records] == [
+        "session", "begin", "instant", "annotation", "end", "session",
+    ]  # fmt: skip
+    assert [(record.id, record.start, record.parent) for record in records[1:4]] == [
+        (1, 0, None), (None, 3, 1), (None, None, 1),
+    ]  # fmt: skip
+    assert (records[4].id, records[4].end) == (1, 3)
+    assert records[5].detail.totals == {"begin": 1, "instant": 1, "annotation": 1}
