@@ -49,23 +49,21 @@ class Checkpoints:
 
     @property
     def oldest_position(self) -> int | None:
-        """Position of the oldest one kept: the log must not be released beyond it. None without any."""
-        return min(self._files(), default=None)
+        """Up to here the log may be released; None, and nothing may, while there are fewer than two."""
+        files = self._files()
+        return min(files) if len(files) >= KEPT else None
 
-    def save(self, position: int, state: bytes, committed: int | None = None) -> None:
-        """Save durably, then delete older ones but for the newest two.
+    def save(self, position: int, state: bytes) -> None:
+        """Save durably, then delete all but the newest two.
 
-        With `committed`, the newest that is not beyond this position stays as well: it is the one
-        a start needs while commits are behind. Raise FullError or SyncError; those before stay.
+        To be called once the table holds all rows from below `position`: a start needs a checkpoint
+        that is not beyond the commit. Raise FullError or SyncError; those saved before stay.
         """
         covered = _COVERED.pack(position, len(state))
         header = _HEADER.pack(MAGIC, position, len(state), crc32(state, crc32(covered)))
         disk.replace(self.directory / f"{position:020}.checkpoint", header + state)
         files = self._files()
-        kept = set(sorted(files)[-KEPT:])
-        if committed is not None:
-            kept.add(max((at for at in files if at <= committed), default=position))
-        for at in files.keys() - kept:
+        for at in sorted(files)[:-KEPT]:
             with disk.writing(files[at]):
                 files[at].unlink()
         disk.sync_directory(self.directory)

@@ -26,7 +26,8 @@ def load(directory: Path, segment_size: int) -> list[Segment]:
 
     An empty directory becomes a spool. Raise StoreError for one that is not whole.
     """
-    (directory / SPARE_NAME).unlink(missing_ok=True)
+    with disk.writing(directory):
+        (directory / SPARE_NAME).unlink(missing_ok=True)
     mark = directory / "identity"
     paths = segment_paths(directory)
     headers = [Header.read(path) for path in paths]

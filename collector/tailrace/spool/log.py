@@ -103,11 +103,11 @@ class Log:
         return len(self._segments) > 1
 
     def write(self, entries: list[Entry]) -> None:
-        """Make entries durable that follow one another; those that are already are passed over.
+        """Make entries durable that follow one another from `durable` on.
 
-        After a FullError, which leaves some of them durable, call again with the same or with more.
+        After a FullError some of them may be, see there; call again with the rest, or with more.
         """
-        done = bisect_right(entries, self.durable, key=attrgetter("end"))
+        done = 0
         try:
             while done < len(entries):
                 fitting = self._fitting(entries, done)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tailrace.errors import StoreError
-from tailrace.spool.entry import FRAME_MAX, Scan, find, scan
+from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Scan, find, scan
 
 MAGIC = b"tailspl1"
 """Ends in the version of the format, which covers `entry` as well."""
@@ -103,11 +103,11 @@ class Segment:
             os.close(fd)
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Scan entries from `position` on, in `size` bytes or as many as the first needs, up to `stop`."""
-        size = min(size, stop - position)
+        """Scan entries from `position` on, in `size` bytes or twice what the first takes, up to `stop`."""
+        size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
-            return self.scan(position, FRAME_MAX, stop)
+            return self.scan(position, 2 * size, stop)
         return result
 
     def find(self, position: int, stop: int) -> int | None:

@@ -74,8 +74,13 @@ class Spool:
         with self._disk_lock:
             if not self._closed:
                 self._closed = True
-                self._refusal = StoreError(f"{self._log.directory}: the spool is closed")
+                self._refusal = StoreError(f"{self.directory}: the spool is closed")
                 self._log.close()
+
+    @property
+    def directory(self) -> Path:
+        """Where the segments are."""
+        return self._log.directory
 
     @property
     def identity(self) -> str:
@@ -173,7 +178,8 @@ class Spool:
         `next_readable` tells where to go on, once what lies between is named as missing.
         """
         self._check()
-        return self._recent.read(position, limit) or self._log.read(position, limit)
+        in_memory = self._recent.read(position, limit) if position >= self.begin else []
+        return in_memory or self._log.read(position, limit)
 
     def next_readable(self, position: int) -> int:
         """Return the first position behind `position` from which on `read` works."""

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tailrace.errors import FullError, StoreError, SyncError
+from tailrace.spool.checkpoint import Checkpoint, Checkpoints
+
+
+def test_the_newest_not_beyond_the_commit_is_found(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "spool")
+    assert checkpoints.newest(10**9) is None
+    checkpoints.save(100, b"early")
+    checkpoints.save(2_000, b"late")
+    for checkpoints in (checkpoints, Checkpoints(tmp_path / "spool")):
+        assert checkpoints.newest(99) is None
+        assert checkpoints.newest(100) == Checkpoint(100, b"early")
+        assert checkpoints.newest(1_999) == Checkpoint(100, b"early")
+        assert checkpoints.newest(2_000) == Checkpoint(2_000, b"late")
+        assert checkpoints.damaged == []
+
+
+def test_two_are_kept_and_the_log_is_needed_from_the_older_one(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.oldest_position is None
+    checkpoints.save(10, b"")
+    assert checkpoints.oldest_position is None, (
+        "with one alone, the log from its start is the other"
+    )
+    checkpoints.save(20, b"")
+    assert checkpoints.oldest_position == 10
+    checkpoints.save(30, b"")
+    assert checkpoints.oldest_position == 20
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_saving_again_at_the_same_position_replaces(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"first")
+    checkpoints.save(10, b"second")
+    assert checkpoints.newest(10) == Checkpoint(10, b"second")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_any_damage_is_passed_over_and_told(tmp_path, data):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"sound")
+    checkpoints.save(20, os.urandom(50))
+    path = tmp_path / f"{20:020}.checkpoint"
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1).filter(lambda at: at not in range(28, 32)))
+    if data.draw(st.booleans()):
+        del content[place:]
+    else:
+        content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    assert checkpoints.newest(10**6) == Checkpoint(10, b"sound")
+    assert checkpoints.damaged[0].startswith(f"{path}: ")
+
+
+def test_one_under_another_name_is_passed_over(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"state")
+    (tmp_path / f"{10:020}.checkpoint").rename(tmp_path / f"{30:020}.checkpoint")
+    assert checkpoints.newest(100) is None
+    assert "should hold" in checkpoints.damaged[0]
+
+
+def test_without_room_the_ones_before_stay(tmp_path, disk):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"before")
+    no_room = OSError(errno.ENOSPC, "No space left on device")
+    for after in range(2):
+        with (
+            disk.failing(disk.WRITES, no_room, after=after),
+            pytest.raises(FullError, match="No space left"),
+        ):
+            checkpoints.save(20, b"state")
+        assert checkpoints.newest(100) == Checkpoint(10, b"before")
+    checkpoints.save(20, b"state")
+    assert checkpoints.newest(100) == Checkpoint(20, b"state")
+
+
+@pytest.mark.parametrize("after", range(2))
+def test_a_failed_sync_is_told(tmp_path, disk, after):
+    checkpoints = Checkpoints(tmp_path)
+    with (
+        disk.failing(disk.SYNCS, OSError(errno.EIO, "Input/output error"), after=after),
+        pytest.raises(SyncError),
+    ):
+        checkpoints.save(20, b"state")
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError):
+        Checkpoints(tmp_path / "file")

@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.clock import SystemClock
+from tailrace.config.schema import SpoolConfig
+from tailrace.errors import StoreError
+from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.segment import HEADER_SIZE
+from tailrace.spool.spool import Spool
+from tailrace.units import Size
+
+DATA = EntryKind.DATA
+ONE_SEGMENT = SpoolConfig(segment_size=Size(2**15))
+
+
+class Dying(BaseException):
+    """The process is gone in the middle of a call."""
+
+
+def readable(spool: Spool) -> list[Entry]:
+    """All entries that can be read, passing over those that cannot."""
+    entries: list[Entry] = []
+    position = spool.begin
+    while position < spool.durable:
+        try:
+            entries += spool.read(position, 1000)
+            position = entries[-1].end
+        except StoreError:
+            position = spool.next_readable(position)
+    return entries
+
+
+def newest_segment(spool: Spool) -> Path:
+    return max(spool.directory.glob("0*.segment"))
+
+
+def damage(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+batches = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=5), min_size=1, max_size=5)
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[int, int, int]]]:
+    """Sizes of the payloads of each sync, and places to damage: (start, length, zeros or noise)."""
+    sizes = draw(batches)
+    total = sum(HEAD_SIZE + size for batch in sizes for size in batch)
+    place = st.tuples(st.integers(0, total - 1), st.integers(1, 200), st.integers(0, 255))
+    return sizes, draw(st.lists(place, min_size=1, max_size=3))
+
+
+@settings(deadline=None, max_examples=150)
+@given(damages())
+def test_what_was_synced_is_never_cut_and_nothing_unreadable_is_ever_an_entry(case):
+    """The oracle knows which entries were damaged and which of the others vouch for them."""
+    sizes, places = case
+    with tempfile.TemporaryDirectory() as directory:
+        spool = Spool.open(Path(directory), ONE_SEGMENT, SystemClock())
+        synced: dict[int, int] = {}
+        for batch in sizes:
+            start = spool.end
+            for size in batch:
+                payload = os.urandom(size) if size % 2 else bytes(size)
+                synced[spool.append(DATA, 1, payload)] = start
+            spool.sync()
+        written = readable(spool)
+        spool.close()
+        path = newest_segment(spool)
+        before = path.read_bytes()
+        for start, length, value in places:
+            length = min(length, written[-1].end - start)
+            damage(path, HEADER_SIZE + start, bytes([value]) * length)
+        after = path.read_bytes()
+        spans = {
+            entry: slice(HEADER_SIZE + entry.position, HEADER_SIZE + entry.end) for entry in written
+        }
+        intact = [entry for entry in written if before[spans[entry]] == after[spans[entry]]]
+        proven = max((synced[entry.position] for entry in intact), default=0)
+        lost = [entry for entry in written if entry not in intact and entry.end > proven]
+        end = lost[0].position if lost else written[-1].end
+
+        spool = Spool.open(Path(directory), ONE_SEGMENT, SystemClock())
+        kept = [entry for entry in intact if entry.end <= end]
+        assert spool.recovery.entries == len(kept)
+        assert spool.end == spool.durable == max(end, proven)
+        assert sum(bad.end - bad.position for bad in spool.recovery.damage) == spool.end - sum(
+            entry.end - entry.position for entry in kept
+        )
+        assert readable(spool) == kept
+        spool.append(DATA, 2, b"written after recovery")
+        spool.sync()
+        spool.close()
+        again = Spool.open(Path(directory), ONE_SEGMENT, SystemClock())
+        assert [entry.payload for entry in readable(again)] == [
+            *(entry.payload for entry in kept),
+            b"written after recovery",
+        ]
+        assert (again.recovery.cut, again.recovery.fault) == (0, None)
+        again.close()
+
+
+def test_an_entry_of_an_earlier_life_behind_a_torn_one_never_comes_back(open_spool):
+    """A, B and C are written, B is torn, and the new B is as long as the old one."""
+    spool = open_spool()
+    spool.append(DATA, 1, b"A" * 100)
+    torn = spool.append(DATA, 1, b"B" * 100)
+    spool.append(DATA, 1, b"C" * 100)
+    spool.sync()
+    spool.close()
+    damage(newest_segment(spool), HEADER_SIZE + torn + 90, bytes(50))
+    spool = open_spool()
+    assert [entry.payload for entry in readable(spool)] == [b"A" * 100]
+    assert spool.append(DATA, 1, b"D" * 100) == torn
+    spool.sync()
+    spool.close()
+    spool = open_spool()
+    assert [entry.payload[:1] for entry in readable(spool)] == [b"A", b"D"]
+    assert spool.recovery.fault is None
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        pytest.param(
+            lambda frame: bytes(40) + frame[40:], "zeros", id="its head was never written"
+        ),
+        pytest.param(
+            lambda frame: frame[:70] + bytes(len(frame) - 70),
+            "torn",
+            id="its rest was never written",
+        ),
+        pytest.param(lambda frame: frame[:-1] + b"?", "corrupt", id="a byte is wrong"),
+    ],
+)
+def test_a_cut_says_what_was_there(open_spool, data: Callable[[bytes], bytes], fault: str):
+    spool = open_spool()
+    spool.append(DATA, 1, b"kept")
+    end = spool.sync()
+    spool.append(DATA, 1, b"x" * 100)
+    spool.sync()
+    spool.close()
+    path = newest_segment(spool)
+    frame = path.read_bytes()[HEADER_SIZE + end :].rstrip(b"\0")
+    damaged = data(frame)
+    damage(path, HEADER_SIZE + end, damaged)
+    spool = open_spool()
+    assert (spool.recovery.entries, spool.recovery.end, spool.recovery.fault) == (1, end, fault)
+    assert spool.recovery.cut == len(damaged.rstrip(b"\0"))
+    assert path.read_bytes()[HEADER_SIZE + end :].strip(b"\0") == b""
+
+
+def test_a_clean_stop_cuts_nothing(open_spool):
+    spool = open_spool()
+    for index in range(20):
+        spool.append(DATA, index, bytes(index))
+    end = spool.sync()
+    spool.close()
+    spool = open_spool()
+    recovery = spool.recovery
+    assert (recovery.entries, recovery.end, recovery.cut, recovery.fault) == (20, end, 0, None)
+    assert recovery.damage == []
+
+
+def test_damage_in_an_older_segment_says_what_and_where_and_what_can_still_be_read(open_spool):
+    spool = open_spool()
+    for index in range(12):
+        spool.append(DATA, index, bytes([65 + index]) * 1000)
+        spool.sync()
+    written = readable(spool)
+    spool.close()
+    first, *_ = sorted(spool.directory.glob("0*.segment"))
+    bad = written[1]
+    damage(first, HEADER_SIZE + bad.position + 500, b"rot")
+    spool = open_spool()
+    assert spool.recovery.damage == []
+    assert spool.read(0, 10**6) == written[:1]
+    with pytest.raises(StoreError) as raised:
+        spool.read(bad.position, 1000)
+    assert str(raised.value) == (
+        f"{first}, byte {HEADER_SIZE + bad.position}: the entry is corrupt, although it was synced: "
+        f"positions {bad.position} to {bad.end} of the spool cannot be read"
+    )
+    assert spool.next_readable(bad.position) == bad.end
+    assert readable(spool) == [entry for entry in written if entry != bad]
+
+
+def test_entries_are_found_behind_damage_of_any_length(open_spool):
+    """Here of four of the largest, so that the fifth begins where a search window ends."""
+    spool = open_spool(segment_size=2**23, max_size=2**25)
+    for index in range(6):
+        spool.append(DATA, index, os.urandom(PAYLOAD_MAX))
+        spool.sync()
+    written = readable(spool)
+    spool.close()
+    for bad in written[:4]:
+        damage(newest_segment(spool), HEADER_SIZE + bad.position, os.urandom(HEAD_SIZE))
+    spool = open_spool(segment_size=2**23, max_size=2**25)
+    assert [(bad.position, bad.end) for bad in spool.recovery.damage] == [(0, written[4].position)]
+    assert spool.recovery.fault is None
+    assert readable(spool) == written[4:]
+
+
+def test_damage_at_the_end_of_an_older_segment_reaches_to_the_next_one(open_spool):
+    spool = open_spool()
+    for index in range(6):
+        spool.append(DATA, index, bytes(1500))
+        spool.sync()
+    written = readable(spool)
+    spool.close()
+    first, second, *_ = sorted(spool.directory.glob("0*.segment"))
+    os.truncate(first, first.stat().st_size - 1)
+    spool = open_spool()
+    start = int(second.stem)
+    assert readable(spool) == [entry for entry in written if entry.end != start]
+
+
+def test_a_segment_that_is_gone_is_damage_as_well(open_spool):
+    spool = open_spool()
+    for index in range(12):
+        spool.append(DATA, index, bytes(1500))
+        spool.sync()
+    written = readable(spool)
+    spool.close()
+    first, second, third, *_ = sorted(spool.directory.glob("0*.segment"))
+    second.unlink()
+    spool = open_spool()
+    with pytest.raises(
+        StoreError,
+        match=f"{first.name}.*missing.*positions {int(second.stem)} to {int(third.stem)} ",
+    ):
+        spool.read(int(second.stem), 1000)
+    gone = range(int(second.stem), int(third.stem))
+    assert readable(spool) == [entry for entry in written if entry.position not in gone]
+
+
+def test_a_segment_removed_under_a_running_daemon_is_damage(open_spool):
+    spool = open_spool()
+    for index in range(6):
+        spool.append(DATA, index, bytes(1500))
+    spool.sync()
+    written = readable(spool)
+    spool.close()
+    spool = open_spool()
+    first, second, *_ = sorted(spool.directory.glob("0*.segment"))
+    first.unlink()
+    with pytest.raises(StoreError, match="No such file"):
+        spool.read(0, 1000)
+    assert readable(spool) == [entry for entry in written if entry.position >= int(second.stem)]
+
+
+def test_entries_written_before_a_kill_but_not_synced_are_synced_by_the_next_start(
+    open_spool, disk
+):
+    """What a start reads may still be in memory of the kernel only."""
+    spool = open_spool()
+    spool.append(DATA, 1, b"written")
+    with disk.failing(("fdatasync",), Dying(), after=0), pytest.raises(Dying):
+        spool.sync()
+    spool.close()
+    synced: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = os.fsync
+        patch.setattr(
+            os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
+        )
+        spool = open_spool()
+    assert [entry.payload for entry in readable(spool)] == [b"written"]
+    assert str(newest_segment(spool)) in synced
+
+
+@pytest.mark.parametrize("after", range(40))
+def test_dying_at_any_change_of_the_disk_loses_nothing_acknowledged(open_spool, disk, after):
+    """A new spool, several segments, a release; the process ends before each call in turn."""
+    acknowledged: list[int] = []
+    released = 0
+    appended = 0
+    spools: list[Spool] = []
+    with disk.failing(disk.WRITES + disk.SYNCS, Dying(), after=after):
+        try:
+            spools.append(open_spool())
+            for appended in range(1, 11):
+                spools[0].append(DATA, appended, bytes(1500))
+                if appended % 2 == 0:
+                    released = spools[0].durable if appended == 6 else released
+                    durable = spools[0].sync()
+                    acknowledged = list(range(1, appended + 1))
+                    assert durable == spools[0].end
+                    if appended == 8:
+                        spools[0].release(released)
+        except Dying:
+            pass
+    assert disk.calls > after, "the call to die at was reached"
+    for spool in spools:
+        spool.close()
+    spool = open_spool()
+    sessions = [entry.session for entry in readable(spool)]
+    first = sessions[0] if sessions else 1
+    assert spool.begin <= released
+    assert sessions == list(range(first, first + len(sessions)))
+    assert acknowledged == list(range(1, len(acknowledged) + 1))
+    assert first + len(sessions) - 1 in range(len(acknowledged), appended + 1)
+    assert spool.begin == 0 or first > 1
+    spool.append(DATA, 99, b"goes on")
+    spool.sync()
+    assert [entry.session for entry in readable(spool)] == [*sessions, 99]
+
+
+def test_a_spool_without_its_segments_is_not_taken_for_a_new_one(open_spool):
+    spool = open_spool()
+    spool.append(DATA, 1, b"was here")
+    spool.sync()
+    spool.close()
+    newest_segment(spool).unlink()
+    with pytest.raises(StoreError, match="all segments of this spool are gone"):
+        open_spool()
+
+
+def test_the_identity_is_restored_from_the_segments(open_spool):
+    spool = open_spool()
+    spool.close()
+    (spool.directory / "identity").unlink()
+    assert open_spool().identity == spool.identity
+    assert (spool.directory / "identity").read_text() == spool.identity
+
+
+def test_a_segment_of_another_spool_is_refused(open_spool, tmp_path, clock):
+    spool = open_spool()
+    spool.close()
+    other = Spool.open(tmp_path / "other", SpoolConfig(), clock)
+    other.close()
+    shutil.copy(newest_segment(other), newest_segment(spool))
+    with pytest.raises(StoreError, match=f"another spool than {spool.identity}"):
+        open_spool()
+
+
+def test_a_segment_under_another_name_is_refused(open_spool):
+    spool = open_spool()
+    spool.close()
+    path = newest_segment(spool)
+    path.rename(path.with_name(f"{7:020}.segment"))
+    with pytest.raises(StoreError, match=f"was written as {path.name}"):
+        open_spool()
+
+
+@pytest.mark.parametrize("offset", range(0, 44, 5))
+def test_a_damaged_header_is_refused(open_spool, offset):
+    spool = open_spool()
+    spool.close()
+    path = newest_segment(spool)
+    damage(path, offset, bytes([path.read_bytes()[offset] ^ 1]))
+    with pytest.raises(StoreError, match=f"{path.name}: .* not the header"):
+        open_spool()
