@@ -17,7 +17,8 @@ from tailrace.config.keys import (
     alternatives,
     hint,
     keys,
-    source_keys,
+    keys_of_any,
+    required_of_all,
     words,
 )
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
@@ -68,8 +69,7 @@ class Check:
         return Config(**parts)
 
     def _section(self, name: str) -> Values:
-        home = Where(DEFAULT, None, name)  # never seen, for no key of a section is required
-        return self._values(keys(SECTIONS[name]), self._given.sections[name], home)
+        return self._values(keys(SECTIONS[name]), self._given.sections[name])
 
     def _type(self, name: str) -> str | None:
         setting = self._given.sources[name].get("type")
@@ -87,22 +87,22 @@ class Check:
         home = self._given.begun[name]
         if _SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is no name for a source; allowed: a to z, 0 to 9 and _")
+        structs = [SOURCES[type_]] if type_ else [*SOURCES.values()]
+        fields = keys_of_any(structs)
         settings = {k: s for k, s in self._given.sources[name].items() if k != "type"}
-        fields = keys(SOURCES[type_]) if type_ else source_keys()
-        values = self._values(fields, settings, home, also=("type",))
+        for key in required_of_all(structs):
+            if key not in settings:
+                where = _below(home, key)
+                self._problem(where, f"missing; it is a {words(fields[key].type)}")
+        values = self._values(fields, settings, also=["type"])
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
 
     def _values(
-        self,
-        fields: Keys,
-        settings: Mapping[str, Setting],
-        home: Where,
-        *,
-        also: tuple[str, ...] = (),
+        self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> Values:
-        """Those that are right. `also` are keys checked elsewhere; `home` is for what is missing."""
+        """The values that are right, by key. Keys in `also` exist and are checked elsewhere."""
         values: Values = {}
         for key, setting in settings.items():
             if key not in fields:
@@ -112,9 +112,6 @@ class Check:
                 values[key] = convert(key, fields[key].type, setting.value)
             except ValueError as error:
                 self._problem(setting.where, str(error))
-        for key, field in fields.items():
-            if field.required and key not in settings:
-                self._problem(_below(home, key), f"missing; it is a {words(field.type)}")
         return values
 
     def _check_format(self, format_: str, type_: str | None, where: Where) -> None:

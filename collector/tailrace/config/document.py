@@ -40,7 +40,7 @@ class Document:
 def read(path: Path) -> Document | Problem:
     """The document, or why there is none."""
     try:
-        text = path.read_bytes().decode().replace("\r\n", "\n")
+        text = path.read_bytes().decode()
     except OSError as error:
         return Problem(Where(str(path), None, ""), f"cannot be read: {error.strerror}")
     except UnicodeDecodeError as error:
@@ -90,7 +90,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
     """The first line, the text and the tree of each statement; what has no end comes last, with
     None. Each comment and empty line is a statement of its own."""
     run, first = "", 1
-    for line, content in enumerate(text.split("\n"), 1):
+    for line, content in enumerate(text.split("\n"), 1):  # splitlines() cuts more than TOML
         run += content + "\n"
         try:
             statement = tomllib.loads(run)

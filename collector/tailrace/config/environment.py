@@ -4,7 +4,7 @@
     TAILRACE_SOURCES_RUNS_PATHS=/a/*,/b/*          [sources.runs] paths: a list, parted by commas
     TAILRACE_STORE_OPTIONS_AWS_REGION=eu-north-1   [store.options] aws_region: an entry of a table
     TAILRACE_STORE_RETENTION_AGE=                  empty: none, where a key may be none
-    TAILRACE_…_FILE=/run/secrets/key               the value is in that file, less its last newline
+    TAILRACE_…_FILE=/run/secrets/key               the value is in that file; a last newline is not
 
 Names of sources and of a table's entries are lower case whatever case the variable has. A name that
 ends in `_FILE` always names a file; an entry whose own name ends so belongs in the configuration
@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_origin
+from typing import NamedTuple, get_origin
 
-from tailrace.config.keys import SECTIONS, hint, keys, optional, source_keys, stripped
+from tailrace.config.keys import SECTIONS, SOURCES, keys, keys_of_any, optional, stripped
 from tailrace.config.problem import ENVIRONMENT, Problem, Setting, Where
 
 PREFIX = "TAILRACE_"
@@ -29,7 +29,8 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG"})
-"""Variables with other readers: the clients, and whoever looks for the file to load."""
+"""Variables with other readers: the clients, and whoever looks for the file to load. They stay
+allowed even if a section should ever be called like them."""
 
 KeyPath = tuple[str, ...]
 
@@ -38,7 +39,7 @@ class Target(NamedTuple):
     """What a variable sets: a path such as `("store", "path")`, and the type of its value."""
 
     path: KeyPath
-    type: Any
+    type: object
 
 
 @cache
@@ -93,8 +94,8 @@ def _target(name: str) -> Target | None:
 
 
 @cache
-def _source_types() -> dict[str, Any]:
-    return {"type": str} | {key: field.type for key, field in source_keys().items()}
+def _source_types() -> dict[str, object]:
+    return {"type": str} | {key: field.type for key, field in keys_of_any(SOURCES.values()).items()}
 
 
 def _content(path: str) -> str:
@@ -106,7 +107,7 @@ def _content(path: str) -> str:
         raise ValueError(f"{path!r} is not UTF-8") from None
 
 
-def _value(type_: Any, text: str) -> object:  # noqa: ANN401 - a type as an annotation spells it
+def _value(type_: object, text: str) -> object:
     """The text as TOML would have given it; what does not fit is left for the check to refuse."""
     if not text and optional(type_):
         return None
@@ -119,20 +120,24 @@ def _value(type_: Any, text: str) -> object:  # noqa: ANN401 - a type as an anno
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
     """A problem, if the variable is in a section's namespace or was meant to be."""
-    section, _, rest = name.removeprefix(PREFIX).partition("_")
+    section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
-        allowed = _candidates(near[0], "")
-        meant = hint(name, _candidates(near[0], rest), allowed)
-        yield Problem(where, f"is no key's variable; {meant}")
+        prefix = f"{PREFIX}{near[0]}_".upper()
+        meant = get_close_matches(rest, _endings(near[0], rest), n=1)
+        allowed = ", ".join(prefix + ending for ending in _endings(near[0], ""))
+        help_ = f"did you mean {prefix}{meant[0]}?" if meant else f"allowed: {allowed}"
+        yield Problem(where, f"is no key's variable; {help_}")
 
 
-def _candidates(section: str, rest: str) -> list[str]:
-    """The variables that one of this section may be meant for; `rest` is what follows the section.
-
-    A source's may be misspelled in its name or its key, wherever the one ends."""
+def _endings(section: str, rest: str) -> list[str]:
+    """How the variables of a section end, after its name; of a source, whose name and key may be
+    parted at any `_` of `rest`, all that one may be meant for."""
     if section != "sources":
-        return [name for name, target in variables().items() if target.path[0] == section]
+        return [
+            key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")
+            for key, field in keys(SECTIONS[section]).items()
+        ]
     words = rest.split("_")
     names = ["_".join(words[:count]) for count in range(1, len(words))] or ["<NAME>"]
-    return [f"{SOURCES_PREFIX}{name}_{key.upper()}" for name in names for key in _source_types()]
+    return [f"{name}_{key.upper()}" for name in names for key in _source_types()]

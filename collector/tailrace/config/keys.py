@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -15,7 +15,7 @@ from tailrace.units import Duration, Size
 
 Keys = dict[str, FieldInfo]
 
-_WORDS: dict[Any, str] = {
+_WORDS: dict[object, str] = {
     str: "string",
     int: "whole number",
     Size: "size",
@@ -40,28 +40,32 @@ SOURCES: dict[str, type[Section]] = {
 """What a source's `type` may be, and the struct of each."""
 
 
-def source_keys() -> Keys:
-    """The keys of all types of source together; required is what all of them require."""
-    every = [keys(struct) for struct in SOURCES.values()]
-    merged = {name: field for each in every for name, field in reversed(each.items())}
-    return dict(reversed(merged.items()))
+def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
+    """The keys that any of these has; those of one name have one type."""
+    return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
-def stripped(type_: Any) -> Any:  # noqa: ANN401 - a type as an annotation spells it
+def required_of_all(structs: Iterable[type[Section]]) -> list[str]:
+    """The keys that each of these requires."""
+    required = [[n for n, field in keys(struct).items() if field.required] for struct in structs]
+    return [name for name in required[0] if all(name in each for each in required)]
+
+
+def stripped(type_: object) -> object:
     """The type of a value that is there: `Size` of `Size | None`."""
     return next(t for t in get_args(type_) if t is not NoneType) if optional(type_) else type_
 
 
-def optional(type_: Any) -> bool:  # noqa: ANN401 - a type as an annotation spells it
+def optional(type_: object) -> bool:
     return NoneType in get_args(type_)
 
 
-def choices(type_: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type as an annotation spells it
+def choices(type_: object) -> tuple[str, ...]:
     """The values a Literal allows; empty for every other type."""
     return get_args(type_) if get_origin(type_) is Literal else ()
 
 
-def words(type_: Any) -> str:  # noqa: ANN401 - a type as an annotation spells it
+def words(type_: object) -> str:
     """What a value of this type is called in a message and in the documentation."""
     if allowed := choices(type_):
         return alternatives(allowed)
@@ -72,10 +76,9 @@ def alternatives(allowed: Iterable[str]) -> str:
     return "one of " + ", ".join(f'"{value}"' for value in allowed)
 
 
-def hint(given: str, known: Iterable[str], allowed: Iterable[str] | None = None) -> str:
-    """The end of a message about an unknown word: the nearest known one, or all that are allowed,
-    which are the known ones if not said otherwise."""
+def hint(given: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
-    return "allowed: " + ", ".join(known if allowed is None else allowed)
+    return "allowed: " + ", ".join(known)

@@ -18,7 +18,7 @@ import msgspec
 from tailrace.config import environment
 from tailrace.config.check import Check, Given
 from tailrace.config.document import Document, read
-from tailrace.config.keys import SECTIONS, hint, keys
+from tailrace.config.keys import SECTIONS, hint, required_of_all
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where, dotted
 from tailrace.config.schema import DEFAULT_SOURCES, Config
 from tailrace.config.values import kind
@@ -62,7 +62,7 @@ def examine(
     flags: Mapping[str, object],
     formats: Collection[str] = (),
 ) -> tuple[Loaded | None, list[Problem]]:
-    """The configuration, or None and its problems: those of the file first, by line.
+    """The configuration, or None and its problems: of the file by line, then all others.
 
     `flags` has the options given (see `FLAGS`); None is one not given. `formats` are names that a
     file's format may have beside those that are always known."""
@@ -145,10 +145,10 @@ def _add_default_sources(given: Given) -> None:
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
-        required = ["type", *(key for key, f in keys(type(source)).items() if f.required)]
+        given_keys = ["type", *required_of_all([type(source)])]
         given.begun[name] = home
         given.sources[name] = {
-            key: Setting(tree[key], home._replace(key=f"{home.key}.{key}")) for key in required
+            key: Setting(tree[key], home._replace(key=f"{home.key}.{key}")) for key in given_keys
         }
 
 
@@ -181,9 +181,10 @@ def _add_flags(given: Given, flags: Mapping[str, object]) -> None:
             given.sections[section][key] = Setting(value, Where("", None, f"--{flag}"))
 
 
-def _place(problem: Problem) -> tuple[bool, int]:
-    """Sorts a file's problems by line and leaves the others behind them as they are."""
-    return problem.where.line is None, problem.where.line or 0
+def _place(problem: Problem) -> tuple[bool, int, bool, str]:
+    """Sorts by line in the file, then by variable, then by option."""
+    where = problem.where
+    return where.line is None, where.line or 0, not where.origin, where.key
 
 
 def _sha256(config: Config) -> str:

@@ -13,8 +13,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """Where a setting was written: `origin` is the file's path, `environment`, `default`, or empty for
-    an option of the command line. `key` is spelled as there; only files have a `line`, from 1."""
+    """Where a setting was written. `origin` is the file's path, `environment`, `default`, or empty
+    for an option of the command line; `key` is spelled as there; lines count from 1."""
 
     origin: str
     line: int | None

@@ -7,7 +7,7 @@ form, a list is not empty, and text can be written down (UTF-8) and handed to th
 
 from __future__ import annotations
 
-from typing import Any, get_origin
+from typing import get_origin
 
 import msgspec
 
@@ -29,7 +29,7 @@ _KINDS = {
 }
 
 
-def convert(key: str, type_: Any, value: object) -> object:  # noqa: ANN401 - a type as annotations spell it
+def convert(key: str, type_: object, value: object) -> object:
     """`value` as the schema's type for `key`. Raise ValueError: what is wrong, what is allowed."""
     _check_text(value)
     try:
@@ -68,7 +68,7 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
     return f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}"
 
 
-def _mismatch(type_: Any, value: object) -> str:  # noqa: ANN401 - a type as annotations spell it
+def _mismatch(type_: object, value: object) -> str:
     """Strings are shown where a single word is expected; elsewhere they may be secrets."""
     if get_origin(type_) in {list, dict}:
         wrong = "must hold nothing but strings" if type(value) is get_origin(type_) else ""

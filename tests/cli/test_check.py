@@ -1,0 +1,165 @@
+"""`tailrace check`, run as people run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tailrace
+
+REFERENCE = Path(__file__).parents[2] / "config" / "tailrace.toml"
+COLLECTOR = Path(tailrace.__path__[0]).parent
+
+
+@pytest.fixture
+def environ(tmp_path):
+    """An environment that says nothing of Tailrace."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
+    return kept | {"PYTHONPATH": str(COLLECTOR), "XDG_DATA_HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def check(environ):
+    """Run `tailrace check` with these arguments and variables to its end."""
+
+    def run(*arguments, **more):
+        return subprocess.run(
+            [sys.executable, "-m", "tailrace", "check", *map(str, arguments)],
+            env=environ | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+    return run
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    path = tmp_path / "wrong.toml"
+    path.write_text("[log]\nlevel = 5\n\n[stor]\n")
+    return path
+
+
+def test_a_good_file_is_ok_and_summed_up(check, tmp_path):
+    done = check(REFERENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{REFERENCE}: ok",
+        f"  store: {tmp_path}/tailrace",
+        f"  spool: {tmp_path}/tailrace/spool",
+        "  admin: 127.0.0.1:9464",
+        "  heph_udp: heph over udp 127.0.0.1:7701",
+        "  heph_tcp: heph over tcp 127.0.0.1:7701",
+        "  jets_tcp: jets over tcp 127.0.0.1:7702",
+    ]
+
+
+def test_all_problems_are_printed_one_a_line(check, wrong):
+    done = check(wrong, TAILRACE_SPOOL_MAX_SIZE="5")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert [line.split(": ")[:2] for line in done.stdout.splitlines()] == [
+        [f"{wrong}:2", "log.level"],
+        [f"{wrong}:4", "stor"],
+        ["environment", "TAILRACE_SPOOL_MAX_SIZE"],
+    ]
+
+
+def test_problems_can_be_read_by_machines(check, wrong):
+    done = check(wrong, "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout) == {
+        "file": str(wrong),
+        "ok": False,
+        "problems": [
+            {
+                "origin": str(wrong),
+                "line": 2,
+                "key": "log.level",
+                "message": 'must be one of "debug", "info", "warning", "error", not a whole number',
+            },
+            {
+                "origin": str(wrong),
+                "line": 4,
+                "key": "stor",
+                "message": "unknown section; did you mean store?",
+            },
+        ],
+    }
+
+
+def test_the_summary_can_be_read_by_machines(check, tmp_path):
+    done = check(REFERENCE, "--json", TAILRACE_STORE_PATH="s3://a/b")
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["ok"], summary["problems"]) == (0, True, [])
+    assert summary["store"] == "s3://a/b"
+    assert summary["spool"].startswith(f"{tmp_path}/tailrace/spool-")
+    assert summary["sources"]["jets_tcp"] == {
+        "type": "tcp",
+        "format": "jets",
+        "places": ["127.0.0.1:7702"],
+    }
+    assert len(summary["sha256"]) == 64
+
+
+def test_a_file_that_is_not_there_is_a_problem(check, tmp_path):
+    done = check(tmp_path / "no.toml")
+    assert done.returncode == 2
+    assert done.stdout == f"{tmp_path}/no.toml: cannot be read: No such file or directory\n"
+
+
+def test_no_file_is_wrong_usage(check):
+    done = check()
+    assert done.returncode == 2
+    assert "Missing argument 'FILE'" in done.stderr
+
+
+def test_a_reader_that_went_away_ends_it_quietly(environ):
+    unread, full = os.pipe()
+    os.close(unread)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tailrace", "check", REFERENCE],
+            env=environ,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=30,
+        )
+    finally:
+        os.close(full)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_an_interrupt_ends_it_quietly(environ, tmp_path):
+    """It reads from a FIFO, whose other end is open only to know that it has begun to."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "check", fifo],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        writer = opened_for_writing(fifo, deadline=time.monotonic() + 30)
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=30)
+        os.close(writer)
+    assert (process.returncode, output) == (130, (b"", b""))
+
+
+def opened_for_writing(fifo, deadline):
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody has it open for reading yet
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -1,0 +1,201 @@
+"""The command line's frame: names, options and exit codes that all subcommands share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import tailrace
+from tailrace.cli import COMMANDS, Commands, tailrace as group
+from tailrace.cli.options import config_option, file_formats, load_config, store_option
+from tailrace.decoding.formats import FORMATS
+from tailrace.errors import ConfigError, StoreError, SyncError
+
+COLLECTOR = Path(tailrace.__path__[0])
+
+
+class One(Commands):
+    """A group of which every command is the one given."""
+
+    def __init__(self, callback):
+        super().__init__("tailrace")
+        self._command = click.Command("x", callback=callback)
+
+    def get_command(self, ctx, cmd_name):
+        return self._command
+
+
+def run_raising(error):
+    def callback():
+        raise error
+
+    return CliRunner().invoke(One(callback), ["x"])
+
+
+def test_help_names_every_command_and_imports_nothing_heavy():
+    script = (
+        "import sys; from tailrace.cli import main\n"
+        "sys.argv = ['tailrace', '--help']\n"
+        "try: main()\n"
+        "finally: print(sorted(name.partition('.')[0] for name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(COLLECTOR.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    for name, short_help in COMMANDS.items():
+        assert f"  {name}" in done.stdout
+        assert short_help in done.stdout
+    heavy = ["trio", "deltalake", "duckdb", "rich", "pyarrow", "arro3", "msgspec", "starlette"]
+    assert "'click'" in done.stderr
+    assert [name for name in heavy if f"'{name}'" in done.stderr] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_name_is_a_command(name):
+    done = CliRunner().invoke(group, [name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"Usage: tailrace {name} ")
+
+
+def test_every_command_has_its_name():
+    modules = {path.stem for path in (COLLECTOR / "cli").glob("*.py")} - {"__init__"}
+    commands = {
+        name for name in modules if hasattr(import_module(f"tailrace.cli.{name}"), "command")
+    }
+    assert commands == {*COMMANDS}
+
+
+def test_the_version_is_the_packages():
+    assert CliRunner().invoke(group, ["--version"]).output == f"tailrace {tailrace.__version__}\n"
+
+
+def test_a_misspelled_command_is_wrong_usage_with_the_nearest_one():
+    done = CliRunner().invoke(group, ["chekc"])
+    assert done.exit_code == 2
+    assert "there is no command 'chekc'; did you mean 'check'?" in done.output
+
+
+def test_an_unknown_command_is_wrong_usage():
+    done = CliRunner().invoke(group, ["zzz"])
+    assert done.exit_code == 2
+    assert "No such command 'zzz'" in done.output
+
+
+def test_an_error_is_its_text_and_exit_code_one():
+    done = run_raising(StoreError("the table is not ours"))
+    assert (done.exit_code, done.stderr, done.stdout) == (
+        1,
+        "tailrace: the table is not ours\n",
+        "",
+    )
+
+
+def test_wrong_configuration_is_a_line_a_problem_and_exit_code_two():
+    done = run_raising(ConfigError(["a.toml:1: one", "a.toml:2: two"]))
+    assert (done.exit_code, done.stderr) == (2, "a.toml:1: one\na.toml:2: two\n")
+
+
+def test_errors_in_groups_are_said_each_by_itself():
+    group_ = ExceptionGroup("trio's", [StoreError("one"), ExceptionGroup("", [SyncError("two")])])
+    done = run_raising(group_)
+    assert (done.exit_code, done.stderr) == (1, "tailrace: one\ntailrace: two\n")
+
+
+def test_an_interrupt_in_a_group_is_an_interrupt():
+    done = run_raising(BaseExceptionGroup("trio's", [KeyboardInterrupt(), StoreError("one")]))
+    assert done.exit_code == 130
+
+
+def test_what_is_still_buffered_for_a_reader_that_went_away_ends_it_quietly():
+    script = (
+        "import click, sys\n"
+        "from tailrace.cli import Commands\n"
+        "class One(Commands):\n"
+        "    def get_command(self, ctx, cmd_name):\n"
+        "        return click.Command('x', callback=lambda: sys.stdout.write('buffered'))\n"
+        "One('tailrace')(['x'])"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    unread, full = os.pipe()
+    os.close(unread)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=environ | {"PYTHONPATH": str(COLLECTOR.parent)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=30,
+        )
+    finally:
+        os.close(full)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("ours"), ExceptionGroup("", [StoreError(""), ZeroDivisionError()])]
+)
+def test_a_mistake_of_ours_is_not_hidden(error):
+    assert run_raising(error).exception is error
+
+
+@pytest.fixture
+def show(monkeypatch):
+    """Run a command with the common options; it prints the store's path."""
+    for name in [name for name in os.environ if name.startswith("TAILRACE_")]:
+        monkeypatch.delenv(name)
+
+    @click.command()
+    @config_option
+    @store_option
+    def command(config, store):
+        click.echo(load_config(config, store).config.store.path)
+
+    return lambda *arguments: CliRunner().invoke(command, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file.toml"
+    path.write_text("[store]\npath = 'of the file'\n")
+    return path
+
+
+def test_the_store_is_that_of_the_option_or_else_of_the_file(show, file):
+    assert show("--config", file).stdout == "of the file\n"
+    assert show("--config", file, "--store", "of the option").stdout == "of the option\n"
+    assert show().stdout == "\n"
+
+
+def test_the_file_is_that_of_the_option_or_else_of_the_environment(show, file, monkeypatch):
+    monkeypatch.setenv("TAILRACE_CONFIG", str(file))
+    assert show().stdout == "of the file\n"
+    assert show("--config", os.devnull).stdout == "\n"
+    monkeypatch.setenv("TAILRACE_CONFIG", "")
+    assert show().stdout == "\n"
+
+
+def test_a_wrong_configuration_ends_a_command_with_its_problems(show, file):
+    file.write_text("[stor]\n[spol]\n")
+    done = show("--config", file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{file}:1: stor: unknown section; did you mean store?\n"
+        f"{file}:2: spol: unknown section; did you mean spool?\n"
+    )
+
+
+def test_the_formats_are_those_there_are_decoders_for():
+    assert set(file_formats()) == set(FORMATS)
