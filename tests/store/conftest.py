@@ -76,3 +76,18 @@ def s3():
     """An object store at `options`, which can be told to `misbehave`."""
     with S3_SERVER.RunningS3() as server:
         yield server
+
+
+class SettableClock(SystemClock):
+    """Wall time stands where it is put."""
+
+    def __init__(self):
+        self.now = 1_800_000_000 * 10**9
+
+    def wall_ns(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return SettableClock()

@@ -106,12 +106,17 @@ class Quarantine:
     def _write(self, path: Path, at: int, data: bytes) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            hole = at - os.fstat(fd).st_size
-            if hole > 0:
-                if hole < _SMALLEST:
-                    raise ValueError(f"{path}: no frame can end {hole} bytes after the last one")
-                _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], at - hole)
-            _pwrite(fd, data, at)
+            end = os.fstat(fd).st_size
+            hole = at - end
+            if 0 < hole < _SMALLEST:
+                raise ValueError(f"{path}: no frame can end {hole} bytes after the last one")
+            try:
+                if hole > 0:
+                    _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
+                _pwrite(fd, data, at)
+            except OSError:
+                os.ftruncate(fd, end)  # what a full disk took of it would only be in the way
+                raise
         finally:
             os.close(fd)
 
@@ -124,7 +129,7 @@ def file_name(session: str) -> str:
     if len(name) > _NAME_MAX:
         digest = blake2s(name, digest_size=16).hexdigest().encode()
         name = name[: _NAME_MAX - len(digest)] + digest
-    return name.decode() + SUFFIX
+    return (name.decode() or "%") + SUFFIX
 
 
 def _charge(size: int) -> int:

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tailrace.errors import LockedError, StoreError
+from tailrace.store.lock import DirectoryLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from tailrace.store.lock import DirectoryLock
+with DirectoryLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of `tmp_path`."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_held_lock_refuses_and_names_the_process_and_the_file(holder, tmp_path):
+    with pytest.raises(LockedError) as caught, DirectoryLock(tmp_path):
+        pass
+    assert f"process {holder.pid}" in str(caught.value)
+    assert str(tmp_path / "lock") in str(caught.value)
+
+
+def test_a_lock_ends_with_its_process_however_that_ends(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    with DirectoryLock(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_can_be_taken_again_after_it_was_left(tmp_path):
+    for _ in range(2):
+        with DirectoryLock(tmp_path), pytest.raises(LockedError), DirectoryLock(tmp_path):
+            pass
+
+
+def test_locks_of_other_names_are_other_locks(tmp_path):
+    with DirectoryLock(tmp_path), DirectoryLock(tmp_path, name="other.lock"):
+        pass
+
+
+def test_who_waits_enters_when_the_holder_has_left(holder, tmp_path):
+    holder.stdin.close()  # it will end now; whether before or after we ask does not matter
+    with DirectoryLock(tmp_path, wait=True):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_in_a_directory_that_is_not_there_is_a_store_error(tmp_path):
+    with pytest.raises(StoreError, match="No such file"), DirectoryLock(tmp_path / "none"):
+        pass
