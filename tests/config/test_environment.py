@@ -105,6 +105,13 @@ def test_an_entry_of_a_table_replaces_that_of_the_file_whatever_its_case(loaded)
     assert options == {"other": "b", "aws_region": "c"}
 
 
+def test_an_entry_does_not_hide_that_the_table_is_none(problems):
+    environ = {"TAILRACE_STORE_OPTIONS_AWS_REGION": "c"}
+    assert problems("store.options = 'x'", environ=environ) == [
+        "FILE:1: store.options: must be a table of strings, not a string"
+    ]
+
+
 def test_a_value_may_be_in_a_file(tmp_path):
     secret = tmp_path / "secret"
     environ = {"TAILRACE_STORE_OPTIONS_KEY_FILE": str(secret)}

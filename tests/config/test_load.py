@@ -164,6 +164,23 @@ def test_a_mistake_in_the_address_of_the_endpoint_does_not_make_a_second_one(pro
     assert problems(text) == ["FILE:6: admin.listen: must be a string, not a whole number"]
 
 
+@pytest.mark.parametrize(
+    "opening", ["{}", "store.{}", "store.path.{}", "[log]\nlevel = {{ {} }} #"]
+)
+def test_names_nested_however_deeply_are_a_problem_like_others(problems, opening):
+    (problem,) = problems(opening.format("a" + ".a" * 5000 + " = 1"))
+    assert problem.startswith("FILE:"), problem
+
+
+def test_text_that_no_file_can_have_is_refused_wherever_it_is(problems):
+    assert problems(TAIL.replace("/a/*", "a\\u0000")) == [
+        "FILE:4: sources.runs.paths: must not hold a NUL character"
+    ]
+    assert problems("[store.options]\n'a' = 'a'\n\"\\u0000\" = 'b'") == [
+        "FILE:1: store.options: must not hold a NUL character"
+    ]
+
+
 def test_the_widest_number_is_the_tables(loaded, problems):
     assert loaded("store.commit_rows = 9223372036854775807").config.store.commit_rows == 2**63 - 1
     assert problems("store.commit_rows = 9223372036854775808") == [

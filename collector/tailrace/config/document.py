@@ -19,6 +19,9 @@ from tailrace.config.problem import Problem, Where, dotted
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
 
+DEPTH = 3
+"""How many names the longest path of a key has that is ours: `sources.runs.format`."""
+
 
 class Document:
     """A file's text, which is TOML, and its tree."""
@@ -26,13 +29,10 @@ class Document:
     def __init__(self, path: Path, text: str, tree: dict[str, Any]) -> None:
         self.tree = tree
         self._path = path
-        self._text = text
-        self._lines: dict[tuple[str, ...], int] | None = None
+        self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
         """Where a key of the tree, or the nearest one above it, was first written."""
-        if self._lines is None:
-            self._lines = key_lines(self._text)
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
@@ -73,7 +73,7 @@ def _unended(text: str) -> int:
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line on which each key and each table was first written, by its path."""
+    """The line on which each key and each table was first written, by the start of its path."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, run, statement in _statements(text):
@@ -103,9 +103,9 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every path in the tree, those of inner tables after their own; an array of tables, which
+    """Every path in the tree of up to `DEPTH` names, outer ones first; an array of tables, which
     no key of ours may be, is a path like any other."""
     for name, value in tree.items():
         yield (*above, name)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and len(above) + 1 < DEPTH:
             yield from _paths(value, (*above, name))

@@ -31,13 +31,13 @@ _KINDS = {
 
 def convert(key: str, type_: object, value: object) -> object:
     """`value` as the schema's type for `key`. Raise ValueError: what is wrong, what is allowed."""
-    _check_text(value)
     try:
         converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
     except msgspec.ValidationError as error:
         if stripped(type_) in {Size, Duration}:
             raise ValueError(str(error)) from None
         raise ValueError(_mismatch(type_, value)) from None
+    _check_text(converted)
     if isinstance(converted, int | float):
         _check_amount(converted)
     elif key == "listen":
@@ -86,14 +86,14 @@ def _check_amount(number: float) -> None:
         raise ValueError("must be at least 1 and less than 2^63")
 
 
-def _check_text(value: object) -> None:
-    if isinstance(value, str):
-        if "\0" in value:
+def _check_text(converted: object) -> None:
+    texts = [converted] if isinstance(converted, str) else []
+    if isinstance(converted, list):
+        texts = converted
+    elif isinstance(converted, dict):
+        texts = [*converted, *converted.values()]
+    for text in texts:
+        if "\0" in text:
             raise ValueError("must not hold a NUL character")
-        if any("\ud800" <= character <= "\udfff" for character in value):
+        if any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError("must be UTF-8")
-    elif isinstance(value, dict):
-        _check_text([*value.keys(), *value.values()])
-    elif isinstance(value, list):
-        for item in value:
-            _check_text(item)
