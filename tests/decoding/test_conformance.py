@@ -10,8 +10,10 @@ record's bytes are not repeated, a test compares them with the input.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -23,7 +25,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.model.record import Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-SMALL = 1500
+SMALL = 1200
 """Vectors up to this many bytes are tested exhaustively."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 KINDS = frozenset(Kind) - {Kind.GAP, Kind.HEAL}
@@ -83,6 +85,18 @@ def spelled(records: list[Record]) -> list[str]:
     return lines
 
 
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+@cache
+def check_attributes(text: str) -> None:
+    """A JSON object that is not empty, in Unicode that has a UTF-8 form."""
+    text.encode()
+    assert isinstance(json.loads(text, parse_constant=refuse), dict)
+    assert text != "{}"
+
+
 def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
     """Promise 2, and that every record is what the contract says it is."""
     at = 0
@@ -97,8 +111,7 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
         else:
             assert record.flaw is None or record.flaw in format_.flaws
         if record.attributes is not None:
-            assert isinstance(msgspec.json.decode(record.attributes), dict)
-            assert record.attributes != "{}"
+            check_attributes(record.attributes)
         for value in (record.substream, record.id, record.parent, record.start, record.end):
             assert value is None or -(2**63) <= value < 2**63
     assert at == len(data)
@@ -220,7 +233,7 @@ def test_damaged_input_still_tiles_and_never_raises(vector: Vector) -> None:
 @small
 def test_each_byte_may_be_damaged(vector: Vector) -> None:
     for position, old in enumerate(vector.data):
-        for value in {0, 0x0A, 0x22, 0x7F, 0xFF, old ^ 1} - {old}:
+        for value in {0x0A, 0x22, 0xFF, old ^ 1} - {old}:
             data = vector.data[:position] + bytes([value]) + vector.data[position + 1 :]
             check_tiling(vector.format, vector.decode([data]), data)
 

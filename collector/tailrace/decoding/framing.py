@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
     lines: one or more whole lines, each at most `limit` bytes, to be split at newlines that end
         something not blank.
-    tail: the input ended in this line; it has no newline.
+    tail: the input ended in this line; it has no newline, and no blank lines before it.
     blank: blank lines that no line follows within `limit` bytes, or at all.
     too_long: a part of a line longer than `limit`.
     """
@@ -81,17 +81,19 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """The input is over: what waits, as one piece. Offsets go on should more be fed."""
+        """The input is over: what waits. Offsets go on should more be fed."""
         data = bytes(self._waiting)
-        if not data:
-            self._too_long = False
-            return []
-        kind: Literal["tail", "blank", "too_long"]
-        kind = "too_long" if self._too_long else "blank" if self._blank else "tail"
-        piece = Piece(kind, self._offset, data)
+        # Blank lines are not joined to a line that may be torn: longer, it might have left them.
+        blank = len(data) if self._blank else data.rfind(b"\n") + 1
+        pieces: list[Piece] = []
+        if self._too_long:
+            pieces.append(Piece("too_long", self._offset, data))
+        else:
+            pieces.append(Piece("blank", self._offset, data[:blank]))
+            pieces.append(Piece("tail", self._offset + blank, data[blank:]))
         self._offset += len(data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
-        return [piece]
+        return [piece for piece in pieces if piece.data]
 
     def _only_more(self, data: bytes) -> bool:
         """Whether `data` completes nothing, so that it need not be looked at again until later."""
@@ -144,11 +146,11 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """The lines of a `lines` or `tail` piece, each with the blank lines before it and its newline."""
+    """The lines of a `lines` piece, each with the blank lines before it and its newline."""
     lines: list[bytes] = []
     begun = at = 0
     while at < len(data):
-        stop = data.find(b"\n", at) + 1 or len(data)
+        stop = data.index(b"\n", at) + 1
         if data[at:stop].strip(WHITE):
             lines.append(data[begun:stop])
             begun = stop

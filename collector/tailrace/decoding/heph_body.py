@@ -32,14 +32,11 @@ from math import isfinite
 from struct import Struct, error as struct_error
 from typing import NamedTuple
 
+from tailrace.decoding.memo import Memo
+
 U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
 TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
-
-MEMO = 8192
-"""Bodies and attribute names remembered, in all decoders together: producers repeat themselves."""
-MEMO_BYTES = 256
-"""Longer ones are not remembered, so that what is stays below about 8 MiB."""
 
 Body = tuple[str, str | None, str | None, bool]
 """Name, attributes, flaw, and whether another packet may begin inside: no magic is UTF-8, so only
@@ -51,19 +48,14 @@ _i64 = Struct(">q").unpack_from
 _f64 = Struct(">d").unpack_from
 
 
-_memo: dict[bytes, Body] = {}
+_memo: Memo[bytes, Body] = Memo(8192, 256)  # about 8 MiB at most
 recall = _memo.get
 """What `read_body` would give, if it is remembered; else None."""
 
 
 def read_body(body: bytes) -> Body:
     """`body` begins with the description, whose length has been checked."""
-    known = _read(body)
-    if len(body) <= MEMO_BYTES:
-        if len(_memo) >= MEMO:
-            _memo.clear()
-        _memo[body] = known
-    return known
+    return _memo.keep(body, _read(body))
 
 
 def _read(body: bytes) -> Body:
@@ -115,7 +107,7 @@ def _usual(body: bytes, at: int) -> str | None:
     return f"{{{','.join(fields)}}}"
 
 
-@lru_cache(MEMO)
+@lru_cache(8192)  # names are short here: about 4 MiB at most
 def _head(raw: bytes) -> tuple[str, int]:
     """An ordinary name as a JSON key with its colon, and the type of its value.
 
@@ -138,7 +130,8 @@ class _Attribute(NamedTuple):
 
 
 def _read_any(body: bytes) -> Body:
-    """Any body there is. It decides; `_usual` is only quicker."""
+    """Any body with attributes or a description that is not UTF-8. It decides; `_usual` is only
+    quicker."""
     begin = 2 + (body[0] << 8 | body[1])
     name = body[2:begin].decode(errors="replace")
     attributes, stop = _read_attributes(body, begin)
@@ -150,8 +143,6 @@ def _read_any(body: bytes) -> Body:
     description = text_or_bytes(body[2:begin])
     if description.startswith("{"):
         fields.append(f'"$description":{description}')
-    if not fields:
-        return name, None, None, False
     text = "{" + ",".join(fields) + "}"
     # A quote inside a JSON string is escaped, so only text_or_bytes can have written this.
     if flaw is None and '{"$bytes":' in text:

@@ -1,0 +1,117 @@
+"""One JSON object, read strictly and without losing how its producer spelled it.
+
+Python's own parser decides what JSON is, here made stricter: no NaN or Infinity, no lone
+surrogates, UTF-8 only, and nothing nested deeper than `DEPTH_MAX`. So every text handed out can be
+put into a table as it is and other parsers take it; a number may be larger than they can hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+DEPTH_MAX = 128
+"""Objects and arrays inside one another, the outermost counted: what common JSON parsers take."""
+
+BEYOND = 1 << 70
+"""Stands for any integer of more than 20 characters: it is in no range of interest, and to convert
+it would take time that grows with the square of its length."""
+
+WHITE = " \t\r\n"
+_BRACKET_OR_STRING = re.compile(r'[\[{]|([\]}])|"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
+
+
+class Field(NamedTuple):
+    """A key with its value and the value's own text."""
+
+    key: str
+    value: Any
+    text: str
+
+
+class _RefusedError(ValueError):
+    """The argument is the reason."""
+
+
+def _integer(text: str) -> int:
+    return int(text) if len(text) <= 20 else BEYOND
+
+
+def _constant(_: str) -> None:
+    raise _RefusedError("not_a_number")
+
+
+_decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+
+
+def read_object(line: bytes) -> list[Field] | str:
+    """The fields of an object in their order, repeated ones too; or why it is none:
+    invalid_utf8, too_deep, bad_json, not_a_number, not_an_object, lone_surrogate."""
+    try:
+        return _read(line.decode().strip(WHITE))
+    except UnicodeDecodeError:
+        return "invalid_utf8"
+    except _RefusedError as refused:
+        return str(refused)
+    except ValueError:
+        return "bad_json"
+
+
+def _read(text: str) -> list[Field]:
+    if _too_deep(text):
+        raise _RefusedError("too_deep")
+    if not text.startswith("{"):
+        _decoder.decode(text)
+        raise _RefusedError("not_an_object")
+    fields, at = _fields(text)
+    if at != len(text):
+        raise ValueError(at)
+    if any(escape[1] for escape in _ESCAPE.finditer(text)):
+        raise _RefusedError("lone_surrogate")
+    return fields
+
+
+def _fields(text: str) -> tuple[list[Field], int]:
+    """The fields of the object that `text` begins with, and where it ends."""
+    fields: list[Field] = []
+    at = _skip(text, 1)
+    if text[at : at + 1] == "}":
+        return fields, at + 1
+    while True:
+        key, at = _decoder.raw_decode(text, _expect(text, at, '"') - 1)
+        value_at = _skip(text, _expect(text, _skip(text, at), ":"))
+        value, at = _decoder.raw_decode(text, value_at)
+        fields.append(Field(key, value, text[value_at:at]))
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            return fields, at + 1
+        at = _skip(text, _expect(text, at, ","))
+
+
+def _skip(text: str, at: int) -> int:
+    """Where the white space at `at` ends."""
+    while at < len(text) and text[at] in WHITE:
+        at += 1
+    return at
+
+
+def _expect(text: str, at: int, mark: str) -> int:
+    if text[at : at + 1] != mark:
+        raise ValueError(at)
+    return at + 1
+
+
+def _too_deep(text: str) -> bool:
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return False
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                return True
+        elif match[1]:
+            depth -= 1
+    return False

@@ -1,0 +1,106 @@
+"""Line cutting against a plain model of what its docstring says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from tailrace.decoding.framing import PIECE, WHITE, Lines, LinesState, Piece, split_lines
+
+
+def cut(lines: Lines, parts: list[bytes]) -> list[Piece]:
+    pieces = [piece for part in parts for piece in lines.feed(part)]
+    return pieces + lines.end()
+
+
+def units(pieces: list[Piece]) -> list[tuple[str, int, bytes]]:
+    """Pieces with runs of whole lines taken apart: how lines are grouped is nobody's promise."""
+    found = []
+    for piece in pieces:
+        offset = piece.offset
+        for data in split_lines(piece.data) if piece.kind == "lines" else [piece.data]:
+            found.append((piece.kind, offset, data))
+            offset += len(data)
+    return found
+
+
+def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
+    """The same, one after the other, with all of the input at hand; for limits below `PIECE`."""
+    found = []
+    at = 0
+    while at < len(data):
+        content = at
+        while (newline := data.find(b"\n", content) + 1) and not data[content:newline].strip(WHITE):
+            content = newline
+        end = data.find(b"\n", content) + 1
+        newline = data.rfind(b"\n", at, at + limit) + 1
+        if end and end - at <= limit:
+            parts = [("lines", end)]
+        elif len(data) - at >= limit and newline:
+            parts = [("blank", newline)]
+        elif len(data) - at >= limit:
+            end = end or len(data)
+            parts = [("too_long", stop) for stop in (*range(at + limit, end, limit), end)]
+        elif data[content:].strip(WHITE):
+            parts = [("blank", content), ("tail", len(data))]
+        else:
+            parts = [("blank", len(data))]
+        for kind, stop in parts:
+            if stop > at:
+                found.append((kind, at, data[at:stop]))
+                at = stop
+    return found
+
+
+inputs = st.lists(
+    st.sampled_from([b"\n", b"\r\n", b" ", b" \n", b"x", b"line\n", b"a longer line, really\n", b"y" * 20]),
+    max_size=25,
+).map(b"".join)  # fmt: skip
+
+
+@given(inputs, st.integers(4, 40), st.lists(st.integers(0, 200), max_size=12))
+def test_lines_are_cut_as_the_model_cuts_them(data: bytes, limit: int, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(place, len(data)) for place in cuts), len(data)]
+    parts = [data[begin:stop] for begin, stop in zip(edges, edges[1:], strict=False)]
+    assert units(cut(Lines(limit), parts)) == model(data, limit)
+
+
+@given(inputs, st.integers(4, 40), st.integers(0, 200))
+def test_cutting_goes_on_from_its_state(data: bytes, limit: int, place: int) -> None:
+    first = Lines(limit)
+    pieces = first.feed(data[:place])
+    assert first.pending < limit
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(first.state), type=LinesState)
+    pieces += cut(Lines(limit, state), [data[place:]])
+    assert units(pieces) == units(cut(Lines(limit), [data]))
+
+
+@given(inputs, st.integers(4, 40))
+def test_pieces_tile_the_input_and_keep_the_limit(data: bytes, limit: int) -> None:
+    at = 0
+    for kind, offset, part in units(cut(Lines(limit), [data])):
+        assert (offset, kind in {"lines", "tail", "blank", "too_long"}) == (at, True)
+        assert 0 < len(part) <= limit
+        at += len(part)
+    assert at == len(data)
+
+
+@pytest.mark.parametrize("line", [b"x", b"\n", b" ", b"x\n"])
+def test_a_million_single_bytes_are_linear_work(line: bytes) -> None:
+    """Quadratic work here would take minutes; nothing is timed."""
+    lines = Lines(1 << 19)
+    data = (line * (1 << 20))[: 1 << 20]
+    handed = sum(len(p.data) for i in range(len(data)) for p in lines.feed(data[i : i + 1]))
+    assert handed + sum(len(piece.data) for piece in lines.end()) == len(data)
+
+
+def test_a_line_too_long_comes_in_pieces_counted_from_its_beginning() -> None:
+    lines = Lines(4 * PIECE)
+    pieces = cut(lines, [b"short\n", b"x" * (5 * PIECE), b"y\nnext\n"])
+    assert [(piece.kind, len(piece.data)) for piece in pieces] == [
+        ("lines", 6),
+        *[("too_long", PIECE)] * 5,
+        ("too_long", 2),
+        ("lines", 5),
+    ]

@@ -1,0 +1,267 @@
+"""Heph beyond the promises: what the producer meant is what the records say."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tailrace.decoding import heph_body
+from tailrace.decoding.formats.heph import FORMAT
+from tailrace.model.record import Kind, Record
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "heph"
+LIMIT = 1 << 20
+CODES = {"u64": (1, ">Q"), "i64": (2, ">q"), "f64": (3, ">d"), "string": (4, "")}
+
+Attribute = tuple[str, str, object]
+"""Name, type, value: a list for the types that end in []."""
+
+
+def string(text: bytes) -> bytes:
+    return struct.pack(">H", len(text) % 65536) + text
+
+
+def scalar(type_: str, value: object) -> bytes:
+    return string(value.encode()) if isinstance(value, str) else struct.pack(CODES[type_][1], value)
+
+
+def attribute(name: str, type_: str, value: object) -> bytes:
+    code = CODES[type_.removesuffix("[]")][0]
+    if not isinstance(value, list):
+        return string(name.encode()) + bytes([code]) + scalar(type_, value)
+    values = b"".join(scalar(type_[:-2], element) for element in value)
+    return string(name.encode()) + bytes([0x80 | code]) + struct.pack(">H", len(value)) + values
+
+
+def event(description: bytes, attributes: bytes = b"", **header: int) -> bytes:
+    fields = {"stream": 1, "count": 0, "substream": 0, "start": 10, "end": 20} | header
+    body = string(description) + attributes
+    return struct.pack(">IIIIQQQ", 0xC1FC1FB7, 40 + len(body), *fields.values()) + body
+
+
+def decode(data: bytes, limit: int = LIMIT) -> list[Record]:
+    decoder = FORMAT.decoder(limit, None)
+    return decoder.feed(data) + decoder.end()
+
+
+def only(data: bytes) -> Record:
+    (record,) = decode(data)
+    return record
+
+
+def read_value(value: object) -> object:
+    """A JSON value as the docstring of `heph_body` says it is to be read."""
+    if isinstance(value, dict):
+        return struct.unpack(">d", bytes.fromhex(value["$f64"]))[0]
+    return [read_value(element) for element in value] if isinstance(value, list) else value
+
+
+def type_of(value: object) -> str:
+    if isinstance(value, list):
+        types = [type_of(element) for element in value]
+        return ("i64" if "i64" in types else types[0]) + "[]"
+    if isinstance(value, int):
+        return "i64" if value < 0 else "u64"
+    return "string" if isinstance(value, str) else "f64"
+
+
+def read_attributes(text: str | None) -> list[Attribute]:
+    found = json.loads(text or "{}")
+    if "$list" in found:
+        return [(name, type_, read_value(value)) for name, type_, value in found["$list"]]
+    types = found.pop("$types", {})
+    values = {name: read_value(value) for name, value in found.items()}
+    return [(name, types.get(name) or type_of(value), value) for name, value in values.items()]
+
+
+def bits(value: object) -> object:
+    """Values that compare as their bits do: a NaN is itself, 1.0 is not 1, -0.0 is not 0.0."""
+    if isinstance(value, list):
+        return [bits(element) for element in value]
+    return ("f64", struct.pack(">d", value)) if isinstance(value, float) else value
+
+
+u64, i64 = st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1)
+f64 = st.floats() | st.sampled_from([math.nan, -math.nan, math.inf, -0.0, 1e16, 5.0])
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+names = st.sampled_from(["n", "k", "", "a name", "$types"]) | text
+scalars = {"u64": u64, "i64": i64, "f64": f64, "string": text}
+
+
+def typed(name: str) -> st.SearchStrategy[tuple[str, object]]:
+    values = scalars[name.removesuffix("[]")]
+    return st.tuples(st.just(name), st.lists(values, max_size=5) if name.endswith("]") else values)
+
+
+attributes_of_any_type = st.sampled_from([n + s for n in scalars for s in ("", "[]")]).flatmap(
+    typed
+)
+attribute_lists = st.lists(
+    st.tuples(names, attributes_of_any_type).map(lambda pair: (pair[0], *pair[1])), max_size=6
+)
+
+
+@given(attribute_lists)
+def test_attributes_can_be_read_back_exactly(given_attributes: list[Attribute]) -> None:
+    """Names, order, types and bits: nothing is lost in the JSON."""
+    record = only(event(b"d", b"".join(attribute(*one) for one in given_attributes)))
+    assert record.flaw is None
+    again = read_attributes(record.attributes)
+    assert [(n, t, bits(v)) for n, t, v in again] == [
+        (n, t, bits(v)) for n, t, v in given_attributes
+    ]
+
+
+@given(attribute_lists, st.integers(0, 400), st.integers(0, 255))
+def test_the_quick_reader_says_what_the_full_one_says(
+    given_attributes: list[Attribute], position: int, value: int
+) -> None:
+    body = string(b"d") + b"".join(attribute(*one) for one in given_attributes)
+    place = 3 + position % (len(body) - 2)
+    for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
+        quick = heph_body._usual(data, 3)
+        if quick and len(data) > 3:
+            assert heph_body._read_any(data) == ("d", quick, None, False)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "stream": st.integers(0, 2**32 - 1),
+            "count": st.integers(0, 2**32 - 1),
+            "substream": u64,
+            "start": u64,
+            "end": u64,
+        }
+    )
+)
+def test_header_fields_are_bit_cast(header: dict[str, int]) -> None:
+    record = only(event(b"name", **header))
+    assert (record.kind, record.name, record.attributes) == (Kind.SPAN, "name", None)
+    assert record.stream == str(header["stream"])
+    assert record.count == header["count"]
+    for field in ("substream", "start", "end"):
+        assert getattr(record, field) % 2**64 == header[field]
+        assert -(2**63) <= getattr(record, field) < 2**63
+
+
+def independent(case: str) -> list[dict[str, object]]:
+    lines = (VECTORS / f"{case}.decoded.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("case", ["epoch", "spec_examples", "types", "runtime"])
+def test_an_independent_decoding_says_the_same(case: str) -> None:
+    """Decoded by another program, written from the specification by somebody else."""
+    names = {code: name for name, (code, _) in CODES.items()}
+    names |= {0x80 | code: name + "[]" for code, name in names.items()}
+    for record, other in zip(
+        decode((VECTORS / f"{case}.in").read_bytes()), independent(case), strict=True
+    ):
+        assert (record.offset, record.size) == (other["offset"], other["size"])
+        if other["kind"] == "metadata":
+            assert (record.kind, record.name) == (Kind.SESSION, other["option"])
+            assert record.detail.epoch == other["epoch"]
+            continue
+        assert record.kind == Kind.SPAN
+        assert (record.stream, record.count) == (str(other["stream"]), other["count"])
+        assert (record.start, record.end) == (other["start"], other["end"])
+        assert record.substream % 2**64 == other["substream"]
+        if "body_error" in other:
+            assert record.flaw == "undecodable_body"
+            continue
+        assert (record.name, record.flaw) == (other["desc"], None)
+        assert [(n, t, bits(v)) for n, t, v in read_attributes(record.attributes)] == [
+            (name, names[code], bits(read_value(spelled_here(value))))
+            for name, code, value in other["attrs"]
+        ]
+
+
+def spelled_here(value: object) -> object:
+    """The other program's spelling of a NaN or infinity in ours."""
+    return {"$f64": value["f64bits"]} if isinstance(value, dict) else value
+
+
+def test_events_dropped_from_a_trace_are_just_the_holes_in_its_counters() -> None:
+    manifest = json.loads((VECTORS / "busy_lossy.manifest.json").read_text())
+    seen = Counter(
+        (int(record.stream), record.count)
+        for record in decode((VECTORS / "busy_lossy.in").read_bytes())
+        if record.kind == Kind.SPAN
+    )
+    last = manifest["per_stream_last"]
+    expected = {(int(stream), n) for stream in last for n in range(last[stream] + 1)}
+    assert sorted(expected - set(seen)) == [tuple(pair) for pair in manifest["dropped"]]
+    assert seen.total() == manifest["kept_events"]
+
+
+def test_a_string_of_70_000_bytes_with_its_length_wrapped_costs_only_its_attributes() -> None:
+    """Release builds of the producer write the length modulo 65536 and all the bytes."""
+    numbers = attribute("n", "u64", 7)
+    long = string(b"s") + b"\4" + string(b"x" * 70_000)
+    records = decode(event(b"long", numbers + long, count=3) + event(b"next", count=4))
+    assert [(record.name, record.count, record.flaw) for record in records] == [
+        ("long", 3, "undecodable_body"),
+        ("next", 4, None),
+    ]
+    found = json.loads(records[0].attributes)
+    assert found["n"] == 7
+    assert bytes.fromhex(found["$undecoded"]) == long
+
+
+def test_a_description_of_70_000_bytes_with_its_length_wrapped_is_kept() -> None:
+    (record,) = decode(event(b"x" * 70_000))
+    assert (record.name, record.flaw) == ("x" * (70_000 - 65_536), "undecodable_body")
+    assert json.loads(record.attributes) == {"$undecoded": (b"x" * 65_536).hex()}
+
+
+def test_text_cut_inside_a_character_is_kept_byte_for_byte() -> None:
+    """The producer cuts formatted text at 65535 bytes, wherever that is."""
+    raw = "é".encode() * 40_000
+    record = only(event(b"cut", string(b"s") + b"\4" + string(raw[:65_535])))
+    assert record.flaw == "invalid_utf8"
+    assert bytes.fromhex(json.loads(record.attributes)["s"]["$bytes"]) == raw[:65_535]
+
+
+def test_noise_is_handed_on_in_pieces_that_do_not_depend_on_arrival() -> None:
+    noise = b"\x00" * 200_000
+    records = decode(noise + event(b"d"))
+    assert [record.size for record in records] == [65_533, 65_533, 65_533, 200_000 - 3 * 65_533, 43]
+    assert {record.flaw for record in records[:-1]} == {"bad_magic"}
+
+
+def test_a_packet_longer_than_the_limit_is_malformed_and_the_next_is_read() -> None:
+    long = event(b"x" * 60_000)
+    records = decode(long + event(b"next"), limit=4096)
+    assert [record.name for record in records if record.kind != Kind.MALFORMED] == ["next"]
+    assert {record.flaw for record in records[:-1]} == {"too_long"}
+    assert sum(record.size for record in records[:-1]) == len(long)
+
+
+def test_a_packet_nobody_finishes_does_not_swallow_those_after_it() -> None:
+    torn = event(b"x" * 500)[:100]
+    whole = [event(b"whole", count=n) for n in range(3)]
+    records = decode(torn + b"".join(whole))
+    assert [(record.kind, record.flaw) for record in records[:1]] == [(Kind.MALFORMED, "torn")]
+    assert [record.count for record in records[1:]] == [0, 1, 2]
+
+
+def test_datagrams_cut_off_do_not_touch_one_another() -> None:
+    decoder = FORMAT.decoder(LIMIT, None)
+    records: list[Record] = []
+    for datagram in (event(b"a")[:-1], event(b"b"), b"\xc1", event(b"c") + b"x", event(b"d")):
+        records += decoder.feed(datagram)
+        if decoder.pending:
+            records += decoder.end()
+    assert [r.name for r in records if r.kind == Kind.SPAN] == ["b", "c", "d"]
+    assert [r.flaw for r in records if r.kind == Kind.MALFORMED] == [
+        "truncated",
+        "truncated",
+        "bad_magic",
+    ]

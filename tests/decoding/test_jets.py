@@ -1,0 +1,290 @@
+"""JETS beyond the promises: what each line becomes, and that nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from tailrace.decoding.formats.jets import FORMAT
+from tailrace.decoding.jets_line import read_line
+from tailrace.decoding.jets_usual import read_usual
+from tailrace.model.record import Kind, Record
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "jets"
+HEADER = b'{"type":"header","version":"2.0","metadata":{}}\n'
+
+
+def decode(data: bytes, limit: int = 1 << 20) -> list[Record]:
+    decoder = FORMAT.decoder(limit, None)
+    return decoder.feed(data) + decoder.end()
+
+
+def after_header(*lines: str) -> list[Record]:
+    return decode(HEADER + "".join(line + "\n" for line in lines).encode())[1:]
+
+
+def only(line: str) -> Record:
+    (record,) = after_header(line)
+    return record
+
+
+# What the reference reader takes, and we with it (formats in the wild: rjets, parser.rs)
+TAKEN = (
+    "blank_lines", "crlf", "end_before", "event_after_end", "extra_fields", "footer_mid",
+    "footer_null", "no_end", "no_footer", "ok", "orphan_parent", "self_parent", "two_ends",
+    "type_last", "version_3",
+)  # fmt: skip
+KEPT_WITH_FLAW = {"footer_mid": "after_footer", "version_3": "version"}
+
+# What it refuses, and what we say of that line: the reason; the flaw with which it is kept; or
+# None where a rule about ids is broken, which is not for a decoder to see, or another dialect used.
+REFUSED = {
+    "ann_unknown": None,
+    "array_line": "not_an_object",
+    "bad_utf8": "invalid_utf8",
+    "bom": "byte_order_mark",
+    "clk_float": "bad_clk",
+    "clk_u64": "bad_clk",
+    "deep": "too_deep",
+    "dup_id": None,
+    "end_id_dialect": None,
+    "event_before_record": None,
+    "event_unknown": None,
+    "id_float": "bad_id",
+    "id_over_u64": "bad_id",
+    "lone_surrogate": "lone_surrogate",
+    "nan": "not_a_number",
+    "no_description": None,
+    "no_header": "no_header",
+    "string_id": None,
+    "torn_tail": "truncated",
+    "two_headers": "header_not_first",
+    "unknown_type": "unknown_type",
+}
+
+
+def test_every_edge_file_is_judged() -> None:
+    cases = {path.stem.removeprefix("edge_") for path in VECTORS.glob("edge_*.in")}
+    assert cases == {*TAKEN, *REFUSED}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_the_reference_reader_takes_is_read(case: str) -> None:
+    records = decode((VECTORS / f"edge_{case}.in").read_bytes())
+    assert Kind.MALFORMED not in {record.kind for record in records}
+    assert {record.flaw for record in records} - {None} == {KEPT_WITH_FLAW.get(case)} - {None}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_reference_reader_refuses_is_named(case: str) -> None:
+    records = decode((VECTORS / f"edge_{case}.in").read_bytes())
+    flaws = [record.flaw for record in records if record.flaw]
+    assert flaws == ([REFUSED[case]] if REFUSED[case] else [])
+
+
+def test_lines_dropped_from_a_trace_are_what_the_footer_misses() -> None:
+    manifest = json.loads((VECTORS / "tracegen_default_lossy.manifest.json").read_text())
+    records = decode((VECTORS / "tracegen_default_lossy.in").read_bytes())
+    seen = Counter(record.kind for record in records)
+    totals = records[-1].detail.totals
+    dropped = Counter(line["type"] for line in manifest["dropped_lines"])
+    assert {kind: totals[kind] - seen[kind] for kind in totals} == {
+        Kind.BEGIN: dropped["record"],
+        Kind.ANNOTATION: dropped["annotation"],
+        Kind.INSTANT: dropped["event"],
+    }
+    assert {record.flaw for record in records} == {None}
+
+
+@pytest.mark.parametrize("dialect", ["a", "b", "c"])
+def test_each_dialect_is_read_without_a_flaw(dialect: str) -> None:
+    records = decode((VECTORS / f"dialect_{dialect}.in").read_bytes())
+    assert {record.flaw for record in records} == {None}
+    assert {Kind.SESSION, Kind.BEGIN, Kind.INSTANT, Kind.ANNOTATION, Kind.END} == {
+        record.kind for record in records
+    }
+
+
+def test_string_ids_connect_records_as_numbers_do() -> None:
+    records = after_header(
+        '{"type":"record","clk":0,"name":"a","record_type":"T","id":"rec_1","parent_id":null}',
+        '{"type":"record","clk":1,"name":"b","record_type":"T","id":"rec_2","parent_id":"rec_1"}',
+        '{"type":"event","clk":2,"name":"e","record_id":"rec_2"}',
+        '{"type":"record_end","clk":3,"id":"rec_2"}',
+    )
+    first, second, event, end = records
+    assert (second.parent, event.parent, end.id) == (first.id, second.id, second.id)
+    assert first.id != second.id
+    assert all(0 <= value < 2**63 for value in (first.id, second.id))
+    assert json.loads(second.attributes) == {"id": "rec_2", "parent_id": "rec_1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ticks"),
+    [
+        ({"clock_frequency_mhz": 2520}, 2.52e9),
+        ({"clock_frequency_ghz": 1.5}, 1.5e9),
+        ({"clock_frequency_hz": 32768}, 32768.0),
+        ({"clock_frequency_mhz": 0}, None),
+        ({"clock_frequency_mhz": True}, None),
+        ({"clock_frequency_mhz": "1000"}, None),
+        ({}, None),
+    ],
+)
+def test_the_header_says_how_fast_the_clock_is(metadata: dict, ticks: float | None) -> None:
+    (record,) = decode(
+        json.dumps({"type": "header", "version": "2.0", "metadata": metadata}).encode()
+    )
+    assert (record.detail.clock, record.detail.ticks_per_second) == ("clk", ticks)
+    assert record.detail.starts
+    assert json.loads(record.attributes)["producer"] == {"version": "2.0", "metadata": metadata}
+
+
+def test_a_header_after_a_footer_begins_anew() -> None:
+    event = '{"clk":1,"type":"event","name":"e","record_id":1}'
+    footer = '{"type":"footer"}'
+    records = after_header(footer, event, HEADER.decode().strip(), event)
+    assert [record.flaw for record in records] == [None, "after_footer", "header_not_first", None]
+
+
+def test_the_text_of_data_is_not_touched() -> None:
+    data = '{"b" : [1.50, 1E5,  -0.0], "a":12345678901234567890123, "a":"\\u00e9\\/"}'
+    line = f'{{"clk":1,"type":"event","name":"e","record_id":1,"data":{data}}}'
+    assert only(line).attributes == f'{{"data":{data}}}'
+
+
+def test_a_line_that_is_too_long_is_malformed_and_the_next_is_read() -> None:
+    long = b'{"clk":1,"type":"event","name":"' + b"x" * 200_000 + b'","record_id":1}\n'
+    end = b'{"clk":1,"type":"record_end","record_id":1}\n'
+    records = decode(HEADER + long + end, limit=100_000)
+    assert [(r.size, r.flaw) for r in records[1:-1]] == [
+        (65_536, "too_long"),
+        (65_536, "too_long"),
+        (65_536, "too_long"),
+        (len(long) - 3 * 65_536, "too_long"),
+    ]
+    assert records[-1].kind == Kind.END
+
+
+def test_numbers_of_any_length_take_no_time_to_refuse() -> None:
+    digits = "9" * 500_000
+    assert only(f'{{"clk":{digits},"type":"record_end","record_id":1}}').flaw == "bad_clk"
+    assert only(f'{{"clk":1,"type":"record_end","record_id":1,"x":{digits}}}').attributes == (
+        f'{{"x":{digits}}}'
+    )
+
+
+def test_quotes_and_brackets_without_end_take_no_time_to_refuse() -> None:
+    for text in ('"\\"' * 100_000, "[" * 300_000, '{"a":' * 100_000, '\\"' * 100_000 + "[" * 200):
+        assert only(text).flaw in {"bad_json", "too_deep"}
+
+
+# Lines of all sorts, to compare the two readers and to look for what is lost
+
+json_text = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from([", ", '": ', '", "', "\\", "é", "[{"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2, alphabet="ab$"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+ids = st.integers(0, 4) | st.sampled_from(
+    [2**63 - 1, 2**63, 2**64 - 1, 2**64, -1, 1.0, "rec_1", None]
+)
+clks = st.integers(-5, 5) | st.sampled_from([2**63 - 1, -(2**63), 2**63, 10.0, 1e2, None, True])
+keys = {
+    "clk": clks,
+    "name": st.text(st.characters(codec="utf-8"), max_size=6) | st.none(),
+    "record_type": st.sampled_from(["T", "", 5]),
+    "id": ids,
+    "record_id": ids,
+    "parent_id": ids,
+    "description": st.sampled_from(["d", "", "a / b", "é", "\x7f", 'say ", "', 5, None]),
+    "data": json_text,
+    "extra": json_text,
+    "$own": json_text,
+}
+types = st.sampled_from(["record", "record_end", "event", "annotation"])
+usual_keys = {
+    "record": ["clk", "name", "record_type", "id", "parent_id", "description"],
+    "record_end": ["clk", "record_id"],
+    "event": ["clk", "name", "record_id", "description"],
+    "annotation": ["name", "record_id", "description", "data"],
+}
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    """A line near to a good one: keys in any order, some missing, added or repeated, spelled in
+    one of several ways."""
+    type_ = draw(types)
+    chosen = draw(st.sets(st.sampled_from(sorted(keys)), max_size=2)) ^ {*usual_keys[type_]}
+    fields = [("type", type_)] + [(key, draw(keys[key])) for key in sorted(chosen)]
+    if draw(st.integers(0, 9)) == 0:
+        fields.append(draw(st.sampled_from(fields)))
+    fields = draw(st.permutations(fields))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" , ", "  :\t"), (",", ": ")]))
+    ascii_ = draw(st.booleans())
+    texts = [
+        json.dumps(key) + separators[1] + json.dumps(value, ensure_ascii=ascii_, separators=separators)
+        for key, value in fields
+    ]  # fmt: skip
+    return "{" + separators[0].join(texts) + "}" + draw(st.sampled_from(["", "", "\r", " "]))
+
+
+@given(st.lists(lines(), min_size=1, max_size=4))
+@example(['{"type":"record_end","clk":1,"record_id":2}{"type":"record_end","clk":1,"record_id":2}'])
+@example(['{"type":"record_end","clk":1,', '"record_id":2}'])
+@example(['{"type":"record_end","clk":1,"record_id":2,"clk":3}', '{"type":"record_end","clk":1}'])
+@example(["[" * 5000, "", " "])
+def test_the_quick_reader_says_what_the_full_one_says(some: list[str]) -> None:
+    data = "".join(line + "\n" for line in some).encode()
+    quick = read_usual(100, data)
+    if quick is None:
+        return
+    full, offset = [], 100
+    for line in data.splitlines(keepends=True):
+        full.append(read_line(offset, line))
+        offset += len(line)
+    assert quick == full
+
+
+def test_the_quick_reader_reads_what_the_known_writers_write() -> None:
+    for case in ("tracegen_tiny", "tracegen_default_lossy"):
+        inner = (VECTORS / f"{case}.in").read_bytes().splitlines(keepends=True)[1:-1]
+        assert read_usual(0, b"".join(inner)) is not None
+    for spaced in (", ", ": "), (",", ":"):
+        line = json.dumps({"type": "record_end", "record_id": 1, "clk": 5}, separators=spaced)
+        for newline in ("\n", "\r\n"):
+            assert read_usual(0, (line + newline).encode()) is not None
+
+
+COLUMNS = {"clk", "type", "name", "record_type", "id", "record_id", "parent_id"}
+
+
+@given(lines())
+def test_every_field_of_a_line_is_in_its_record(line: str) -> None:
+    """Each key is spelled in the attributes with its very value, or has a column that holds it."""
+    record = only(line)
+    if record.kind == Kind.MALFORMED:
+        assert record.detail == line.encode() + b"\n"
+        return
+    attributes = json.loads(record.attributes or "{}")
+    if "$line" in attributes:
+        assert attributes["$line"] == line.strip()
+        return
+    columns = {"clk": record.start if record.end is None else record.end, "name": record.name}
+    columns |= {"type": json.loads(line)["type"], "record_type": record.category}
+    columns |= {"id": record.id, "parent_id": record.parent}
+    columns["record_id"] = record.id if record.kind == Kind.END else record.parent
+    for key, value in json.loads(line).items():
+        if key in attributes:
+            assert json.dumps(attributes[key]) == json.dumps(value)
+        elif isinstance(value, int) and key.endswith("id"):
+            assert columns[key] % 2**64 == value
+        else:
+            assert key in COLUMNS
+            assert columns[key] == value
