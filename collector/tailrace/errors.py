@@ -6,7 +6,8 @@
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
-    └── StoreError       the table cannot be used as it is; says what was found
+    ├── StoreError       the table cannot be used as it is; says what was found
+    └── QueryError       the statement cannot be run: change it (exit 1)
 
 Bad *input* is never an exception: it is a record (`Malformed`), a count and a quarantine entry.
 """
@@ -44,3 +45,7 @@ class FencedError(TailraceError):
 
 class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
+
+
+class QueryError(TailraceError):
+    """A statement was refused or failed; the text is the database's."""

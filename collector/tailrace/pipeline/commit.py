@@ -59,11 +59,11 @@ class Committing:
         taken: Callable[[], None],
         done: Callable[[float, int], None],
     ) -> None:
-        self.committed = ingest.position
         self.commits = 0
         self.idle = trio.Event()
         """Set while no batch is being written."""
         self.idle.set()
+        self._committed = ingest.position
         self._spool = spool
         self._ingest = ingest
         self._table = table
@@ -77,6 +77,13 @@ class Committing:
         self._enough = trio.Event()
         self._saved_at = trio.current_time()
         self._saved_position = ingest.position
+
+    @property
+    def committed(self) -> int:
+        """Position in the spool below which every row is in the table."""
+        if self.idle.is_set() and not len(self._ingest.batch):
+            return self._ingest.position
+        return self._committed
 
     def ready(self) -> None:
         """The batch has rows."""
@@ -123,7 +130,7 @@ class Committing:
                 continue
             break
         self._health.clear(CONDITION)
-        self.committed = taken.position
+        self._committed = taken.position
         self.commits += 1
         self._done(trio.current_time() - begun, len(taken.batch))
         if taken.snapshot is not None:
