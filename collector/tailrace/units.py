@@ -1,26 +1,35 @@
 """Sizes and durations as people write them: "16 MiB", "250 ms".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds; both are plain
-numbers to all code that uses them and print in the spelling they are parsed from.
+A `Size` is a whole number of bytes, a `Duration` a number of seconds; both are plain numbers to all
+code that uses them and print in a spelling that parses to the same value.
 """
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from typing import Self
 
 _SIZE_UNITS = {
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
+    "TiB": Fraction(2**40),
+    "GiB": Fraction(2**30),
+    "MiB": Fraction(2**20),
+    "KiB": Fraction(2**10),
+    "TB": Fraction(10**12),
+    "GB": Fraction(10**9),
+    "MB": Fraction(10**6),
+    "kB": Fraction(10**3),
+    "B": Fraction(1),
 }
-_DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_DURATION_UNITS = {
+    "d": Fraction(86_400),
+    "h": Fraction(3600),
+    "min": Fraction(60),
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 class Size(int):
@@ -29,43 +38,51 @@ class Size(int):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str) -> Size:
-        """Raise ValueError, naming the units allowed, for anything but a number and a unit."""
-        number, unit = _split(text, _SIZE_UNITS, "a size", "16 MiB")
-        return cls(number * _SIZE_UNITS[unit])
+    def parse(cls, text: str) -> Self:
+        """Raise ValueError, saying what is allowed, for anything but a whole number of bytes."""
+        size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
+        if size.denominator != 1:
+            raise ValueError(f"{text!r} is not a whole number of bytes")
+        return cls(size)
 
     def __str__(self) -> str:
-        for unit in ("TiB", "GiB", "MiB", "KiB"):
-            if self and self % _SIZE_UNITS[unit] == 0:
-                return f"{self // _SIZE_UNITS[unit]} {unit}"
-        return f"{int(self)} B"
+        binary = ("TiB", "GiB", "MiB", "KiB")
+        return _spell(Fraction(int(self)), {unit: _SIZE_UNITS[unit] for unit in (*binary, "B")})
 
 
 class Duration(float):
-    """Seconds. `Duration.parse("250 ms") == 0.25`."""
+    """Seconds, to the nanosecond. `Duration.parse("250 ms") == 0.25`."""
 
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str) -> Duration:
-        """Raise ValueError, naming the units allowed, for anything but a number and a unit."""
-        number, unit = _split(text, _DURATION_UNITS, "a duration", "250 ms")
-        return cls(number * _DURATION_UNITS[unit])
+    def parse(cls, text: str) -> Self:
+        """Raise ValueError, saying what is allowed, for anything but a number and a unit;
+        OverflowError beyond what a float holds."""
+        return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
     @property
     def ns(self) -> int:
         return round(self * 1e9)
 
     def __str__(self) -> str:
-        for unit in ("d", "h", "min", "s", "ms"):
-            count = self / _DURATION_UNITS[unit]
-            if count >= 1 and abs(count - round(count)) < 1e-9:
-                return f"{round(count)} {unit}"
-        return f"{float(self) * 1e6:g} us"
+        return _spell(Fraction(self.ns, 10**9), _DURATION_UNITS)
 
 
-def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> tuple[float, str]:
+def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fraction:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units:
-        raise ValueError(f'{text!r} is not {what}: a number and one of {", ".join(units)}, as in "{example}"')
-    return float(match[1]), match[2]
+        allowed = ", ".join(reversed(units))
+        raise ValueError(
+            f'{text!r} is not {what}: a number and one of {allowed}, as in "{example}"'
+        )
+    return Fraction(match[1]) * units[match[2]]
+
+
+def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
+    """In the largest unit of which it is a whole number."""
+    for unit, worth in units.items():
+        if value and value % worth == 0:
+            return f"{value // worth} {unit}"
+    unit, worth = list(units.items())[-1]
+    return f"{float(value / worth):.3f}".rstrip("0").rstrip(".") + f" {unit}"

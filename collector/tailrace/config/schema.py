@@ -19,7 +19,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table of the configuration file; keys it does not know are refused."""
 
 
-class StoreConfig(Section):
+class StoreConfig(Section, frozen=True):
     path: str = ""
     """Directory or URL (s3://bucket/prefix) of the table; empty is the per-user data directory."""
     options: dict[str, str] = {}
@@ -38,9 +38,9 @@ class StoreConfig(Section):
     """The oldest days are deleted while the table is larger than this; none keeps all."""
 
 
-class SpoolConfig(Section):
+class SpoolConfig(Section, frozen=True):
     path: str = ""
-    """Local directory of the spool; empty is `spool` in the store's directory."""
+    """Local directory of the spool; empty is `spool` in the store's directory, or, for a URL, one of its own in the per-user data directory."""
     sync_interval: Duration = Duration(0.05)
     """What was received is on disk after at most this long; only then is it decoded."""
     segment_size: Size = Size(64 * MIB)
@@ -53,14 +53,14 @@ class SpoolConfig(Section):
     """Decoder state is saved also after this much has been decoded."""
 
 
-class QuarantineConfig(Section):
+class QuarantineConfig(Section, frozen=True):
     max_size: Size = Size(256 * MIB)
     """All that could not be decoded is kept up to this much; then the oldest file goes."""
     session_size: Size = Size(1 * MIB)
     """One session's share; what exceeds it is counted but not kept."""
 
 
-class LedgerConfig(Section):
+class LedgerConfig(Section, frozen=True):
     reorder_events: int = 512
     """A missing event is a gap once this many later ones of its stream have arrived."""
     reorder_time: Duration = Duration(2)
@@ -75,24 +75,24 @@ class LedgerConfig(Section):
     """Begun and not yet ended spans remembered for each session."""
 
 
-class AdminConfig(Section):
+class AdminConfig(Section, frozen=True):
     listen: str = "127.0.0.1:9464"
     """host:port of /metrics, /healthz, /readyz and /status; port 0 lets the system choose."""
 
 
-class MetricsConfig(Section):
+class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
     """Label sets a metric may have; what exceeds it is counted under the label value `other`."""
 
 
-class LogConfig(Section):
+class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe message that is written."""
     format: Literal["console", "json"] = "console"
     """One line of text, or one JSON object, a message; on standard error."""
 
 
-class UdpConfig(Section, tag="udp", tag_field="type"):
+class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     format: str
     """Name of the format: heph, jets."""
     listen: str
@@ -107,7 +107,7 @@ class UdpConfig(Section, tag="udp", tag_field="type"):
     """A peer silent for this long is forgotten."""
 
 
-class TcpConfig(Section, tag="tcp", tag_field="type"):
+class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     format: str
     """Name of the format: heph, jets."""
     listen: str
@@ -126,7 +126,7 @@ class TcpConfig(Section, tag="tcp", tag_field="type"):
     """A connection that sent this much without one readable record is closed."""
 
 
-class TailConfig(Section, tag="tail", tag_field="type"):
+class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
@@ -144,7 +144,7 @@ DEFAULT_SOURCES: dict[str, SourceConfig] = {
 }
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     store: StoreConfig = StoreConfig()
     spool: SpoolConfig = SpoolConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
