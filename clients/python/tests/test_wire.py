@@ -111,7 +111,9 @@ def test_an_object_with_tolist_is_what_that_gives():
 
 def test_texts_too_long_for_their_length_are_cut_at_a_character():
     assert attribute("é" * 40_000) == (4, "é" * 32_767)
-    (event,) = packets(_wire.event(0, 0, 0, 0, 0, _wire.body("a" + "€" * 30_000, {"n" * 70_000: 1})))
+    (event,) = packets(
+        _wire.event(0, 0, 0, 0, 0, _wire.body("a" + "€" * 30_000, {"n" * 70_000: 1}))
+    )
     assert event.description == "a" + "€" * 21_844
     assert event.attributes == [("n" * 65_535, 1, 1)]
 

@@ -1,0 +1,55 @@
+"""What the table says held against what a producer did: equal to the event, or it says where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tailrace.demo.producers import Traffic
+
+NAMED_MAX = 5
+"""Differences spelled out one by one; of more than that, how many there are."""
+
+EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
+"""Events in the table, by source."""
+
+MISSING = """SELECT source, stream, reason, count(*) AS gaps, sum(remaining)::BIGINT AS events \
+FROM gaps GROUP BY ALL ORDER BY ALL"""
+"""Events that the table says are missing."""
+
+NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
+WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
+"""Which, where the format has counters: the numbers in gaps that no span has."""
+
+Rows = Iterable[Mapping[str, Any]]
+
+
+def differences(
+    source: str, traffic: Traffic, events: Rows, missing: Rows, numbers: Rows
+) -> list[str]:
+    """A line for each difference, none where the table is right. The rows are the answers to
+    `EVENTS`, `MISSING` and `NUMBERS`; those of other sources are passed over."""
+    found = sum(row["events"] for row in events if row["source"] == source)
+    lost: dict[str, int] = {}
+    for row in missing:
+        if row["source"] == source:
+            lost[row["stream"]] = lost.get(row["stream"], 0) + row["events"]
+    named = {(row["stream"], row["seq"]) for row in numbers if row["source"] == source}
+    lines = []
+    if found != traffic.events:
+        lines.append(f"{traffic.events} events were sent, {found} are in the table")
+    lines += [
+        f"stream {stream or source}: {traffic.lost.get(stream, 0)} left out, {lost.get(stream, 0)} found"
+        for stream in sorted(lost.keys() | traffic.lost.keys())
+        if lost.get(stream, 0) != traffic.lost.get(stream, 0)
+    ]
+    lines += _named("left out and not found", traffic.numbers - named)
+    lines += _named("found and not left out", named - traffic.numbers)
+    return lines
+
+
+def _named(what: str, numbers: set[tuple[str, int]]) -> list[str]:
+    lines = [f"stream {stream}, number {seq}: {what}" for stream, seq in sorted(numbers)]
+    if len(lines) > NAMED_MAX:
+        return [*lines[:NAMED_MAX], f"… and {len(lines) - NAMED_MAX} more {what}"]
+    return lines

@@ -1,0 +1,140 @@
+"""A collector in a process of its own, started and asked as anyone would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import trio
+
+from tailrace.demo.producers import Producer
+from tailrace.demo.sending import Address
+from tailrace.errors import TailraceError
+
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+POLL_SECONDS = 0.1
+HTTP_SECONDS = 5.0
+
+
+class Daemon:
+    """`tailrace serve` on a configuration written to `directory`; its output goes there too."""
+
+    def __init__(self, directory: Path, store: Path, producers: Iterable[Producer]) -> None:
+        self.store = store
+        self.config = directory / "demo.toml"
+        self.config.write_text(configuration(producers))
+        self.command = ["serve", "--config", str(self.config), "--store", str(store)]
+        self._output = directory / "serve.log"
+        self._process: trio.Process | None = None
+        self._ports: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None  # noqa: S101 - asked between start and stop only
+        return self._process.pid
+
+    @property
+    def admin(self) -> str:
+        """host:port of its HTTP endpoint."""
+        return str(self._ports["admin"])
+
+    @property
+    def final_ledger(self) -> str:
+        """The last thing it prints, of each source what came and what is missing."""
+        _, heading, rest = self.output.rpartition("final ledger")
+        return (heading + rest).rstrip()
+
+    @property
+    def output(self) -> str:
+        """All that it has printed so far."""
+        return self._output.read_text(errors="replace")
+
+    def address(self, source: str) -> Address:
+        host, _, port = self._ports["sources"][source].rpartition(":")
+        return host, int(port)
+
+    async def start(self) -> None:
+        """Return once it is ready. Raise TailraceError, with what it printed, if it never is."""
+        with self._output.open("wb") as output:
+            self._process = await trio.lowlevel.open_process(
+                [sys.executable, "-m", "tailrace", *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,  # a Ctrl-C is ours to pass on: two of them would hurry it
+            )
+        with trio.move_on_after(START_SECONDS):
+            while self._process.poll() is None:
+                if await self._ready():
+                    return
+                await trio.sleep(POLL_SECONDS)
+        raise TailraceError(f"the collector did not get ready:\n{self.output}")
+
+    async def get(self, path: str) -> str:
+        """A page of its HTTP endpoint. Raise TailraceError for any answer but a good one."""
+        try:
+            return await trio.to_thread.run_sync(self._fetch, path)
+        except OSError as error:
+            raise TailraceError(f"the collector does not answer: {error}\n{self.output}") from error
+
+    async def status(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(await self.get("/status"))
+
+    async def stop(self) -> int | None:
+        """Ask it to stop and wait; what it exits with. One that does not stop in time is killed."""
+        process = self._process
+        if process is None:
+            return None
+        with trio.CancelScope(shield=True):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            with trio.move_on_after(STOP_SECONDS) as patience:
+                await process.wait()
+            if patience.cancelled_caught:
+                process.kill()
+                await process.wait()
+        return process.returncode
+
+    async def _ready(self) -> bool:
+        ports = self.store / "ports.json"
+        if not ports.exists():
+            return False
+        self._ports = json.loads(ports.read_text())
+        try:
+            await trio.to_thread.run_sync(self._fetch, "/readyz")
+        except OSError:
+            return False
+        return True
+
+    def _fetch(self, path: str) -> str:
+        with urlopen(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
+            return str(answer.read().decode())
+
+
+@asynccontextmanager
+async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
+    """The daemon, from when it is ready; stopped when the block is left, however that happens."""
+    try:
+        await daemon.start()
+        yield daemon
+    finally:
+        await daemon.stop()
+
+
+def configuration(producers: Iterable[Producer]) -> str:
+    """One source a producer, on ports that the system chooses."""
+    parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
+    parts += [
+        f"[sources.{producer.source}]\n"
+        f'type = "{producer.transport}"\nformat = "{producer.format}"\nlisten = "127.0.0.1:0"\n'
+        for producer in producers
+    ]
+    return "\n".join(parts)

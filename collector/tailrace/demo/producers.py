@@ -1,0 +1,106 @@
+"""Who sends what in the demonstration: `PRODUCERS`, one entry each. Pure, given a seed.
+
+Another producer is a function from seed and epoch to `Traffic`, and an entry; another transport
+also needs a sender in `sending`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from tailrace.demo.heph import datagrams, epoch, heph_events, numbers
+from tailrace.demo.jets import jets_trace
+from tailrace.demo.mangle import DROPPED, REORDERED, Chances, Mangler
+
+EVENTS = 20_000
+STREAMS = (0, 1, 2, 3)
+PIECE_BYTES = 16_384
+
+_SPARED_HEAD = 32
+"""A stream's first events are left alone: what is missing there may also be a late join."""
+
+
+class Traffic(NamedTuple):
+    """What a producer sends, and what is to be found of it."""
+
+    chunks: list[bytes]
+    """Datagrams, or pieces of a stream, in order."""
+    events: int
+    """How many different events are in them."""
+    lost: dict[str, int]
+    """How many were left out on purpose, by stream as the table names it."""
+    numbers: set[tuple[str, int]]
+    """Which: stream and counter, where the format has counters."""
+    about: str
+
+
+class Producer(NamedTuple):
+    source: str
+    """The name of its source in the configuration."""
+    transport: str
+    format: str
+    rate: float
+    """Chunks a second."""
+    traffic: Callable[[int, int], Traffic]
+    """From a seed and the epoch in Unix nanoseconds."""
+
+
+def heph_udp(seed: int, epoch_ns: int) -> Traffic:
+    """Packed datagrams through a network that drops and reorders."""
+    packets = list(heph_events(seed, EVENTS, STREAMS))
+    last = {packet.stream: packet.counter for packet in packets}
+
+    def spare(datagram: bytes) -> bool:
+        # Behind a stream's last event nothing tells that it is missing.
+        return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
+
+    mangler = Mangler(seed, Chances(drop=0.02, reorder=0.02), spare)
+    chunks = [epoch(epoch_ns)]
+    for datagram in datagrams(packet.data for packet in packets):
+        chunks += mangler.push(datagram)
+    chunks += mangler.finish()
+    lost = {str(stream): counters for stream, counters in mangler.counters(DROPPED).items()}
+    missing = sum(map(len, lost.values()))
+    moved = sum(map(len, mangler.counters(REORDERED).values()))
+    return Traffic(
+        chunks,
+        EVENTS - missing,
+        {stream: len(counters) for stream, counters in lost.items()},
+        {(stream, counter) for stream, counters in lost.items() for counter in counters},
+        f"{EVENTS} events, {missing} of them dropped on the way, {moved} out of order",
+    )
+
+
+def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
+    """The same kind of events over a connection: nothing is missing."""
+    data = epoch(epoch_ns) + b"".join(
+        packet.data for packet in heph_events(seed + 1, EVENTS, STREAMS)
+    )
+    return Traffic(_pieces(data), EVENTS, {}, set(), f"{EVENTS} events, none missing")
+
+
+def jets_tcp(seed: int, _epoch_ns: int) -> Traffic:
+    """A trace that lacks a few event lines its footer counts."""
+    lines = list(jets_trace(seed, cores=2, threads=2, instructions=100))
+    places = [place for place, line in enumerate(lines) if line.type == "event"]
+    left_out = set(Random(f"lines/{seed}").sample(places, 7))  # noqa: S311 - traffic, not secrets
+    kinds = Counter(line.type for line in lines)
+    events = kinds["record"] + kinds["annotation"] + kinds["event"] - len(left_out)
+    data = b"".join(line.data for place, line in enumerate(lines) if place not in left_out)
+    about = f"{len(lines)} lines of a simulated processor, {len(left_out)} of them left out"
+    return Traffic(_pieces(data), events, {"": len(left_out)}, set(), about)
+
+
+PRODUCERS = (
+    Producer("heph_udp", "udp", "heph", 500.0, heph_udp),
+    Producer("heph_tcp", "tcp", "heph", 200.0, heph_tcp),
+    Producer("jets_tcp", "tcp", "jets", 200.0, jets_tcp),
+)
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """A stream cut where nothing ends, as networks do."""
+    return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

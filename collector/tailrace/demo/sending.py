@@ -1,0 +1,70 @@
+"""The demonstration's senders: chunks to an address, at a bounded rate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+
+import trio
+
+from tailrace.demo.heph import epoch, heph_events
+
+Address = tuple[str, int]
+
+BURST_SECONDS = 0.02
+"""Chunks are sent in bursts this long apart: a timer is coarser than a chunk."""
+
+
+async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
+    """Each chunk is a datagram; `rate` a second."""
+    with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
+        await sock.connect(address)
+        pace = Pace(rate)
+        for chunk in chunks:
+            await sock.send(chunk)
+            await pace.sent()
+
+
+async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
+    """One connection, closed at the end; `rate` chunks a second."""
+    async with await trio.open_tcp_stream(*address) as stream:
+        pace = Pace(rate)
+        for chunk in chunks:
+            await stream.send_all(chunk)
+            await pace.sent()
+
+
+SENDERS: dict[str, Callable[[Address, Iterable[bytes], float], Awaitable[None]]] = {
+    "udp": send_udp,
+    "tcp": send_tcp,
+}
+"""By transport, as the configuration names it."""
+
+
+async def trickle(address: Address, epoch_ns: int, rate: float) -> None:
+    """Heph events over one connection, without end; `rate` a second. A collector that goes away
+    ends it."""
+    with suppress(OSError, trio.BrokenResourceError):
+        await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
+
+
+def _endless() -> Iterator[bytes]:
+    for packet in heph_events(1, sys.maxsize, (1,)):
+        yield packet.data
+
+
+class Pace:
+    """Waits, once a burst, so that on average `rate` things happen a second."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._burst = max(1, round(rate * BURST_SECONDS))
+        self._left = self._burst
+
+    async def sent(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._left = self._burst
+            await trio.sleep(self._burst / self._rate)

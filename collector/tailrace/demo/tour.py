@@ -1,0 +1,200 @@
+"""What `tailrace demo` shows, step by step, with the commands a person would type.
+
+The tour holds what the table says against what it knows it left out, and is a success only if both
+are the same, to the event.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
+from tailrace.demo.daemon import Daemon, running
+from tailrace.demo.producers import PRODUCERS, Producer
+from tailrace.demo.sending import SENDERS, trickle
+from tailrace.errors import TailraceError
+
+SETTLE_SECONDS = 30.0
+POLL_SECONDS = 0.25
+GENTLE_RATE = 20.0
+
+LONGEST = """SELECT name, count(*) AS spans, round(avg(duration) / 1000) AS mean_us, \
+max(duration) // 1000 AS longest_us FROM spans WHERE format = 'heph' \
+GROUP BY name ORDER BY sum(duration) DESC LIMIT 5"""
+
+METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing", "imbalance"))
+
+
+class Tour:
+    """One tour: `say` prints a line or more. `directory` is for the configuration and the daemon's
+    output."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: Path,
+        say: Callable[[str], None],
+        clock: Clock,
+        *,
+        producers: Sequence[Producer] = PRODUCERS,
+        seed: int = 1,
+    ) -> None:
+        epoch = clock.wall_ns()
+        self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
+        self._daemon = Daemon(directory, store, producers)
+        self._say = say
+        self._clock = clock
+        self._step = 0
+
+    async def run(self, *, keep: bool = False) -> bool:
+        """Whether what the table says is what happened. With `keep`, wait for Ctrl-C at the end.
+        Raise TailraceError when it cannot be told."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_heed_signals)
+            self._title("Start a collector")
+            self._command(*self._daemon.command)
+            async with running(self._daemon):
+                self._say(f"ready; its status is at http://{self._daemon.admin}/status")
+                await self._send()
+                await self._settle()
+                await self._look()
+                good = await self._compare()
+                await self._measure()
+                if keep:
+                    await self._stay()
+                self._title("Stop it")
+                self._shell(f"kill {self._daemon.pid}")
+                code = await self._daemon.stop()
+            if code:
+                raise TailraceError(f"the collector ended with {code}:\n{self._daemon.output}")
+            self._say(self._daemon.final_ledger)
+            nursery.cancel_scope.cancel()
+        self._next()
+        return good
+
+    async def _send(self) -> None:
+        self._title("Send it traces")
+        async with trio.open_nursery() as nursery:
+            for producer, traffic in self._parts:
+                address = self._daemon.address(producer.source)
+                where = f"{producer.transport}://{address[0]}:{address[1]}"
+                self._say(f"{producer.source}: {producer.format} to {where}: {traffic.about}")
+                send = SENDERS[producer.transport]
+                nursery.start_soon(send, address, traffic.chunks, producer.rate)
+
+    async def _settle(self) -> None:
+        """Until all that was sent has come and is in the table, and so is what is missing."""
+        self._title("Wait until all of it is in the table")
+        begun = self._clock.monotonic()
+        with trio.move_on_after(SETTLE_SECONDS):
+            while not self._settled(await self._daemon.status()):  # noqa: ASYNC110 - another process
+                await trio.sleep(POLL_SECONDS)
+        self._say(f"waited {self._clock.monotonic() - begun:.1f} s")
+
+    def _settled(self, status: Any) -> bool:  # noqa: ANN401 - JSON
+        spool, sources = status["spool"], status["sources"]
+        return bool(spool["end"] == spool["committed"]) and all(
+            sources[producer.source]["seen_events"] >= traffic.events
+            and sum(sources[producer.source]["gap_events"].values()) >= sum(traffic.lost.values())
+            for producer, traffic in self._parts
+        )
+
+    async def _look(self) -> None:
+        self._title("Look at what is there")
+        await self._show("streams")
+        await self._show("query", LONGEST)
+
+    async def _compare(self) -> bool:
+        self._title("Hold what is missing against what was left out on purpose")
+        await self._show("query", MISSING)
+        answers = [await self._query(sql) for sql in (EVENTS, MISSING, NUMBERS)]
+        good = True
+        for producer, traffic in self._parts:
+            lines = differences(producer.source, traffic, *answers)
+            lost = sum(traffic.lost.values())
+            self._say(
+                f"{producer.source}: {lost} left out; " + ("DIFFERENT" if lines else "all found")
+            )
+            for line in lines:
+                self._say(f"  {line}")
+            good = good and not lines
+        if not good:
+            sources = (await self._daemon.status())["sources"].values()
+            dropped = sum(source["kernel_drops"] for source in sources)
+            self._say(f"Datagrams that the kernel dropped on its own account: {dropped}")
+        return good
+
+    async def _measure(self) -> None:
+        self._title("See it as Prometheus does")
+        self._shell(f"curl -s http://{self._daemon.admin}/metrics | grep -E '^{'|'.join(METRICS)}'")
+        for line in (await self._daemon.get("/metrics")).splitlines():
+            if line.startswith(METRICS):
+                self._say(line)
+
+    async def _stay(self) -> None:
+        """Go on, gently, until Ctrl-C."""
+        self._title("Stay; Ctrl-C ends it")
+        for producer, _ in self._parts:
+            host, port = self._daemon.address(producer.source)
+            self._say(f"{producer.format} at {producer.transport}://{host}:{port}")
+        self._say(f"/status and /metrics at http://{self._daemon.admin}")
+        self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
+        with trio.open_signal_receiver(signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+                address = self._daemon.address("heph_tcp")
+                nursery.start_soon(trickle, address, self._clock.wall_ns(), GENTLE_RATE)
+                await anext(signals)
+                nursery.cancel_scope.cancel()
+
+    def _next(self) -> None:
+        self._title("Go on yourself")
+        self._command("gaps", "--store", str(self._daemon.store))
+        self._command("query", "--store", str(self._daemon.store), "SELECT * FROM sessions")
+        self._command("serve", "--store", str(self._daemon.store))
+        self._command("demo", "--keep")
+
+    def _title(self, text: str) -> None:
+        self._step += 1
+        self._say(f"\n{self._step}. {text}")
+
+    def _shell(self, line: str) -> None:
+        self._say(f"$ {line}")
+
+    def _command(self, *arguments: str) -> None:
+        self._shell(shlex.join(["tailrace", *arguments]))
+
+    async def _show(self, name: str, *arguments: str) -> None:
+        """A command about the store, and what it prints."""
+        line = (name, "--store", str(self._daemon.store), *arguments)
+        self._command(*line)
+        self._say((await _tailrace(*line)).rstrip())
+
+    async def _query(self, sql: str) -> list[dict[str, Any]]:
+        lines = await _tailrace("query", "--store", str(self._daemon.store), "--json", sql)
+        return [json.loads(line) for line in lines.splitlines()]
+
+
+async def _tailrace(*arguments: str) -> str:
+    """What a command prints. Raise TailraceError, with its complaint, if it fails."""
+    command = [sys.executable, "-m", "tailrace", *arguments]
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    if done.returncode:
+        complaint = done.stderr.decode(errors="replace").rstrip()
+        raise TailraceError(f"{shlex.join(['tailrace', *arguments])} failed:\n{complaint}")
+    return str(done.stdout.decode())
+
+
+async def _heed_signals() -> None:
+    """Being told to end is as good as Ctrl-C: the collector is not left behind."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+        await anext(signals)
+    raise KeyboardInterrupt
