@@ -22,11 +22,11 @@ def heph_packets(count: int, streams: int = 8, seed: int = 1) -> list[bytes]:
     for n in range(count):
         description = rng.choice(DESCRIPTIONS)
         attributes = b""
-        for _ in range(rng.choice((0, 0, 1, 2))):
-            if rng.random() < 0.7:
-                attributes += struct.pack(">H2sBQ", 2, b"id", 1, rng.randrange(2**40))
-            else:
-                attributes += struct.pack(">H4sBH5s", 4, b"name", 4, 5, b"actor")
+        number = rng.choice((0, 0, 1, 2))
+        if number:
+            attributes = struct.pack(">H2sBQ", 2, b"id", 1, rng.randrange(2**40))
+        if number == 2:
+            attributes += struct.pack(">H4sBH5s", 4, b"name", 4, 5, b"actor")
         size = 42 + len(description) + len(attributes)
         start = 1000 * n
         head = struct.pack(
