@@ -6,6 +6,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from tests.faults import preload
 
 _spec = spec_from_file_location("loopfs", Path(__file__).with_name("loopfs.py"))
 assert _spec is not None
@@ -21,3 +22,17 @@ def loopfs(tmp_path):
         pytest.skip(reason)
     with _module.LoopFs(tmp_path) as fs:
         yield fs
+
+
+@pytest.fixture(scope="session")
+def preload_library(tmp_path_factory):
+    """The library that makes a disk fail; skips, and says why, where it cannot be built."""
+    if reason := preload.why_not():
+        pytest.skip(reason)
+    return preload.build(tmp_path_factory.mktemp("preload"))
+
+
+@pytest.fixture
+def failing_disk(preload_library, tmp_path_factory):
+    """Makes the disk of a process fail on command; see `preload`."""
+    return preload.FailingDisk(preload_library, tmp_path_factory.mktemp("switches"))

@@ -15,12 +15,12 @@ def test_the_newest_not_beyond_the_commit_is_found(tmp_path):
     assert checkpoints.newest(10**9) is None
     checkpoints.save(100, b"early")
     checkpoints.save(2_000, b"late")
-    for checkpoints in (checkpoints, Checkpoints(tmp_path / "spool")):
-        assert checkpoints.newest(99) is None
-        assert checkpoints.newest(100) == Checkpoint(100, b"early")
-        assert checkpoints.newest(1_999) == Checkpoint(100, b"early")
-        assert checkpoints.newest(2_000) == Checkpoint(2_000, b"late")
-        assert checkpoints.damaged == []
+    for found in (checkpoints, Checkpoints(tmp_path / "spool")):
+        assert found.newest(99) is None
+        assert found.newest(100) == Checkpoint(100, b"early")
+        assert found.newest(1_999) == Checkpoint(100, b"early")
+        assert found.newest(2_000) == Checkpoint(2_000, b"late")
+        assert found.damaged == []
 
 
 def test_two_are_kept_and_the_log_is_needed_from_the_older_one(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.recent import Recent
 
@@ -7,7 +9,7 @@ from tailrace.spool.recent import Recent
 def entries(*bounds: int) -> list[Entry]:
     return [
         Entry(start, end, EntryKind.DATA, 1, 0, bytes(end - start))
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        for start, end in pairwise(bounds)
     ]
 
 

@@ -128,4 +128,4 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
 
 
 TestSpoolBesideItsModel = SpoolBesideItsModel.TestCase
-TestSpoolBesideItsModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSpoolBesideItsModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
