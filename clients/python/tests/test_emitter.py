@@ -295,10 +295,10 @@ def test_close_gives_up_in_time_and_counts_what_was_not_sent():
 # Processes
 
 
-def run(program, **environ):
-    """Run a program with the client; its output."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+def run(program, *arguments, **environ):
+    """Run a program with the client to its end."""
+    subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments],
         env={"PYTHONPATH": ":".join(sys.path), **environ},
         capture_output=True,
         text=True,
@@ -313,6 +313,19 @@ def test_a_process_sends_what_is_left_when_it_ends(collector):
         TAILRACE_ADDRESS=collector.address,
     )
     assert [packet[-2] for packet in received(collector)] == ["epoch", "bye"]
+
+
+def test_an_emitter_that_nobody_closes_is_flushed_at_the_end_too(collector):
+    program = "import sys, tailrace_client as t; e = t.Emitter(sys.argv[1]); e.event('bye')"
+    run(program, collector.address)
+    assert [packet[-2] for packet in received(collector)] == ["epoch", "bye"]
+
+
+def test_a_process_does_not_wait_longer_at_its_end_than_it_says():
+    """Nobody listens; with the exit's own second it ends by itself, and the test's limit is 60."""
+    with TcpCollector() as closed:
+        address = closed.address
+    run("import tailrace_client as t; t.connect(); t.event('bye')", TAILRACE_ADDRESS=address)
 
 
 def test_a_forked_child_is_a_producer_of_its_own():

@@ -21,6 +21,7 @@ counted by reason (`dropped`):
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -37,6 +38,9 @@ INTERVAL_SECONDS = 0.05
 
 LIMIT_BYTES = 2**20
 """Some 13 000 events of usual size; half a second of 25 000 a second."""
+
+EXIT_SECONDS = 1.0
+"""How long the interpreter's exit waits, at most, for what is not sent yet."""
 
 _PROMPT_SENDS = 4
 _ALL = -1
@@ -251,6 +255,13 @@ _channels: WeakSet[Channel] = WeakSet()
 def _forked() -> None:
     for channel in _channels:
         channel.fork()
+
+
+@atexit.register
+def _exit() -> None:
+    deadline = time.monotonic() + EXIT_SECONDS
+    for channel in list(_channels):
+        channel.close(max(0.0, deadline - time.monotonic()))
 
 
 os.register_at_fork(after_in_child=_forked)

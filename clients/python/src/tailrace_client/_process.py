@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import warnings
 
 from tailrace_client._emitter import OFF, Emitter, Span
-
-_EXIT_SECONDS = 1.0
 
 _emitter: Emitter | None = None
 
@@ -21,8 +18,8 @@ def connect(address: str | None = None) -> Emitter:
     the first connection. Raise ValueError for an `address` that is none; in TAILRACE_ADDRESS, which
     is not the program's mistake, it is a RuntimeWarning and off.
 
-    At the interpreter's exit the process waits up to a second for what is not sent yet. (A
-    `multiprocessing` worker has no such exit: call `close` at its end.)
+    The interpreter's exit waits up to a second for what is not sent yet. (A `multiprocessing`
+    worker has no such exit: call `close` at its end.)
     """
     global _emitter  # noqa: PLW0603 - the one of the process
     close()
@@ -62,11 +59,8 @@ def flush(timeout: float = 1.0) -> bool:
     return _emitter.flush(timeout) if _emitter else True
 
 
-def close(timeout: float = _EXIT_SECONDS) -> bool:
+def close(timeout: float = 1.0) -> bool:
     """Flush, then be off, in at most `timeout` seconds; say whether the kernel has all events."""
     global _emitter
     emitter, _emitter = _emitter, None
     return emitter.close(timeout) if emitter else True
-
-
-atexit.register(close)
