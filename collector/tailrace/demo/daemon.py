@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.request import urlopen
 
 import trio
 
+from tailrace.demo.commands import command_line, environment
 from tailrace.demo.producers import Producer
 from tailrace.demo.sending import Address
 from tailrace.errors import TailraceError
@@ -65,10 +65,11 @@ class Daemon:
         """Return once it is ready. Raise TailraceError, with what it printed, if it never is."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "tailrace", *self.command],
+                command_line(*self.command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                env=environment(),
                 process_group=0,  # a Ctrl-C is ours to pass on: two of them would hurry it
             )
         with trio.move_on_after(START_SECONDS):

@@ -68,7 +68,7 @@ def numbers(datagram: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def event(  # noqa: PLR0917 - the packet's own order
+def event(
     stream: int, counter: int, start: int, end: int, description: str, attributes: Attributes
 ) -> bytes:
     """One event packet; times in nanoseconds since the epoch."""

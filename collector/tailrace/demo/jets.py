@@ -112,7 +112,7 @@ def _thread(
     return [line for _, line in timed], committed + 1
 
 
-def _instruction(  # noqa: PLR0917 - what an instruction is made of
+def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, Line]]:
     """An instruction's lines with their clk; it commits no earlier than the one before it."""
@@ -133,7 +133,7 @@ def _instruction(  # noqa: PLR0917 - what an instruction is made of
     yield clk, _end(clk, id_)
 
 
-def _begin(  # noqa: PLR0917 - the line's own order
+def _begin(
     clk: int,
     name: str,
     record_type: str,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import trio
 
 from tailrace.clock import Clock
 from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
+from tailrace.demo.commands import tailrace
 from tailrace.demo.daemon import Daemon, running
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, trickle
@@ -176,21 +176,11 @@ class Tour:
         """A command about the store, and what it prints."""
         line = (name, "--store", str(self._daemon.store), *arguments)
         self._command(*line)
-        self._say((await _tailrace(*line)).rstrip())
+        self._say((await tailrace(*line)).rstrip())
 
     async def _query(self, sql: str) -> list[dict[str, Any]]:
-        lines = await _tailrace("query", "--store", str(self._daemon.store), "--json", sql)
+        lines = await tailrace("query", "--store", str(self._daemon.store), "--json", sql)
         return [json.loads(line) for line in lines.splitlines()]
-
-
-async def _tailrace(*arguments: str) -> str:
-    """What a command prints. Raise TailraceError, with its complaint, if it fails."""
-    command = [sys.executable, "-m", "tailrace", *arguments]
-    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
-    if done.returncode:
-        complaint = done.stderr.decode(errors="replace").rstrip()
-        raise TailraceError(f"{shlex.join(['tailrace', *arguments])} failed:\n{complaint}")
-    return str(done.stdout.decode())
 
 
 async def _heed_signals() -> None:

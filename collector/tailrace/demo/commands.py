@@ -1,0 +1,37 @@
+"""Tailrace's own commands, run as a person would but for the environment: settings in variables
+(TAILRACE_…) are left out, so that the demonstration is the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+import trio
+
+from tailrace.errors import TailraceError
+
+
+def command_line(*arguments: str) -> list[str]:
+    """The command that runs `tailrace` with the interpreter that runs this."""
+    return [sys.executable, "-m", "tailrace", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without Tailrace's settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
+
+
+async def tailrace(*arguments: str) -> str:
+    """What a command prints. Raise TailraceError, with its complaint, if it fails."""
+    done = await trio.run_process(
+        command_line(*arguments),
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        env=environment(),
+    )
+    if done.returncode:
+        complaint = done.stderr.decode(errors="replace").rstrip()
+        raise TailraceError(f"{shlex.join(['tailrace', *arguments])} failed:\n{complaint}")
+    return str(done.stdout.decode())

@@ -1,0 +1,130 @@
+"""The demonstration as a process, from its first line to its last."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from tailrace.clock import SystemClock
+from tailrace.demo.producers import EVENTS, PRODUCERS
+from tailrace.demo.tour import Tour
+
+SECONDS = 120
+
+
+def demo(store, *arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "demo", "--store", store, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def read_until(process, words):
+    """What it prints, up to the line with these words."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    raise AssertionError(f"it ended before {words!r}:\n{''.join(lines)}\n{process.stderr.read()}")
+
+
+def gone(pid):
+    """Whether a process ends in time."""
+    deadline = time.monotonic() + SECONDS
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def daemon_of(store):
+    return json.loads((store / "ports.json").read_text())["pid"]
+
+
+def test_it_finds_exactly_what_it_left_out_and_leaves_nothing_running(tmp_path):
+    # What is set for other collectors is not for this one.
+    with demo(tmp_path / "store", env=os.environ | {"TAILRACE_LOG_LEVEL": "loudest"}) as process:
+        output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    (lost,) = re.findall(r"heph_udp: (\d+) left out; all found", output)
+    assert int(lost) > 100
+    assert "heph_tcp: 0 left out; all found" in output
+    assert "jets_tcp: 7 left out; all found" in output
+    assert re.search(r"^\$ tailrace query .*FROM spans", output, re.MULTILINE)
+    assert f'tailrace_ledger_missing_events{{source="heph_udp"}} {float(lost)}' in output
+    ledger = output[output.index("final ledger") :]
+    assert f"{EVENTS} expected, {EVENTS - int(lost)} seen" in ledger
+    assert gone(daemon_of(tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda traffic: traffic._replace(events=traffic.events + 1),
+        lambda traffic: traffic._replace(numbers=traffic.numbers | {("0", 50)}),
+    ],
+    ids=["events", "numbers"],
+)
+def test_it_fails_when_the_table_does_not_say_what_it_did(tmp_path, lie, monkeypatch):
+    monkeypatch.setattr("tailrace.demo.tour.SETTLE_SECONDS", 5)
+    honest, *_ = PRODUCERS
+    liar = honest._replace(traffic=lambda seed, epoch: lie(honest.traffic(seed, epoch)))
+    lines = []
+    tour = Tour(tmp_path, tmp_path / "store", lines.append, SystemClock(), producers=[liar])
+    assert not trio.run(tour.run)
+    assert "DIFFERENT" in "\n".join(lines)
+
+
+def test_it_stays_when_asked_and_ends_in_order_with_ctrl_c(tmp_path):
+    store = tmp_path / "store"
+    with demo(store, "--keep") as process:
+        read_until(process, "events a second go to heph_tcp")
+        assert Path(f"/proc/{daemon_of(store)}").exists()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    assert "final ledger" in output
+    assert gone(daemon_of(store))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
+    store = tmp_path / "store"
+    with demo(store) as process:
+        read_until(process, "ready")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert gone(daemon_of(store))
+
+
+def test_it_says_why_when_the_collector_does_not_start(tmp_path):
+    (tmp_path / "file").touch()
+    with demo(tmp_path / "file" / "store") as process:
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert errors.startswith("tailrace: the collector did not get ready:\n")
+    assert str(tmp_path / "file") in errors
+
+
+def test_it_refuses_a_store_that_has_something_in_it(tmp_path):
+    (tmp_path / "something").touch()
+    with demo(tmp_path) as process:
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert "is not empty" in errors
