@@ -18,14 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from tests.system.collector import Collector, until
 
 from benchmarks import traffic
-from tests.system.collector import Collector, until
 
 
 def main() -> None:
     print(machine())
-    print(f"{'':34} {'events/s':>10} {'floor':>10}  {'CPU us/event':>12}  {'missing':>8}  RSS MB  peer")
+    print(
+        f"{'':34} {'events/s':>10} {'floor':>10}  {'CPU us/event':>12}  {'missing':>8}  RSS MB  peer"
+    )
     chosen = sys.argv[1:] or list(BENCHES)
     for name in chosen:
         BENCHES[name]()
@@ -42,7 +44,12 @@ def machine() -> str:
 
 
 def run(
-    name: str, floor: float, source: str, events: int, send: Callable[[tuple[str, int]], float], peer: str
+    name: str,
+    floor: float,
+    source: str,
+    events: int,
+    send: Callable[[tuple[str, int]], float],
+    peer: str,
 ) -> None:
     """One daemon, one flood: rate until all is committed."""
     with tempfile.TemporaryDirectory() as directory:

@@ -63,7 +63,11 @@ def jets_lines(instructions: int) -> bytes:
         ]  # fmt: skip
         lines.append({"clk": clk + 10, "type": "record_end", "record_id": id_})
     lines.append({"clk": 2000 + instructions, "type": "record_end", "record_id": 1})
-    total = {"type": "footer", "capture_end_clk": 2000 + instructions, "total_records": instructions + 1}
+    total = {
+        "type": "footer",
+        "capture_end_clk": 2000 + instructions,
+        "total_records": instructions + 1,
+    }
     lines.append(total | {"total_annotations": 0, "total_events": 10 * instructions})
     return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
 

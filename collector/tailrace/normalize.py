@@ -151,5 +151,3 @@ def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None
 
 def _fits(time: int) -> bool:
     return INT64_MIN <= time <= INT64_MAX
-
-

@@ -8,7 +8,6 @@ import socket
 import subprocess
 
 import pytest
-
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer, free_ports
@@ -48,7 +47,9 @@ def test_a_full_disk_makes_producers_wait_and_mends_when_there_is_room(on_loopfs
     try:
         until(lambda: collector.status()["rows_committed"] > 100, "the first rows")
         ballast = loopfs.path / "ballast"
-        subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], check=False, capture_output=True)
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], check=False, capture_output=True
+        )
         until(lambda: health(collector)[1]["status"] == "degraded", "the full disk to be noticed")
         assert health(collector)[0] == 200
         assert collector.get("/readyz")[0] == 503

@@ -7,12 +7,11 @@ import random
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.ingest.log import Log, heph_epoch, heph_event, run
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
-
-from tests.ingest.log import Log, heph_epoch, heph_event, run
 
 JETS = b"\n".join(
     [
@@ -62,7 +61,12 @@ def test_jets_ends_become_spans_with_the_begins_fields():
     log.close(session)
     ingest, rows = run(log.entries)
     spans = {row["id"]: row for row in of(rows, "span")}
-    assert (spans[2]["name"], spans[2]["start"], spans[2]["end"], spans[2]["parent"]) == ("add", 2, 9, 1)
+    assert (spans[2]["name"], spans[2]["start"], spans[2]["end"], spans[2]["parent"]) == (
+        "add",
+        2,
+        9,
+        1,
+    )
     assert spans[1]["category"] == "Core"
     assert [row["id"] for row in of(rows, "begin")] == [1, 2]
     assert of(rows, "gap") == []
@@ -80,7 +84,9 @@ def test_a_jets_record_that_was_lost_is_one_unresolved_record_and_its_orphans_ar
     _, rows = run(log.entries)
     gaps = [(row["name"], row["id"], attributes(row)["count"]) for row in of(rows, "gap")]
     assert gaps == [("unresolved", 2, 1)]
-    assert [attributes(row)["$flaw"] for row in of(rows, "instant") + of(rows, "end")] == ["orphan"] * 2
+    assert [attributes(row)["$flaw"] for row in of(rows, "instant") + of(rows, "end")] == [
+        "orphan"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,13 @@ def test_each_broken_rule_is_named_in_the_row_and_counted(line, flaw):
 def test_an_end_before_its_start_is_named():
     log = Log()
     session = log.open("jets")
-    log.data(session, JETS.replace(b'{"clk":9,"type":"record_end","record_id":2}', b'{"clk":0,"type":"record_end","record_id":2}'))
+    log.data(
+        session,
+        JETS.replace(
+            b'{"clk":9,"type":"record_end","record_id":2}',
+            b'{"clk":0,"type":"record_end","record_id":2}',
+        ),
+    )
     ingest, _ = run(log.entries)
     assert ingest.tally("s").flaws == {"end_before_start": 1}
 
@@ -196,7 +208,9 @@ def test_a_torn_tail_is_truncated_and_named():
     assert ingest.pending("s") == 30
     log.close(session, "reset: ECONNRESET")
     ingest, rows = run(log.entries)
-    assert [(row["name"], attributes(row)["bytes"]) for row in of(rows, "gap")] == [("truncated", 30)]
+    assert [(row["name"], attributes(row)["bytes"]) for row in of(rows, "gap")] == [
+        ("truncated", 30)
+    ]
     assert_conserved(ingest)
 
 
@@ -243,7 +257,9 @@ def traffic(seed):
         what = rng.random()
         if what < 0.15 or not sessions:
             udp = rng.random() < 0.5
-            number = log.open("heph" if rng.random() < 0.6 or udp else "jets", transport="udp" if udp else "tcp")
+            number = log.open(
+                "heph" if rng.random() < 0.6 or udp else "jets", transport="udp" if udp else "tcp"
+            )
             sessions[number] = [udp, log.entries[-1].payload, 0]
         elif what < 0.25:
             log.tick(rng.random() * 3)
@@ -264,7 +280,10 @@ def traffic(seed):
             if session[0]:
                 log.datagrams(number, [heph_event(1 + n % 2, n // 2) for n in numbers])
             elif b"jets" in session[1]:
-                log.data(number, b"".join(line + b"\n" for line in JETS.split(b"\n")[:-1] if rng.random() > 0.1))
+                log.data(
+                    number,
+                    b"".join(line + b"\n" for line in JETS.split(b"\n")[:-1] if rng.random() > 0.1),
+                )
             else:
                 cut = b"".join(heph_event(1 + n % 2, n // 2) for n in numbers)
                 noise = rng.randbytes(10) if rng.random() < 0.1 else b""

@@ -46,7 +46,16 @@ class Collector:
         (self.store / "ports.json").unlink(missing_ok=True)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tailrace", "serve", "--config", self.config, "--store", self.store],
+                [
+                    sys.executable,
+                    "-m",
+                    "tailrace",
+                    "serve",
+                    "--config",
+                    self.config,
+                    "--store",
+                    self.store,
+                ],
                 stdout=output,
                 stderr=output,
                 env=os.environ | self.environ,
@@ -58,7 +67,9 @@ class Collector:
     def wait_ready(self):
         def look():
             if self.process.poll() is not None:
-                raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.log()}")
+                raise AssertionError(
+                    f"the daemon ended with {self.process.returncode}:\n{self.log()}"
+                )
             return (self.store / "ports.json").exists()
 
         until(look, f"the daemon to listen; its log:\n{self.log()}")
@@ -71,7 +82,9 @@ class Collector:
     def get(self, path):
         """Status code and body of an admin page."""
         try:
-            with urllib.request.urlopen(f"http://{self.ports['admin']}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://{self.ports['admin']}{path}", timeout=10
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -117,7 +130,15 @@ class Collector:
     def cli(self, *arguments, **options):
         """Run a command of the CLI on this store."""
         return subprocess.run(
-            [sys.executable, "-m", "tailrace", *arguments[:1], "--store", self.store, *arguments[1:]],
+            [
+                sys.executable,
+                "-m",
+                "tailrace",
+                *arguments[:1],
+                "--store",
+                self.store,
+                *arguments[1:],
+            ],
             capture_output=True,
             text=True,
             timeout=60,

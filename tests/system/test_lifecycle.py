@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import until
 
@@ -67,7 +66,9 @@ def test_what_a_peer_sent_before_the_stop_is_kept(collectors):
         for n in range(500):
             sock.send(heph_event(1, n))
         collector.stop()
-    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(range(500))
+    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(
+        range(500)
+    )
 
 
 def test_a_udp_peer_goes_on_across_a_restart_without_a_gap(collectors):
@@ -113,7 +114,9 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_that_was_synced(collect
     collector.start()
     collector.settle()
     collector.stop()
-    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(range(1000))
+    assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(
+        range(1000)
+    )
 
 
 def test_an_address_in_use_is_a_configuration_error(collector, collectors):
@@ -134,7 +137,9 @@ def test_the_metrics_are_sound_and_say_what_the_status_says(collector):
     assert 'tailrace_state{state="ok"} 1.0' in text
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus")
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
+)
 def test_promtool_accepts_the_metrics(collector):
     _, text = collector.get("/metrics")
     checked = subprocess.run(
@@ -156,4 +161,6 @@ def test_every_metric_is_in_the_reference_and_the_other_way_round(collector):
 def test_the_port_file_names_every_address(collector):
     ports = json.loads((collector.store / "ports.json").read_text())
     assert set(ports["sources"]) == {"udp", "tcp", "jets"}
-    assert all(not address.endswith(":0") for address in [*ports["sources"].values(), ports["admin"]])
+    assert all(
+        not address.endswith(":0") for address in [*ports["sources"].values(), ports["admin"]]
+    )

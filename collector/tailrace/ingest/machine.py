@@ -91,8 +91,8 @@ class Ingest:
                 self._sessions[number].expire(now)
                 self._watch(number)
         elif kind == EntryKind.STOP:
-            for session in self._sessions.values():
-                session.settle()
+            for number in sorted(self._waiting):
+                self._sessions[number].settle()
             self._waiting.clear()
         elif (session := self._sessions.get(entry.session)) is not None:
             self._feed(session, entry)

@@ -20,8 +20,24 @@ from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record, SessionFacts
 from tailrace.normalize import (
-    ATTRIBUTES, CATEGORY, COUNT, DETAIL, END, FLAW, ID, KIND, NAME, OFFSET, PARENT, SIZE, START,
-    STREAM, SUBSTREAM, Columns, Spans, wall_times, write_flaws,
+    ATTRIBUTES,
+    CATEGORY,
+    COUNT,
+    END,
+    FLAW,
+    ID,
+    KIND,
+    NAME,
+    OFFSET,
+    PARENT,
+    SIZE,
+    START,
+    STREAM,
+    SUBSTREAM,
+    Columns,
+    Spans,
+    wall_times,
+    write_flaws,
 )  # fmt: skip
 
 Emit = Callable[["Session", Sequence[Sequence[Any]], int], None]
@@ -158,9 +174,7 @@ class Session:
             self._rows(changing, [None] * len(kinds))
         self._report()
 
-    def _counted(
-        self, counters: Counters, columns: Sequence[Sequence[Any]], now: int
-    ) -> None:
+    def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> None:
         """Events with a counter: in order, late, duplicate, or a restart of their producer."""
         streams, counts, marks = columns[STREAM], columns[COUNT], _marks(columns)
         while marks:
@@ -175,8 +189,7 @@ class Session:
             if not restart:
                 return
             self._restart("counter", now)
-            assert self._counters is not None
-            counters = self._counters
+            counters = self._counters or counters
             columns = [column[taken:] for column in columns]
             streams, counts, marks = columns[STREAM], columns[COUNT], marks[taken:]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -92,7 +93,7 @@ class IngestState(msgspec.Struct):
     sessions: dict[int, SessionState] = {}
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     return msgspec.msgpack.encode(value, enc_hook=_plain)
 
 
@@ -109,5 +110,5 @@ def _plain(value: object) -> float:
     raise TypeError(f"no place in a checkpoint for {type(value)}")
 
 
-def _typed(type_: Any, value: object) -> object:
+def _typed(type_: Callable[[object], object], value: object) -> object:
     return type_(value)

@@ -213,16 +213,15 @@ class Counters:
     def _late(
         self, name: str, stream: StreamCounter, seq: int, count: int, mark: int, now: int
     ) -> int | None:
-        if _take(stream.holes, seq):
+        filled = _take(stream.holes, seq)
+        healed = None if filled else _take(stream.gaps, seq)
+        if filled or healed:
             self.state.missing -= 1
             self._remember(stream, seq, mark)
-            if not stream.holes:
+            if healed:
+                self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed))
+            elif not stream.holes:
                 self._open.discard(name)
-            return seq
-        if reason := _take(stream.gaps, seq):
-            self.state.missing -= 1
-            self._remember(stream, seq, mark)
-            self.findings.append(Finding(Kind.HEAL, name, seq, 1, reason))
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)

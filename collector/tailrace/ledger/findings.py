@@ -15,7 +15,7 @@ class Finding(NamedTuple):
     kind: str
     stream: str
     seq: int | None
-    count: int
+    count: int  # type: ignore[assignment] # how many; nobody counts in a finding
     reason: str
     id: int | None = None
     of: str | None = None

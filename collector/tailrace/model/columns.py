@@ -21,23 +21,23 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("day", "date", False, "UTC day of ingest; the only partition column"),
-    Column("source", "string", False, "name of the source in the configuration"),
-    Column("format", "string", False, "heph, jets, ovni, dftracer, et3"),
-    Column("session", "string", False, "one incarnation of one producer"),
-    Column("stream", "string", False, "one producer's ordered sequence"),
-    Column("substream", "long", True, "multiplexed execution on the stream"),
-    Column("seq", "long", True, "the producer's counter, unwrapped past 2^32; of a gap, the first missing"),
-    Column("kind", "string", False, "span, begin, end, instant, counter, annotation, name, session, gap, heal"),
-    Column("name", "string", True, "what the event is called; of a gap or heal, its reason"),
-    Column("category", "string", True, "the producer's own grouping of names"),
-    Column("id", "long", True, "record or object id; unsigned 64-bit ids are bit-cast"),
-    Column("parent", "long", True, "id of the enclosing or annotated record"),
-    Column("start", "long", True, "in the session's own ticks, exactly as given"),
-    Column("end", "long", True, "in the session's own ticks, exactly as given"),
-    Column("time", "long", True, "start as Unix nanoseconds, where known at commit"),
-    Column("attributes", "string", True, "JSON object: every field of the source record without a column"),
-    Column("offset", "long", False, "where the record begins in the session's bytes"),
+    Column("day", "date", nullable=False, meaning="UTC day of ingest; the only partition column"),
+    Column("source", "string", nullable=False, meaning="name of the source in the configuration"),
+    Column("format", "string", nullable=False, meaning="heph, jets, ovni, dftracer, et3"),
+    Column("session", "string", nullable=False, meaning="one incarnation of one producer"),
+    Column("stream", "string", nullable=False, meaning="one producer's ordered sequence"),
+    Column("substream", "long", nullable=True, meaning="multiplexed execution on the stream"),
+    Column("seq", "long", nullable=True, meaning="the producer's counter, unwrapped past 2^32; of a gap, the first missing"),
+    Column("kind", "string", nullable=False, meaning="span, begin, end, instant, counter, annotation, name, session, gap, heal"),
+    Column("name", "string", nullable=True, meaning="what the event is called; of a gap or heal, its reason"),
+    Column("category", "string", nullable=True, meaning="the producer's own grouping of names"),
+    Column("id", "long", nullable=True, meaning="record or object id; unsigned 64-bit ids are bit-cast"),
+    Column("parent", "long", nullable=True, meaning="id of the enclosing or annotated record"),
+    Column("start", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
+    Column("end", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
+    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit"),
+    Column("attributes", "string", nullable=True, meaning="JSON object: every field of the source record without a column"),
+    Column("offset", "long", nullable=False, meaning="where the record begins in the session's bytes"),
 )  # fmt: skip
 
 RUN = ("day", "source", "format", "session")
@@ -85,7 +85,15 @@ class Batch:
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def extend(self, day: int, source: str, format_: str, session: str, columns: Sequence[Sequence[object]], size: int) -> None:
+    def extend(
+        self,
+        day: int,
+        source: str,
+        format_: str,
+        session: str,
+        columns: Sequence[Sequence[object]],
+        size: int,
+    ) -> None:
         """Add rows given as columns in `ROW`'s order; `size` is about how many bytes they take."""
         rows = len(columns[0])
         if not rows:
@@ -96,7 +104,7 @@ class Batch:
         else:
             self.runs.append(Run(day, source, format_, session, rows))
         for mine, more in zip(self.columns, columns, strict=True):
-            mine += more
+            mine.extend(more)
         self.bytes += size
 
     def column(self, name: str) -> list[object]:

@@ -62,7 +62,7 @@ class Record(NamedTuple):
     kind: str
     stream: str
     substream: int | None
-    count: int | None
+    count: int | None  # type: ignore[assignment] # the counter; nobody counts in a record
     name: str | None
     category: str | None
     id: int | None

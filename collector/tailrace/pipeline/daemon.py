@@ -14,19 +14,21 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 import trio
 
+from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import SourceConfig, TcpConfig, UdpConfig
 from tailrace.errors import ConfigError, StoreError
+from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
 from tailrace.pipeline import sync, upkeep
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import READ_BYTES, Decoding
-from tailrace.figures import Figures
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.sources.source import Source
@@ -65,7 +67,7 @@ class Daemon:
         self.sources = {name: _source(name, c, clock) for name, c in config.sources.items()}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> Self:
         """Open and replay. Raise LockedError, StoreError, SyncError or OSError."""
         with self._stack:
             if self.local:
@@ -111,11 +113,10 @@ class Daemon:
                 nursery.start_soon(upkeep.run, self)
             # What was durable and not yet in the table goes first: then it is known which sessions
             # the sources go on with.
-            while decoding.behind:
-                await trio.sleep(0.01)
+            await decoding.caught_up()
             async with trio.open_nursery() as receiving:
                 await self._listen(receiving, gate)
-                self.spool.append(EntryKind.START, 0, self.version.encode())
+                self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
                 sync.admit(self.spool, gate, self.config.spool, self.health)
                 self.health.started()
@@ -126,19 +127,12 @@ class Daemon:
             self.spool.append(EntryKind.STOP, 0)
             with trio.move_on_after(STOP_SECONDS) as patience:
                 await sync.once(self.spool, gate, self.config.spool, self.health, synced)
-                while decoding.behind:
-                    await trio.sleep(0.01)
+                await decoding.caught_up()
                 await self.committing.idle.wait()
                 await self.committing.once(final=True)
             if patience.cancelled_caught:
                 logger.error("the table did not take all in time: the rest stays in the spool")
             nursery.cancel_scope.cancel()
-
-    @property
-    def version(self) -> str:
-        from tailrace import __version__
-
-        return __version__
 
     def write_ports(self, admin: str) -> Path:
         """The file that says where we listen, for those who configured port 0."""
@@ -223,7 +217,9 @@ class Daemon:
         config = self.config.sources.get(info.source) if info else None
         if source is None:
             return
-        if timeout is None or (isinstance(config, TcpConfig) and config.record_timeout.ns == timeout):
+        if timeout is None or (
+            isinstance(config, TcpConfig) and config.record_timeout.ns == timeout
+        ):
             source.cut(number, reason)
 
     def _reject(self, number: int) -> None:

@@ -38,6 +38,7 @@ class Decoding:
         self._ready = ready
         self._reject = reject
         self._more = trio.Event()
+        self._idle = trio.Event()
 
     @property
     def behind(self) -> int:
@@ -53,20 +54,30 @@ class Decoding:
         """There may be more to do: the spool was synced, or a batch taken."""
         self._more.set()
 
+    async def caught_up(self) -> None:
+        """Return once all that is durable is decoded."""
+        while self.behind:
+            await self._idle.wait()
+
     async def run(self) -> None:
         """Decode until cancelled."""
         while True:
-            self._more = trio.Event()
-            if self.full or not self.behind:
-                await self._more.wait()
-                continue
-            for entry in self._spool.read(self._ingest.position, READ_BYTES):
-                while self.full:
-                    self._more = trio.Event()
-                    await self._more.wait()
+            await self._work()
+            entries = self._spool.read(self._ingest.position, READ_BYTES)
+            self._idle = trio.Event()
+            for entry in entries:
+                await self._work()
                 self._ingest.apply(entry)
                 if len(self._ingest.batch):
                     self._ready()
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
                 await trio.lowlevel.checkpoint()
+
+    async def _work(self) -> None:
+        """Return when there is something durable to decode and room in the batch for it."""
+        while self.full or not self.behind:
+            if not self.behind:
+                self._idle.set()
+            self._more = trio.Event()
+            await self._more.wait()

@@ -112,5 +112,3 @@ class SourceIntake:
 def _draw(now_ns: int) -> str:
     """A session's id: sorts by time, and no two are alike."""
     return f"{now_ns // 1_000_000:011x}{os.urandom(3).hex()}"
-
-

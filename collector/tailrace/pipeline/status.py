@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 
+from tailrace import __version__
 from tailrace.config.schema import SourceConfig
-from tailrace.pipeline.daemon import Daemon
 from tailrace.figures import SourceStatus, SpoolStatus, Status
+from tailrace.pipeline.daemon import Daemon
 
 
 def status(daemon: Daemon, admin: str = "") -> Status:
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.committing
     return Status(
-        version=daemon.version,
+        version=__version__,
         state=daemon.health.state,
         conditions=dict(daemon.health.conditions),
         failure=daemon.health.failure,

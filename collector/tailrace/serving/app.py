@@ -45,21 +45,23 @@ def application(
     registry.register(_Families(families))
 
     async def metrics(request: Request) -> Response:
+        body: bytes
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            body = openmetrics.generate_latest(registry)
+            # prometheus_client has no types for this one
+            body = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
             return Response(body, media_type=openmetrics.CONTENT_TYPE_LATEST)
         body = exposition.generate_latest(registry)
         return Response(body, media_type=exposition.CONTENT_TYPE_PLAIN_0_0_4)
 
-    async def healthz(request: Request) -> Response:
+    async def healthz(_: Request) -> Response:
         now = probe()
         return _json(now.health, 200 if now.alive else 503)
 
-    async def readyz(request: Request) -> Response:
+    async def readyz(_: Request) -> Response:
         now = probe()
         return _json(now.health, 200 if now.ready else 503)
 
-    async def status_(request: Request) -> Response:
+    async def status_(_: Request) -> Response:
         return _json(status())
 
     return Starlette(

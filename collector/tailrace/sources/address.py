@@ -27,7 +27,7 @@ def bound(listen: str, kind: socket.SocketKind) -> socket.socket:
         if kind == socket.SOCK_STREAM:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.setblocking(False)
+        sock.settimeout(0)
     except OSError:
         sock.close()
         raise

@@ -60,9 +60,7 @@ class TcpSource:
         self._figures.open = len(self._cuts)
         return self._figures
 
-    async def _accept(
-        self, listener: socket.socket, nursery: trio.Nursery, intake: Intake
-    ) -> None:
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
         try:
             sock, address = listener.accept()
         except OSError as error:
@@ -71,7 +69,7 @@ class TcpSource:
                 self._refused("out of descriptors")
                 await trio.sleep(0.1)
             return
-        sock.setblocking(False)
+        sock.settimeout(0)
         host = address[0]
         if len(self._cuts) >= self._config.connections_max:
             self._refused("too many connections")
