@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
 from hypothesis import given, strategies as st
+from tests.system.collector import Collector
 
 import tailrace_client
 from tailrace.decoding.formats import heph, jets
@@ -90,3 +92,30 @@ def test_a_jets_trace_is_read_back_without_a_flaw():
     ]  # fmt: skip
     assert (records[4].id, records[4].end) == (1, 3)
     assert records[5].detail.totals == {"begin": 1, "instant": 1, "annotation": 1}
+
+
+@pytest.fixture
+def collector(tmp_path):
+    started = Collector(tmp_path).start()
+    yield started
+    started.end()
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_collector_has_what_the_client_sent_and_misses_what_it_says_it_dropped(
+    collector, transport
+):
+    host, port = collector.address(transport)
+    emitter = tailrace_client.Emitter(f"{transport}://{host}:{port}")
+    for number in range(2_000):
+        text = ["x" * 60_000] * 30 if number % 500 == 250 else "x"
+        emitter.event("event", number=number, text=text)
+    assert emitter.close(20)
+    assert emitter.dropped["oversize"] == 4
+    collector.stop()
+    spans = {row["seq"]: row for row in collector.rows() if row["kind"] == "span"}
+    assert sorted(spans) == [number for number in range(2_000) if number % 500 != 250]
+    assert all(json.loads(row["attributes"])["number"] == seq for seq, row in spans.items())
+    assert all(emitter.epoch <= row["time"] < emitter.epoch + 60 * 10**9 for row in spans.values())
+    gaps = [row["seq"] for row in collector.rows() if row["kind"] == "gap"]
+    assert gaps == [250, 750, 1250, 1750]

@@ -29,13 +29,19 @@ def command(ctx: click.Context, store: Path | None, *, keep: bool) -> None:
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.BadParameter(f"{store} is not empty, and the gaps in it are to be ours only")
 
-    import trio  # noqa: PLC0415 - `tailrace --help` imports click only; so below
+    import trio
 
-    from tailrace.clock import SystemClock  # noqa: PLC0415
-    from tailrace.demo.tour import Tour  # noqa: PLC0415
+    from tailrace.clock import SystemClock
+    from tailrace.demo.tour import Tour
 
-    directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
-    tour = Tour(directory, (store or directory / "store").absolute(), click.echo, SystemClock())
-    good = trio.run(lambda: tour.run(keep=keep))
+    def tour(directory: Path, store: Path) -> bool:
+        return trio.run(lambda: Tour(directory, store, click.echo, SystemClock()).run(keep=keep))
+
+    if store is None:
+        directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+        good = tour(directory, directory / "store")
+    else:
+        with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as temporary:
+            good = tour(Path(temporary), store.absolute())
     if not good:
         ctx.exit(ExitCode.FAILED)
