@@ -88,7 +88,7 @@ def test_a_udp_peer_goes_on_across_a_restart_without_a_gap(collectors):
     collector.stop()
     rows = collector.rows()
     spans = [row for row in rows if row["kind"] == "span"]
-    assert [row["seq"] for row in spans] == [0, 1]
+    assert sorted(row["seq"] for row in spans) == [0, 1]
     assert len({row["session"] for row in spans}) == 1
     assert [row for row in rows if row["kind"] == "gap"] == []
 

@@ -64,7 +64,6 @@ class Decoding:
         while True:
             await self._work()
             entries = self._spool.read(self._ingest.position, READ_BYTES)
-            self._idle = trio.Event()
             for entry in entries:
                 await self._work()
                 self._ingest.apply(entry)
@@ -79,5 +78,6 @@ class Decoding:
         while self.full or not self.behind:
             if not self.behind:
                 self._idle.set()
+                self._idle = trio.Event()
             self._more = trio.Event()
             await self._more.wait()
