@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tailrace.model.columns import COLUMNS, ROW, Batch
 from tailrace.model.record import Kind
@@ -30,6 +30,7 @@ RUNS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(RUNS)
 def test_every_value_comes_out_in_its_row_and_column(runs):
     batch = Batch()

@@ -167,11 +167,11 @@ def _commit_many(table, numbered, commits, *, every, keep):
 
 def test_the_log_stays_short_over_many_commits(open_table, numbered, root, seqs):
     table = open_table()
-    longest = _commit_many(table, numbered, 200, every=10, keep=20)
+    longest = _commit_many(table, numbered, 120, every=10, keep=20)
     checkpoints = 20 // 10 + 1
     assert longest <= 20 + 10 + checkpoints + 2
-    assert table.position() == open_table().position() == 200
-    assert seqs() == list(range(200))
+    assert table.position() == open_table().position() == 120
+    assert seqs() == list(range(120))
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_the_log_stays_below_a_thousand_files_with_the_numbers_of_the_daemon(
 
 
 def test_collectors_that_live_for_a_few_commits_shorten_the_log_too(open_table, numbered, root):
-    for life in range(15):
+    for life in range(11):
         table = open_table()
         for _ in range(10):
             position = (table.position() or 0) + 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tailrace.config.schema import StoreConfig
-from tailrace.errors import FencedError, StoreError
+from tailrace.errors import FencedError, LockedError, StoreError
 from tailrace.store import durable, upkeep
 from tailrace.store.snapshot import Snapshot
+from tailrace.store.turn import LEASE_NS, turn
+from tailrace.store.upkeep import HOUR_NS
 
 URL = "s3://bucket/prefix"
 
@@ -82,12 +84,47 @@ def test_an_older_instance_is_fenced(open_at_url, numbered, seqs_at_url):
     assert seqs_at_url() == list(range(10))
 
 
-def test_upkeep_merges_in_the_bucket(open_at_url, numbered, seqs_at_url, s3, tmp_path, clock):
+def test_upkeep_merges_in_the_bucket_and_notes_it_in_the_table(
+    open_at_url, numbered, seqs_at_url, s3, clock
+):
     table = open_at_url()
     for number in range(5):
         table.commit(numbered("s", 5 * number, 5), number + 1)
     config = StoreConfig(path=URL, options=s3.options)
-    report = upkeep.run(URL, config, state_directory=tmp_path, clock=clock)
+    report = upkeep.run(URL, config, clock=clock)
     assert (report.merged_files, report.made_files) == (5, 1)
-    table.commit(numbered("s", 25, 5), 6)
-    assert seqs_at_url() == list(range(30))
+    for number in range(5, 8):
+        table.commit(numbered("s", 5 * number, 5), number + 1)
+    assert upkeep.run(URL, config, clock=clock).merged_files == 0
+    clock.now += HOUR_NS
+    assert upkeep.run(URL, config, clock=clock).merged_files == 4
+    assert seqs_at_url() == list(range(40))
+
+
+def test_one_upkeep_at_a_time_in_the_bucket(open_at_url, s3, clock):
+    open_at_url()
+    config = StoreConfig(path=URL, options=s3.options)
+    mine = turn(f"{URL}/events", s3.options, clock)
+    with mine, pytest.raises(LockedError, match="another upkeep"):
+        upkeep.run(URL, config, clock=clock)
+    upkeep.run(URL, config, clock=clock)
+
+
+def test_the_turn_of_a_process_that_died_ends_by_itself(open_at_url, s3, clock):
+    open_at_url()
+    config = StoreConfig(path=URL, options=s3.options)
+    turn(f"{URL}/events", s3.options, clock).__enter__()
+    clock.now += LEASE_NS - 1
+    with pytest.raises(LockedError):
+        upkeep.run(URL, config, clock=clock)
+    clock.now += 10**7
+    upkeep.run(URL, config, clock=clock)
+
+
+def test_of_two_that_begin_at_the_same_moment_one_gets_the_turn(open_at_url, s3, clock):
+    open_at_url()
+    both = [turn(f"{URL}/events", s3.options, clock) for _ in range(2)]
+    stale = both[1]._open()
+    both[1]._open = lambda: stale  # it looked before the other one had begun
+    with both[0], pytest.raises(LockedError, match="at this moment"):
+        both[1].__enter__()

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import KIB, QuarantineConfig
 from tailrace.errors import FullError, StoreError, SyncError
@@ -108,6 +108,7 @@ def test_a_place_where_no_frame_can_begin_is_refused(directory):
         Quarantine(directory, _config()).write("s", 5, frame(0, "garbage", b"x"))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9000)), max_size=40),
 )
@@ -133,6 +134,7 @@ def test_files_never_take_more_than_the_bound_and_what_is_read_was_written(
             assert all(found in frames for found in kept)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=400), unique=True, max_size=6))
 def test_every_session_has_a_safe_file_name_of_its_own(sessions):
     names = {file_name(session) for session in sessions}

@@ -249,7 +249,7 @@ def test_only_versions_that_may_be_unsynced_are_read(open_table, numbered, root)
     assert open_table().position() == 2
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_is_cut_off_the_newest_version_the_ones_below_stay_whole(
     written, open_table, root, seqs, tmp_path, data

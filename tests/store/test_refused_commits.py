@@ -20,10 +20,10 @@ ROOT_ONLY = pytest.mark.skipif(
 
 @pytest.fixture
 def small(tmp_path):
-    """A file system of 2 MiB."""
+    """A file system of 1 MiB."""
     path = tmp_path / "small"
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
     made = subprocess.run(mount, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"cannot mount a tmpfs ({made.stderr.strip()}): run as root, --privileged")

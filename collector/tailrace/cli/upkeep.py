@@ -8,7 +8,7 @@ import click
 
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.clock import SystemClock
-from tailrace.config.load import spool_path, store_path
+from tailrace.config.load import store_path
 from tailrace.store import upkeep
 
 
@@ -21,12 +21,9 @@ def command(config: Path | None, store: str | None, *, everything: bool) -> None
 
     The daemon runs this by itself; it is safe beside it and beside readers."""
     loaded = load_config(config, store)
-    path = store_path(loaded.config)
-    state = Path(spool_path(loaded.config)) if "://" in path else Path(path)
     report = upkeep.run(
-        path,
+        store_path(loaded.config),
         loaded.config.store,
-        state_directory=state,
         clock=SystemClock(),
         everything=everything,
     )

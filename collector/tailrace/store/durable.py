@@ -102,7 +102,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
                 f"{root}: checkpoint {version} cannot be brought to disk: {error}"
             ) from error
         table.cleanup_metadata()
-        _trim(log, version - keep)
+        _trim(log, version, keep)
 
 
 def fsync(path: Path) -> None:
@@ -136,10 +136,13 @@ def _sync_file(path: Path, *, required: bool) -> None:
             raise
 
 
-def _trim(log: Log, below: int) -> None:
-    """Delete log files of versions below, oldest first, so that what is left has no hole."""
+def _trim(log: Log, checkpoint: int, keep: int) -> None:
+    """Delete what is more than `keep` versions below `checkpoint`, but not the checkpoint before
+    it, which somebody may be reading. Oldest first, so that what is left has no hole."""
+    checkpoints = log.checkpoints()
+    below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     _delete(log.path(version) for version in log.versions() if version < below)
-    for version, parts in log.checkpoints().items():
+    for version, parts in checkpoints.items():
         if version < below:
             _delete(parts)
 

@@ -18,10 +18,12 @@ from deltalake import (
     Schema as DeltaSchema,
     WriterProperties,
 )
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
+from tailrace.store.refusal import is_conflict, refusal
 
 TABLE_NAME = "events"
 
@@ -54,6 +56,8 @@ SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLU
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Durability rule 1: to be passed to every operation on the table."""
+
+OPEN_TRIES = 5
 
 _PACKED = ("seq", "id", "parent", "start", "end", "time", "offset")
 
@@ -92,6 +96,30 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
             **dict.fromkeys(_PACKED, packed),
         },
     )
+
+
+def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
+    """The table at its newest version; None where there is none. Raise StoreError.
+
+    Tried again when the log was shortened while the library was reading it."""
+    for attempt in range(1, OPEN_TRIES + 1):
+        try:
+            return DeltaTable(root, storage_options=options)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            if attempt == OPEN_TRIES or not is_conflict(error):
+                raise refusal(error, root, "open the table") from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def open_table(root: str, options: dict[str, str]) -> DeltaTable:
+    """The table at its newest version, if it is one of ours. Raise StoreError."""
+    table = open_or_none(root, options)
+    if table is None:
+        raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
+    check(table)
+    return table
 
 
 def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:

@@ -13,7 +13,9 @@ from tailrace.errors import FullError, StoreError
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LOG_GONE = "Invalid table version"
+_LOG_GONE = re.compile(
+    r"Invalid table version|File not found: \S*/_delta_log/|/_delta_log/\S+ not found"
+)
 _LONGEST = 300
 
 
@@ -36,7 +38,7 @@ def is_conflict(error: Exception) -> bool:
 
     Either its commit touched what this one read, or it shortened the log that a long-open table
     had to catch up on."""
-    return isinstance(error, CommitFailedError) or _LOG_GONE in str(error)
+    return isinstance(error, CommitFailedError) or _LOG_GONE.search(str(error)) is not None
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:

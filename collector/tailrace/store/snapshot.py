@@ -36,13 +36,7 @@ class Snapshot:
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
         """The newest version. Raise StoreError if there is no table, or not one we can read."""
-        root = layout.table_root(path)
-        try:
-            table = DeltaTable(root, storage_options=options)
-        except (DeltaError, OSError) as error:
-            raise refusal(error, root, "open the table") from error
-        layout.check(table)
-        return cls(table)
+        return cls(layout.open_table(layout.table_root(path), options))
 
     def version(self) -> int:
         return self._table.version()

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 
 from arro3.core import RecordBatch
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
@@ -96,9 +96,7 @@ class Table:
             self._open_or_create(config)
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
-        layout.check(self._table)
-        self._position = self._table.transaction_version(self._spool_id)
-        self._fence = self._table.transaction_version(collector)
+        self._position, self._fence = self._ask()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and len(self._since_checkpoint(self._local)) >= CHECKPOINT_DUE:
             self.checkpoint()
@@ -170,17 +168,15 @@ class Table:
         return f"{self._collector}/spool"
 
     def _open_or_create(self, config: StoreConfig) -> None:
-        try:
-            self._reopen()
-        except TableNotFoundError:
-            self._table = layout.create(self.root, self._options, config)
+        table = layout.open_or_none(self.root, self._options)
+        if table is None:
+            table = layout.create(self.root, self._options, config)
             if self._local is not None:
                 durable.sync_new(self._local)
+        layout.check(table)
+        self._table = table
         if self._local is not None:
             self._synced = durable.sync_newest(self._local)
-
-    def _reopen(self) -> None:
-        self._table = DeltaTable(self.root, storage_options=self._options)
 
     def _since_checkpoint(self, root: Path) -> list[int]:
         log = Log(root)
@@ -223,12 +219,7 @@ class Table:
 
     def _landed(self, position: int) -> bool:
         """Open the table anew and ask it. Raise FencedError, or StoreError when it cannot be asked."""
-        try:
-            self._reopen()
-            found = self._table.transaction_version(self._spool_id)
-            epoch = self._table.transaction_version(self._collector)
-        except (DeltaError, OSError) as error:
-            raise refusal(error, self.root, "ask whether a commit is in the table") from error
+        found, epoch = self._ask()
         self._unsure = False
         if (found, epoch) == (position, self._epoch):
             return True
@@ -238,6 +229,18 @@ class Table:
             f"{self.root}: another instance of collector {self._collector} has written to the table:"
             f" it stands at {found}, this one had committed {self._position}"
         )
+
+    def _ask(self) -> tuple[int | None, int | None]:
+        """Open the table anew; its position and epoch. Raise StoreError."""
+        for attempt in range(1, layout.OPEN_TRIES + 1):
+            self._table = layout.open_table(self.root, self._options)
+            try:
+                position = self._table.transaction_version(self._spool_id)
+                return position, self._table.transaction_version(self._collector)
+            except (DeltaError, OSError) as error:  # it reads them only now
+                if attempt == layout.OPEN_TRIES or not is_conflict(error):
+                    raise refusal(error, self.root, "read the position") from error
+        raise AssertionError("the last attempt returns or raises")
 
     def _sync(self, version: int) -> None:
         if self._local is None:

@@ -3,7 +3,7 @@
 `decide` says what is due from the list of files and the time, and does nothing; `run` does it, in a
 process of its own (a merge takes up to 240 MB, which only the end of a process gives back), beside
 live writers, who are never held up and lose nothing: the table's commit protocol decides, and a step
-that met another writer is tried again once, then left to the next run.
+that met another writer is tried again once, then left to the next run. Upkeeps take turns (`turn`).
 
 * A first merge, of days with many small files, to 4 MiB; a second one, every hour or once there are
   very many, to `compact_size`. Two steps, because merging everything every time would copy each row
@@ -28,14 +28,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import durable, layout
-from tailrace.store.lock import DirectoryLock
 from tailrace.store.refusal import is_conflict, line, refusal
 from tailrace.store.snapshot import DataFile, data_files
+from tailrace.store.turn import State, turn
 
 FIRST_SIZE = 4 * 2**20
 """Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
@@ -54,19 +53,8 @@ SECOND_EVERY_NS = HOUR_NS
 VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
-LOCK_NAME = "upkeep.lock"
-STATE_NAME = "upkeep.json"
-
 _STAGING = re.compile(r".*#\d+")
 """What the library calls a file that it is still writing; a killed process leaves it behind."""
-
-
-class State(msgspec.Struct):
-    """When what was last done, in Unix nanoseconds; in `STATE_NAME`, so that it outlives us."""
-
-    merged: int = 0
-    vacuumed: int = 0
-    swept: int = 0
 
 
 class Merge(NamedTuple):
@@ -147,21 +135,17 @@ def _due(last: int, every: int, now: int) -> bool:
     return not last <= now < last + every
 
 
-def run(
-    path: str, config: StoreConfig, *, state_directory: Path, clock: Clock, everything: bool = False
-) -> Report:
+def run(path: str, config: StoreConfig, *, clock: Clock, everything: bool = False) -> Report:
     """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time.
 
-    `state_directory` is local, and one for all that keep up this table; the store's own if that is
-    local. Raise LockedError when another upkeep is at work, StoreError or FullError for a step that
-    could not be done (those before it stand), SyncError."""
+    Raise LockedError when another upkeep is at work, StoreError or FullError for a step that could
+    not be done (those before it stand), SyncError."""
     begun = clock.monotonic()
-    with DirectoryLock(state_directory, name=LOCK_NAME):
-        work = _Upkeep(layout.table_root(path), config.options, clock)
-        file = state_directory / STATE_NAME
-        state = State() if everything else _read_state(file)
-        table = work.open()
-        layout.check(table)
+    root = layout.table_root(path)
+    with turn(root, config.options, clock) as mine:
+        work = _Upkeep(root, config.options, clock)
+        state = State() if everything else mine.read()
+        table = layout.open_table(root, config.options)
         plan = decide(data_files(table), state, config, clock.wall_ns())
         work.sync_newest()
         if plan.delete_below is not None:
@@ -170,11 +154,11 @@ def run(
             state.vacuumed = clock.wall_ns()
             if plan.vacuum == "all":
                 state.swept = state.vacuumed
-            _write_state(file, state)
+            mine.write(state)
         merged = [work.merge(merge) for merge in plan.merges]
         if plan.second and all(merged):
             state.merged = clock.wall_ns()
-            _write_state(file, state)
+            mine.write(state)
         work.report.seconds = clock.monotonic() - begun
         return work.report
 
@@ -188,12 +172,6 @@ class _Upkeep:
         self._options = options
         self._clock = clock
         self._local = Path(root) if layout.is_local(root) else None
-
-    def open(self) -> DeltaTable:
-        try:
-            return DeltaTable(self._root, storage_options=self._options)
-        except (DeltaError, OSError) as error:
-            raise refusal(error, self._root, "open the table") from error
 
     def sync_newest(self) -> None:
         if self._local is not None:
@@ -229,7 +207,7 @@ class _Upkeep:
         return done
 
     def merge(self, merge: Merge) -> bool:
-        """Merge a day's small files, keeping the order of their rows."""
+        """Merge a day's small files; the rows of each stay together and in order."""
 
         def step(table: DeltaTable) -> None:
             done = table.optimize.compact(
@@ -247,7 +225,7 @@ class _Upkeep:
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
         """Do `step` on the newest version and bring what it wrote to disk."""
         for last in (False, True):
-            table = self.open()
+            table = layout.open_table(self._root, self._options)
             before = table.version()
             try:
                 step(table)
@@ -277,20 +255,3 @@ def _remove_staging(root: Path, now: int) -> int:
             path.unlink(missing_ok=True)
             removed += 1
     return removed
-
-
-def _read_state(file: Path) -> State:
-    """A state that is missing or damaged is an empty one: then all is due."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=State)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return State()
-
-
-def _write_state(file: Path, state: State) -> None:
-    temporary = file.with_suffix(".tmp")
-    try:
-        temporary.write_bytes(msgspec.json.encode(state))
-        temporary.replace(file)
-    except OSError as error:
-        raise refusal(error, str(file), "note what was done") from error

@@ -1,0 +1,159 @@
+"""Whose turn it is to keep up a table, and what was last done when.
+
+One upkeep at a time is not a matter of manners: the library (deltalake 1.6.6) lets two merges of the
+same files both succeed, and every row is in the table twice then. Nor may another program merge
+(Spark's OPTIMIZE) while an upkeep is at work.
+
+On a local disk a turn is a lock, which the kernel ends with the process, and a small file beside it.
+At a URL both are transactions in the table (ids `tailrace/...`): there a turn ends after
+`LEASE_NS` if its process died, and a process that was stopped for longer than that must not go on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, Self
+
+import msgspec
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tailrace.clock import Clock
+from tailrace.errors import LockedError
+from tailrace.model.columns import Batch
+from tailrace.store import layout
+from tailrace.store.arrow import to_arrow
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.refusal import is_conflict, refusal
+
+LOCK_NAME = "upkeep.lock"
+STATE_NAME = "upkeep.json"
+
+LEASE_NS = 2 * 3600 * 10**9
+"""Many times what a run takes; also more than the clocks of two hosts may differ."""
+
+HOLDER = "tailrace/upkeep"
+"""Id of the transaction whose version is when the turn began (Unix ms), 0 when it has ended."""
+
+
+class State(msgspec.Struct):
+    """When what was last done, in Unix nanoseconds."""
+
+    merged: int = 0
+    vacuumed: int = 0
+    swept: int = 0
+
+
+class Turn(Protocol):
+    """A context manager; entering raises LockedError when it is somebody else's turn."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def read(self) -> State: ...
+
+    def write(self, state: State) -> None: ...
+
+
+def turn(root: str, options: dict[str, str], clock: Clock) -> Turn:
+    """The turn at the table in `root`, a directory or URL."""
+    if layout.is_local(root):
+        return LocalTurn(Path(root).parent)
+    return RemoteTurn(root, options, clock)
+
+
+class LocalTurn:
+    """The turn at a store in a local directory."""
+
+    def __init__(self, store: Path) -> None:
+        self._file = store / STATE_NAME
+        self._lock = DirectoryLock(store, name=LOCK_NAME)
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.__exit__(*exc_info)
+
+    def read(self) -> State:
+        """A state that is missing or damaged is an empty one: then all is due."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=State)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return State()
+
+    def write(self, state: State) -> None:
+        temporary = self._file.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(msgspec.json.encode(state))
+            temporary.replace(self._file)
+        except OSError as error:
+            raise refusal(error, str(self._file), "note what was done") from error
+
+
+class RemoteTurn:
+    """The turn at a table at a URL."""
+
+    def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
+        self._root = root
+        self._options = options
+        self._clock = clock
+
+    def __enter__(self) -> Self:
+        table = self._open()
+        since = (table.transaction_version(HOLDER) or 0) * 10**6
+        if since and abs(self._clock.wall_ns() - since) < LEASE_NS:
+            raise LockedError(
+                f"{self._root}: another upkeep has been at work since {since // 10**9} (Unix seconds)"
+            )
+        try:
+            self._note(table, {HOLDER: self._clock.wall_ns() // 10**6})
+        except Exception as error:
+            if is_conflict(error):
+                raise LockedError(f"{self._root}: another upkeep began at this moment") from error
+            raise refusal(error, self._root, "begin an upkeep") from error
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._try_note({HOLDER: 0})
+
+    def read(self) -> State:
+        table = self._open()
+        seen = {
+            name: (table.transaction_version(f"tailrace/{name}") or 0) * 10**6
+            for name in State.__struct_fields__
+        }
+        return State(**seen)
+
+    def write(self, state: State) -> None:
+        self._try_note(
+            {
+                f"tailrace/{name}": time // 10**6
+                for name, time in msgspec.structs.asdict(state).items()
+            }
+        )
+
+    def _open(self) -> DeltaTable:
+        return layout.open_table(self._root, self._options)
+
+    def _try_note(self, transactions: dict[str, int]) -> None:
+        try:
+            self._note(self._open(), transactions)
+        except Exception as error:
+            raise refusal(error, self._root, "note what was done") from error
+
+    def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
+        """A version without rows. The library refuses it if one of the ids changed since `table`."""
+        now = self._clock.wall_ns() // 10**6
+        write_deltalake(
+            table,
+            to_arrow(Batch()),
+            mode="append",
+            post_commithook_properties=layout.NO_HOOKS,
+            commit_properties=CommitProperties(
+                app_transactions=[
+                    Transaction(id_, value, now) for id_, value in transactions.items()
+                ]
+            ),
+        )
