@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 
-.PHONY: demo test test-slow lint bench requirements clean
+.PHONY: demo test test-slow lint bench reference requirements clean
 
 demo: $(READY)  ## all formats into a local table, a first query and the ledger
 	$(BIN)/tailrace demo
@@ -27,6 +27,9 @@ lint: $(DEV)  ## format, lint, import directions, types
 
 bench: $(DEV)  ## throughput and idle cost, beside peers measured in the same run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+reference: $(DEV)  ## write collector/REFERENCE.md from the code
+	$(BIN)/python -m tests.docs.reference > collector/REFERENCE.md
 
 requirements:  ## pin anew; needs pip-tools in the environment
 	for name in build dev runtime; do \

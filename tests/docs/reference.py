@@ -1,0 +1,107 @@
+"""The reference, written from the code: `python -m tests.docs.reference > collector/REFERENCE.md`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from tailrace.cli import COMMANDS, ExitCode
+from tailrace.config.describe import describe
+from tailrace.decoding.formats import FORMATS
+from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
+from tailrace.model.columns import COLUMNS
+from tailrace.model.gap import Reason
+from tailrace.normalize import FLAWS
+
+REASONS = {
+    Reason.NETWORK: "a hole in the producer's counters or totals that nothing else explains",
+    Reason.KERNEL: "the socket's receive buffer overflowed; the kernel counted it",
+    Reason.SENDER: "the client says that it discarded them",
+    Reason.SHED: "we chose to, under a configured limit",
+    Reason.MALFORMED: "the bytes are here but cannot be read; they are in the quarantine",
+    Reason.TRUNCATED: "a record was cut off",
+    Reason.UNRESOLVED: "a record refers to one that was never seen",
+    Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
+}
+
+
+def render() -> str:
+    parts = [
+        "# Reference",
+        "",
+        "Written from the code by `make reference`; a test compares the two.",
+        *_commands(),
+        *_configuration(),
+        *_columns(),
+        *_reasons(),
+        *_metrics(),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(title, *rows):
+    yield from ("", f"| {' | '.join(title)} |", f"|{'---|' * len(title)}")
+    for row in rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _cell(value):
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _commands():
+    yield from ("", "## Commands")
+    for name in COMMANDS:
+        command = import_module(f"tailrace.cli.{name}").command
+        context = click.Context(command, info_name=f"tailrace {name}")
+        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        yield from ("", f"### `{usage}`", "", (command.help or "").strip())
+        options = [p.get_help_record(context) for p in command.get_params(context)]
+        yield from _table(("option", ""), *((f"`{o[0]}`", o[1]) for o in options if o))
+    yield from ("", "### Exit codes")
+    yield from _table(("code", "meaning"), *((code.value, code.name.lower().replace("_", " ")) for code in ExitCode))
+
+
+def _configuration():
+    yield from ("", "## Configuration", "", "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.")
+    section = None
+    rows = []
+    for entry in describe():
+        if entry.section != section:
+            if rows:
+                yield from _table(("key", "type", "default", "meaning"), *rows)
+            section, rows = entry.section, []
+            yield from ("", f"### [{section}]")
+        rows.append((f"`{entry.key}`", entry.type, entry.default, entry.meaning))
+    yield from _table(("key", "type", "default", "meaning"), *rows)
+
+
+def _columns():
+    yield from ("", "## The table `events`")
+    yield from _table(("column", "type", "meaning"), *((f"`{c.name}`", c.type + ("?" if c.nullable else ""), c.meaning) for c in COLUMNS))
+
+
+def _reasons():
+    yield from ("", "## Why events are missing")
+    yield from _table(("reason", "meaning"), *((f"`{reason.value}`", REASONS[reason]) for reason in Reason))
+    yield from ("", "## Flaws and what makes bytes malformed")
+    rows = [
+        (format_.name, ", ".join(sorted(format_.flaws)), ", ".join(sorted(format_.malformed)))
+        for format_ in FORMATS.values()
+    ]
+    yield from _table(("format", "flaws (the record is kept, and says so)", "malformed (the bytes are quarantined)"), *rows)
+    yield from ("", f"All formats whose records have ids: {', '.join(sorted(FLAWS))}.")
+
+
+def _metrics():
+    yield from ("", "## Metrics", "", "Counters end in `_total`. All of the first table have the label `source`.")
+    yield from _table(
+        ("metric", "kind", "further label", "meaning"),
+        *((f"`{m.name}`", m.kind, m.label or "", m.help) for m in SOURCE_METRICS),
+    )
+    yield from _table(("metric", "kind", "meaning"), *((f"`{name}`", kind, help_) for name, kind, help_ in DAEMON_METRICS))
+
+
+if __name__ == "__main__":
+    print(render(), end="")  # noqa: T201 - its purpose

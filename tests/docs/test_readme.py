@@ -1,0 +1,91 @@
+"""Every command and program in the README is run, in order, as a reader would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.collector import until
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MAKE = {"make demo"}  # the demo has tests of its own, and CI runs it as it stands
+
+
+def blocks():
+    return BLOCK.findall((ROOT / "README.md").read_text())
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_every_link_in_the_readme_leads_somewhere():
+    for target in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.fixture
+def environ(tmp_path):
+    """A reader's environment: the commands on PATH, an empty data directory."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    tailrace = bin_ / "tailrace"
+    tailrace.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tailrace "$@"\n')
+    tailrace.chmod(0o755)
+    return os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "XDG_DATA_HOME": str(tmp_path / "data")}
+
+
+def test_every_command_of_the_readme_does_what_it_says(environ, tmp_path):
+    daemons = []
+    ran = 0
+    try:
+        for language, text in blocks():
+            if language == "python":
+                run([sys.executable, "-c", text], environ)
+                until(lambda: "step" in query(environ), "the client's events to be visible")
+                continue
+            for line in text.strip().splitlines():
+                if line in MAKE:
+                    continue
+                ran += 1
+                command = line.removesuffix("&").strip().replace(".venv/bin/", "")
+                command = command.replace("/tmp/tailrace", str(tmp_path / "store"))
+                if "serve" in command:
+                    end(daemons)
+                    daemons.append(subprocess.Popen(shlex.split(command), cwd=ROOT, env=environ))
+                    until(lambda: ready(daemons[-1]), "the daemon")
+                else:
+                    run(shlex.split(command), environ)
+    finally:
+        end(daemons)
+    assert ran >= 8
+
+
+def run(command, environ):
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def query(environ):
+    return run(["tailrace", "query", "--csv", "SELECT name FROM events"], environ)
+
+
+def ready(daemon):
+    assert daemon.poll() is None
+    return subprocess.run(["curl", "-fs", "http://127.0.0.1:9464/readyz"], capture_output=True, check=False).returncode == 0
+
+
+def end(daemons):
+    while daemons:
+        daemon = daemons.pop()
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(timeout=60)
