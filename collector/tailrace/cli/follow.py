@@ -1,0 +1,66 @@
+"""`tailrace follow`: rows as they arrive."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.load import store_path
+
+QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
+"""Between looks: the one after news, and more and more up to the other while there are none."""
+
+
+@click.command()
+@config_option
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a row, all columns.")
+@click.option("--source", metavar="NAME", help="Only this source.")
+@click.option("--from-start", is_flag=True, help="First all rows that are there already.")
+@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after so many rows.")
+def command(
+    config: Path | None,
+    store: str | None,
+    *,
+    as_json: bool,
+    source: str | None,
+    from_start: bool,
+    lines: int | None,
+) -> None:
+    """Rows as they are committed, each once, until Ctrl-C.
+
+    Rows are shown as they are stored: ticks (@) where the wall time was not known at commit.
+    """
+    loaded = load_config(config, store)
+
+    from tailrace.query.follow import Follower
+    from tailrace.query.lines import SOURCE, RowPrinter
+
+    follower = Follower(
+        store_path(loaded.config), loaded.config.store.options, from_start=from_start
+    )
+    printer = RowPrinter(
+        sys.stdout.buffer,
+        as_json=as_json,
+        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+    )
+    delay = QUICK_SECONDS
+    while True:
+        news = False
+        for page in follower.poll():
+            news = True
+            rows = [row for row in page if source is None or row[SOURCE] == source][:lines]
+            printer.print(rows)
+            if lines is not None:
+                lines -= len(rows)
+                if not lines:
+                    return
+        while follower.notices:
+            click.echo(f"tailrace: {follower.notices.pop(0)}", err=True)
+        delay = QUICK_SECONDS if news else min(1.5 * delay, SLOW_SECONDS)
+        time.sleep(delay)

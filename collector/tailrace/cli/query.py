@@ -1,0 +1,53 @@
+"""`tailrace query`: SQL over what was collected."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+import click
+
+from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.load import store_path
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+
+
+@click.command()
+@config_option
+@store_option
+@click.option("--json", "form", flag_value=Output.JSON, help="One JSON object a row.")
+@click.option("--csv", "form", flag_value=Output.CSV, help="Comma-separated, with a heading.")
+@click.option("--arrow", "form", flag_value=Output.ARROW, help="An Arrow IPC stream.")
+@click.argument("sql")
+def command(config: Path | None, store: str | None, form: str | None, sql: str) -> None:
+    """Ask in DuckDB's SQL; "-" reads it from standard input.
+
+    There are the views events, spans, gaps, sessions and streams; `DESCRIBE spans` says what is in
+    one. All of them show the table as it was when the command began.
+    """
+    if form == Output.ARROW and sys.stdout.isatty():
+        raise click.UsageError("--arrow is not for a terminal: write it to a file, or pipe it on")
+    loaded = load_config(config, store)
+    statement = sys.stdin.read() if sql == "-" else sql
+
+    from tailrace.query.console import Console
+    from tailrace.query.engine import Engine
+
+    console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
+    match form:
+        case Output.JSON:
+            console.json(statement)
+        case Output.CSV:
+            console.csv(statement)
+        case Output.ARROW:
+            console.arrow(statement)
+        case _:
+            answer, pages = console.ask(statement)
+            console.table(answer.columns, pages)

@@ -1,0 +1,125 @@
+"""What comes out of a statement, page by page, while DuckDB still works on the rest.
+
+DuckDB's Python values are not exact for all types (nanoseconds are cut off, months become days), so
+what is not a number, a truth value or text comes as DuckDB's own text of it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from tailrace.errors import QueryError, StoreError
+from tailrace.query.guard import Statement
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+PAGE_ROWS = 2000
+BATCH_ROWS = 65_536
+
+Page = list[tuple[Any, ...]]
+
+_NUMBERS = frozenset(
+    {
+        "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE",
+        "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+    }
+)  # fmt: skip
+_NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
+
+
+class Shape(StrEnum):
+    TEXT = "text"
+    """Numbers as numbers, all else as text."""
+    JSON = "json"
+    """Numbers and truth values as they are, JSON and nested values as JSON text, all else as text."""
+
+
+class Column:
+    """One column of an answer. Names are unique: DuckDB numbers repeated ones."""
+
+    __slots__ = ("embedded", "name", "number", "sql")
+
+    def __init__(self, index: int, name: str, type_: str, shape: Shape) -> None:
+        nested = type_.startswith(_NESTED) or type_.endswith("]")
+        self.name = name
+        self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
+        self.embedded = nested and shape is Shape.JSON
+        """Whether values are JSON text."""
+        self.sql = f"c{index}"
+        if self.embedded:
+            self.sql = f"to_json(c{index})::VARCHAR"
+        elif not (
+            self.number or type_ == "VARCHAR" or (type_ == "BOOLEAN" and shape is Shape.JSON)
+        ):
+            self.sql = f"c{index}::VARCHAR"
+
+
+class Answer:
+    """Rows as tuples in the order of `columns`. The first ones are there when this is made."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
+    ) -> None:
+        self._connection = connection
+        self.columns = _columns(connection, statement, shape)
+        connection.execute(_converted(statement, self.columns))
+        self._first: Page | None = connection.fetchmany(PAGE_ROWS)
+
+    def next_page(self) -> Page:
+        """At most PAGE_ROWS rows; none is the end.
+
+        Raise QueryError or StoreError when the rest cannot be had."""
+        if self._first is not None:
+            page, self._first = self._first, None
+            return page
+        try:
+            return self._connection.fetchmany(PAGE_ROWS)
+        except duckdb.Error as error:
+            raise _broken_off(error) from error
+
+
+class ArrowAnswer:
+    """Record batches with DuckDB's own types. The first one is there when this is made."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
+        self._reader = connection.sql(statement.sql).to_arrow_reader(BATCH_ROWS)
+        self.schema: pyarrow.Schema = self._reader.schema
+        self._first: pyarrow.RecordBatch | None = next(self._reader, None)
+
+    def next_batch(self) -> pyarrow.RecordBatch | None:
+        """None is the end. Raise QueryError or StoreError when the rest cannot be had."""
+        if self._first is not None:
+            batch, self._first = self._first, None
+            return batch
+        try:
+            return next(self._reader, None)
+        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's are of the last two
+            raise _broken_off(error) from error
+
+
+def _columns(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
+) -> list[Column]:
+    if statement.explains:
+        return [Column(0, "what", "VARCHAR", shape), Column(1, "plan", "VARCHAR", shape)]
+    described = connection.execute(f"DESCRIBE FROM (\n{statement.sql}\n)").fetchall()
+    return [Column(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
+
+
+def _converted(statement: Statement, columns: list[Column]) -> str:
+    """The statement, around it what turns its columns into what Python can take exactly."""
+    given = ", ".join(f"c{i}" for i in range(len(columns)))
+    taken = ", ".join(column.sql for column in columns)
+    if taken == given:
+        return statement.sql
+    return f"SELECT {taken} FROM (\n{statement.sql}\n) AS answer({given})"  # noqa: S608 - examined
+
+
+def _broken_off(error: Exception) -> QueryError | StoreError:
+    if isinstance(error, duckdb.IOException | OSError):
+        return StoreError(f"the answer is not complete, ask again: {error}")
+    return QueryError(str(error))

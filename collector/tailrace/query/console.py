@@ -1,0 +1,60 @@
+"""A command's standard output and error: results go to the one, all else to the other.
+
+Results are bytes in UTF-8 whatever the locale; on a terminal a table is fitted to its width.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from tailrace.query import grid, output
+from tailrace.query.answer import Answer, Column, Page, Shape
+from tailrace.query.engine import Engine
+from tailrace.query.patience import Patience
+
+
+class Console:
+    """Asks an engine and prints. Raises what the engine raises, BrokenPipeError when nobody reads
+    and KeyboardInterrupt when somebody has seen enough."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.out: BinaryIO = sys.stdout.buffer
+        self.terminal = sys.stdout.isatty()
+        self._engine = engine
+        self._patience = Patience(engine, sys.stderr if sys.stderr.isatty() else None)
+
+    def ask(self, sql: str) -> tuple[Answer, Iterator[Page]]:
+        """For `table` and `csv`."""
+        answer = self._patience.wait(lambda: self._engine.ask(sql, Shape.TEXT))
+        return answer, self._patience.pages(answer)
+
+    def table(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
+        width = shutil.get_terminal_size().columns if self.terminal else None
+        bold = self.terminal and not os.environ.get("NO_COLOR")
+        heading = _bold if bold else str
+        for line in grid.layout(columns, pages, width=width, heading=heading):
+            self.line(line)
+        self.out.flush()
+
+    def line(self, text: str) -> None:
+        self.out.write(f"{text}\n".encode())
+
+    def json(self, sql: str) -> None:
+        answer = self._patience.wait(lambda: self._engine.ask(sql, Shape.JSON))
+        output.write_json(answer.columns, self._patience.pages(answer), self.out)
+
+    def csv(self, sql: str) -> None:
+        answer, pages = self.ask(sql)
+        output.write_csv(answer.columns, pages, self.out)
+
+    def arrow(self, sql: str) -> None:
+        answer = self._patience.wait(lambda: self._engine.ask_arrow(sql))
+        output.write_arrow(answer.schema, self._patience.batches(answer), self.out)
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m"

@@ -1,0 +1,169 @@
+"""The table's rows as they are committed, each once.
+
+Versions are followed one by one through the log, which upkeep keeps for a quarter of an hour. Who is
+stopped for longer loses the thread; then a snapshot is compared with what was given before, by a
+*mark* for each session: how far in its bytes its rows have been given. That gives no row twice, and
+leaves none out but, possibly, a gap row that was found late, before the mark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.errors import StoreError
+from tailrace.model.columns import COLUMNS
+from tailrace.query.commits import Commits, Row
+from tailrace.query.engine import Engine
+from tailrace.query.table import AddedFile, TableReader
+
+SOURCE, SESSION, KIND, OFFSET = (
+    [column.name for column in COLUMNS].index(name)
+    for name in ("source", "session", "kind", "offset")
+)
+
+_DERIVED = frozenset({"gap", "heal", "session"})
+"""Rows whose offset is how much had been received, which is ahead of the records'."""
+
+LOOK_EVERY = 16
+"""A version that is not in the log is most often one that does not exist yet. Once in so many times
+the whole log is looked through, in case it has been cleaned up."""
+
+ATTEMPTS = 5
+
+Key = tuple[str, str, bool]
+
+
+class Mark(NamedTuple):
+    """The greatest offset given, and how many rows at it."""
+
+    offset: int
+    rows: int
+
+
+class Follower:
+    """Rows of the table at a store from now on, or (`from_start`) all of them, oldest files first.
+
+    `notices` collects what the person who follows should know, a line each.
+    """
+
+    def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
+        self.notices: list[str] = []
+        self._marks: dict[Key, Mark] = {}
+        self._misses = 0
+        if from_start:
+            self._table = TableReader(store, options)
+        else:
+            self._table = self._mark_all(store, options)
+        self._commits = Commits(self._table.root, options)
+        files = self._table.files_by_age()
+        self._backlog = files if from_start else []
+        self._known = {file.path for file in files}
+        self._next = self._table.version() + 1
+
+    def poll(self) -> Iterator[list[Row]]:
+        """What is new, page by page, to be read to the end; nothing when nothing is new.
+
+        Raise StoreError when the table cannot be read."""
+        backlog, self._backlog = self._backlog, []
+        try:
+            yield from self._give(backlog)
+            while (commit := self._commits.read(self._next)) is not None:
+                yield from self._give(commit.new)
+                self._known.difference_update(commit.removed)
+                self._known.update(commit.added)
+                self._next += 1
+                self._misses = 0
+        except FileNotFoundError:
+            yield from self._catch_up()
+        else:
+            if self._has_lost_the_thread():
+                yield from self._catch_up()
+
+    def _give(self, files: list[AddedFile]) -> Iterator[list[Row]]:
+        for file in files:
+            for page in self._commits.rows(file):
+                for row in page:
+                    self._mark(row)
+                yield page
+
+    def _mark(self, row: Row) -> None:
+        key, offset = _key(row), row[OFFSET]
+        mark = self._marks.get(key)
+        if mark is None or offset > mark.offset:
+            self._marks[key] = Mark(offset, 1)
+        elif offset == mark.offset:
+            self._marks[key] = Mark(offset, mark.rows + 1)
+
+    def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
+        """Mark what is in the table now as given."""
+        engine = Engine(store, options)
+        answer = engine.ask(_MARKS)
+        while page := answer.next_page():
+            for source, session, derived, offset, rows in page:
+                self._marks[source, session, bool(derived)] = Mark(offset, rows)
+        engine.close()
+        return engine.table
+
+    def _has_lost_the_thread(self) -> bool:
+        """Whether the log has versions after the next one, but not that one."""
+        self._misses += 1
+        if self._misses % LOOK_EVERY:
+            return False
+        self._table.refresh()
+        return self._table.version() >= self._next and self._commits.read(self._next) is None
+
+    def _catch_up(self) -> Iterator[list[Row]]:
+        """All that a snapshot has beyond the marks."""
+        for _ in range(ATTEMPTS):
+            self._table.refresh()
+            files = self._table.files_by_age()
+            try:
+                yield from self._beyond_marks([f for f in files if f.path not in self._known])
+            except FileNotFoundError:
+                continue
+            self.notices.append(
+                f"versions {self._next} to {self._table.version()} were merged or deleted before they"
+                " were read; went on from a snapshot"
+            )
+            self._known = {file.path for file in files}
+            self._next = self._table.version() + 1
+            return
+        raise StoreError(f"{self._table.root}: files are deleted faster than they can be read")
+
+    def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[Row]]:
+        given = dict(self._marks)
+        at_mark: Counter[Key] = Counter()
+        for file in files:
+            for page in self._commits.rows(file):
+                new = []
+                for row in page:
+                    key = _key(row)
+                    mark = given.get(key, _NOTHING)
+                    if row[OFFSET] == mark.offset and at_mark[key] < mark.rows:
+                        at_mark[key] += 1
+                    elif row[OFFSET] >= mark.offset:
+                        new.append(row)
+                        self._mark(row)
+                if new:
+                    yield new
+
+
+def _key(row: Row) -> Key:
+    return row[SOURCE], row[SESSION], row[KIND] in _DERIVED
+
+
+_NOTHING = Mark(-1, 0)
+
+_MARKS = """
+WITH marks AS (
+  SELECT source, session, kind IN ('gap', 'heal', 'session') AS derived, max("offset") AS "offset"
+  FROM stored
+  GROUP BY ALL
+)
+SELECT source, session, derived::INTEGER, "offset", count(*)
+FROM (SELECT *, kind IN ('gap', 'heal', 'session') AS derived FROM stored)
+JOIN marks USING (source, session, derived, "offset")
+GROUP BY ALL
+"""

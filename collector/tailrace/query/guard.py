@@ -1,0 +1,93 @@
+"""What a statement may do: read the views and compute. Nothing else, whoever wrote it.
+
+DuckDB has no switch for that. Its own lock (see `engine`) keeps a statement to the files of the
+table, but what may be read there may be written: to DuckDB `WITH x AS (COPY ... TO ...) SELECT` is
+a SELECT. So a statement is run only if it is the only one, of a kind that gives rows, and if its
+plan, which shows what nested and generated statements do, has nothing that writes and calls no
+table function but `READERS` (`json_execute_serialized_sql`, for one, does what no plan shows).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import duckdb
+
+from tailrace.errors import QueryError
+
+READERS = frozenset(
+    {
+        "DUCKDB_COLUMNS", "DUCKDB_FUNCTIONS", "DUCKDB_KEYWORDS", "DUCKDB_SETTINGS",
+        "DUCKDB_TABLES", "DUCKDB_TYPES", "DUCKDB_VIEWS", "GENERATE_SERIES", "JSON_EACH", "JSON_TREE",
+        "PRAGMA_TABLE_INFO", "PRAGMA_VERSION", "PYTHON_ARROW_SCAN", "RANGE", "READ_PARQUET", "REPEAT",
+        "REPEAT_ROW", "UNNEST",
+    }
+)  # fmt: skip
+"""The table functions that a statement may call, by itself or through a view."""
+
+_WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
+"""Words in the names of the plan's steps."""
+
+_ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
+
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNORECASE)
+
+_LINE = re.compile(r"(?m)^LINE (\d+):")
+
+
+class Statement(NamedTuple):
+    """A statement that may be run."""
+
+    sql: str
+    explains: bool
+
+
+def examine(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
+    """The one statement that `sql` is. Raise QueryError for any that may not be run."""
+    try:
+        statements = connection.extract_statements(sql)
+        kinds = [statement.type for statement in statements]
+    except (duckdb.Error, ValueError) as error:  # ValueError: of a kind the binding does not know
+        raise QueryError(str(error)) from error
+    if len(statements) != 1:
+        raise QueryError(f"give one statement, not {len(statements)}")
+    statement = statements[0].query.strip().removesuffix(";")
+    (kind,) = kinds
+    if kind == duckdb.StatementType.MULTI:
+        raise QueryError("a PIVOT must name its columns here: PIVOT ... ON column IN (...)")
+    if kind not in _ROWS:
+        raise QueryError(f"only what reads is allowed here, and {kind.name} is more than that")
+    explains = _EXPLAIN.match(statement)
+    _examine_plan(connection, statement[explains.end() :] if explains else statement)
+    return Statement(statement, explains is not None)
+
+
+def _examine_plan(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    """Bind and plan the statement without running it."""
+    try:
+        plan = connection.execute(f"EXPLAIN (FORMAT json)\n{statement}").fetchall()[0][1]
+    except duckdb.IOException:
+        raise  # files of the snapshot may be gone: not the statement's fault
+    except duckdb.Error as error:
+        raise QueryError(_LINE.sub(_line_before, str(error))) from error
+    for step, function in _steps(json.loads(plan)):
+        if not _WRITERS.isdisjoint(step.split("_")):
+            raise QueryError(f"only what reads is allowed here, and this has {step}")
+        if function is not None and function not in READERS:
+            raise QueryError(f"{function.lower()} is not available here: ask the views")
+
+
+def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
+    """Each step's name and, if it is one, the table function it calls; in capitals."""
+    for step in plan:
+        function = step["extra_info"].get("Function")
+        yield step["name"].upper(), None if function is None else function.upper()
+        yield from _steps(step["children"])
+
+
+def _line_before(line: re.Match[str]) -> str:
+    """DuckDB counted our own first line, too."""
+    return f"LINE {int(line[1]) - 1}:"

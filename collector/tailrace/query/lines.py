@@ -1,0 +1,70 @@
+"""Rows as they are stored, a line each: as JSON with all columns, or for eyes.
+
+For eyes: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+from tailrace.model.columns import COLUMNS
+from tailrace.query import grid, output
+from tailrace.query.answer import Column, Shape
+from tailrace.query.commits import Row
+from tailrace.query.views import TYPES
+
+_NAMES = [column.name for column in COLUMNS]
+_COLUMNS = [Column(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
+
+SOURCE = _NAMES.index("source")
+"""The position of the source in a row."""
+
+SESSION_SHOWN = 8
+"""Characters of a session's id."""
+
+
+class RowPrinter:
+    """Prints rows at once. Lines for eyes are cut to `width` cells, if given."""
+
+    def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
+        self._out = out
+        self._as_json = as_json
+        self._width = width
+
+    def print(self, rows: Sequence[Row]) -> None:
+        if self._as_json:
+            output.write_json(_COLUMNS, [list(rows)], self._out)
+            return
+        for row in rows:
+            text = text_line(row)
+            if self._width is not None:
+                text = grid.clip(text, self._width)
+            self._out.write(f"{text}\n".encode())
+        self._out.flush()
+
+
+def text_line(row: Row) -> str:
+    value = dict(zip(_NAMES, row, strict=True))
+    parts = [
+        _when(value["time"], value["start"]),
+        f"{value['source']}/{value['session'][:SESSION_SHOWN]}/{value['stream']}",
+        value["kind"],
+        value["name"],
+        None if value["seq"] is None else f"#{value['seq']}",
+        _duration(value["start"], value["end"]),
+        value["attributes"],
+    ]
+    return grid.printable("  ".join(part for part in parts if part))
+
+
+def _when(time: int | None, start: int | None) -> str:
+    if time is not None:
+        second = datetime.fromtimestamp(time // 10**9, UTC)
+        return f"{second:%Y-%m-%d %H:%M:%S}.{time % 10**9:09}"
+    return "-" if start is None else f"@{start}"
+
+
+def _duration(start: int | None, end: int | None) -> str | None:
+    return None if start is None or end is None else f"+{end - start}"

@@ -1,0 +1,165 @@
+"""What the views are made of: macros and inner views, as SQL over one snapshot, called `stored`.
+
+They are in the schema `part`, out of people's way; `all_gaps` is for them.
+
+No value of the table makes them fail: sums are made in 128 bits, and what does not fit in 64 (or is
+no JSON, or no number) becomes null.
+"""
+
+from __future__ import annotations
+
+PARTS = """
+CREATE SCHEMA part;
+
+CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
+
+-- Ticks as nanoseconds from `zero` on; null where the clock has no tick rate. Exact where it has a
+-- whole number of ticks a second; rounded down, as the collector does it.
+CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
+  WHEN rate = 1e9 THEN try_cast(zero::HUGEINT + ticks AS BIGINT)
+  WHEN rate >= 1 AND rate < 1e18 AND rate = trunc(rate) THEN
+    try_cast(zero::HUGEINT + part.floor_divide(ticks::HUGEINT * 1000000000, rate::HUGEINT) AS BIGINT)
+  WHEN rate > 0 AND rate < 1e18 THEN
+    try_cast(try_cast(round_even(ticks * (1e9 / rate), 0) AS BIGINT)::HUGEINT + zero AS BIGINT)
+END;
+
+-- Those times that a TIMESTAMP_NS can hold: all but 1 ns at either end.
+CREATE MACRO part.readable(ns) AS CASE
+  WHEN ns > -9223372036854775807 AND ns < 9223372036854775807 THEN make_timestamp_ns(ns)
+END;
+
+-- A member of a JSON object as text.
+CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
+
+-- The session rows, each with its place: later words replace earlier ones. `offset` is the order in
+-- which the session's bytes came; what closes it comes last.
+-- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
+-- one row, and joins it to every row even where nobody asks for its columns.
+CREATE VIEW part.session_words AS
+SELECT source, format, session, name, {'at': "offset", 'last': name = 'close'} AS place,
+  CASE WHEN json_valid(attributes) THEN attributes END AS attributes
+FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
+
+-- What is known of each session's clock. `epoch` is the time of tick 0.
+CREATE VIEW part.clocks AS
+SELECT source, session,
+  arg_max(try_cast(attributes ->> '$.epoch' AS BIGINT), place) AS epoch,
+  arg_max(try_cast(attributes ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second
+FROM part.session_words
+GROUP BY source, session;
+
+-- The producers' own words, one a row: members of `producer`, and Heph's options (a session row
+-- named after the option, with its `value`).
+CREATE VIEW part.producer_words AS
+SELECT source, session, word, arg_max(value, place) AS value
+FROM (
+  SELECT source, session, place, each.key AS word, each.value::VARCHAR AS value
+  FROM part.session_words, json_each(attributes, '$.producer') AS each
+  UNION ALL
+  SELECT source, session, place, name, (attributes -> '$.value')::VARCHAR
+  FROM part.session_words
+  WHERE name IS NOT NULL
+)
+WHERE value IS NOT NULL
+GROUP BY source, session, word;
+
+-- Names that came after their events: the last one for each id of a session.
+CREATE VIEW part.late_names AS
+SELECT source, session, id, arg_max(name, "offset") AS late_name
+FROM stored SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
+GROUP BY source, session, id;
+
+-- Begun and not ended: begins of which no span with the same start has the id or, without an id,
+-- the stream and name. Begins alike in all of these cannot be told apart and end together.
+CREATE VIEW part.open_begins AS
+SELECT b.*
+FROM (FROM stored WHERE kind = 'begin' AND id IS NOT NULL) AS b
+ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NOT NULL) AS s
+  ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
+UNION ALL
+SELECT b.*
+FROM (FROM stored WHERE kind = 'begin' AND id IS NULL) AS b
+ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NULL) AS s
+  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.name
+  AND s.session = b.session AND s.source = b.source;
+
+-- What begins say beyond their columns, for the spans that they became.
+CREATE VIEW part.begin_words AS
+SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
+FROM stored SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
+GROUP BY source, session, id, start;
+
+-- All gap and heal rows; an amount of 0 means that it is not known.
+CREATE VIEW part.findings AS
+SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
+  nullif(greatest(try_cast(part.member(attributes, '$.count') AS BIGINT), 0), 0) AS amount,
+  part.member(attributes, '$.of') AS "of"
+FROM stored
+WHERE kind IN ('gap', 'heal');
+
+-- Every gap, healed or not. A heal repays the gap that has its numbers or, where there are none,
+-- the oldest gaps of the same reason, record id and kind of record.
+CREATE VIEW all_gaps AS
+WITH found AS MATERIALIZED (FROM part.findings),
+numbered AS MATERIALIZED (
+  SELECT *, row_number() OVER () AS number,
+    try_cast(seq::HUGEINT + amount - 1 AS BIGINT) AS "last",
+    sum(amount) OVER (
+      PARTITION BY source, session, stream, name, id, "of", seq IS NULL ORDER BY "offset"
+      ROWS UNBOUNDED PRECEDING) AS amounts
+  FROM found
+  WHERE kind = 'gap'
+),
+by_number AS (
+  SELECT g.number, sum(greatest(least(h.seq::HUGEINT + h.amount - 1, g.last) - h.seq + 1, 0)) AS healed
+  FROM (FROM found WHERE kind = 'heal' AND seq IS NOT NULL) AS h
+  ASOF JOIN (FROM numbered WHERE "last" IS NOT NULL) AS g
+    ON h.source = g.source AND h.session = g.session AND h.stream = g.stream AND h.name = g.name
+    AND h.seq >= g.seq
+  GROUP BY g.number
+),
+without_number AS (
+  SELECT source, session, stream, name, id, "of", sum(amount) AS healed
+  FROM found
+  WHERE kind = 'heal' AND seq IS NULL
+  GROUP BY ALL
+)
+SELECT day, source, format, session, stream, name AS reason, seq AS "first", "last",
+  amount AS "count", repaid AS healed, amount - repaid AS remaining, "of", id, attributes, "offset"
+FROM (
+  SELECT g.*,
+    CASE
+      WHEN g.seq IS NOT NULL THEN least(coalesce(n.healed, 0), coalesce(g.amount, 0))
+      ELSE greatest(least(coalesce(w.healed, 0) - (g.amounts - g.amount), g.amount), 0)
+    END::BIGINT AS repaid
+  FROM numbered AS g
+  LEFT JOIN by_number AS n ON n.number = g.number
+  LEFT JOIN without_number AS w
+    ON g.seq IS NULL AND w.source = g.source AND w.session = g.session AND w.stream = g.stream
+    AND w.name = g.name AND w.id IS NOT DISTINCT FROM g.id AND w."of" IS NOT DISTINCT FROM g."of"
+);
+
+-- What is missing of each stream.
+CREATE VIEW part.missing_events AS
+SELECT source, format, session, stream,
+  least(sum(remaining), 9223372036854775807)::BIGINT AS missing, bool_or("count" IS NULL) AS unknown
+FROM all_gaps
+GROUP BY source, format, session, stream;
+
+-- What is there of each stream. The times of rows stored before the clock was known are computed
+-- from their first and last start.
+CREATE VIEW part.seen_events AS
+SELECT source, format, session, stream,
+  min(seq) AS first_seq, max(seq) AS last_seq,
+  count(*) FILTER (kind NOT IN ('begin', 'end')) AS events,
+  min(time) AS first_time, max(time) AS last_time,
+  min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
+FROM stored
+WHERE kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')
+GROUP BY source, format, session, stream;
+
+CREATE VIEW part.open_counts AS
+SELECT source, format, session, stream, count(*) AS open_spans
+FROM part.open_begins
+GROUP BY source, format, session, stream;
+"""

@@ -1,0 +1,69 @@
+"""Waiting for an engine: Ctrl-C ends what it does, and on a terminal one sees that it lives.
+
+DuckDB does not notice signals while it works, so it works in a thread and the main thread waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from tailrace.query.answer import Answer, ArrowAnswer, Page
+from tailrace.query.engine import Engine
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+T = TypeVar("T")
+
+FIRST_SECONDS = 0.7
+EVERY_SECONDS = 0.2
+_CLEAR = "\r\x1b[K"
+
+
+class Patience:
+    """Makes an engine's calls. `notice` is a terminal to say on that it takes time, or None."""
+
+    def __init__(self, engine: Engine, notice: TextIO | None) -> None:
+        self._engine = engine
+        self._notice = notice
+        self._pool = ThreadPoolExecutor(1)
+
+    def wait(self, call: Callable[[], T]) -> T:
+        """What `call` gives or raises; KeyboardInterrupt interrupts the engine first."""
+        future = self._pool.submit(call)
+        began = time.monotonic()
+        said = False
+        try:
+            while True:
+                try:
+                    return future.result(EVERY_SECONDS if said else FIRST_SECONDS)
+                except TimeoutError:
+                    if future.done():  # it was the call's own
+                        raise
+                    said = self._say(time.monotonic() - began)
+        except KeyboardInterrupt:
+            self._engine.interrupt()
+            raise
+        finally:
+            if said and self._notice:
+                self._notice.write(_CLEAR)
+                self._notice.flush()
+
+    def pages(self, answer: Answer) -> Iterator[Page]:
+        while page := self.wait(answer.next_page):
+            yield page
+
+    def batches(self, answer: ArrowAnswer) -> Iterator[pyarrow.RecordBatch]:
+        while (batch := self.wait(answer.next_batch)) is not None:
+            yield batch
+
+    def _say(self, seconds: float) -> bool:
+        if self._notice:
+            share = self._engine.progress()
+            percent = f", {share:.0%}" if share else ""
+            self._notice.write(f"{_CLEAR}asking ... {seconds:.0f} s{percent}")
+            self._notice.flush()
+        return True

@@ -1,0 +1,62 @@
+"""The table as DuckDB gets to see it: one version at a time, and a newer one when asked."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.errors import StoreError
+from tailrace.store.layout import is_local, open_table, table_root
+from tailrace.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow.dataset  # type: ignore[import-untyped]  # it has no types
+
+
+class AddedFile(NamedTuple):
+    """A Parquet file of rows of one day; `path` is relative to the table."""
+
+    path: str
+    day: date
+
+
+class TableReader(Snapshot):
+    """Raises StoreError, naming the table, where there is none or where it cannot be read.
+
+    Files of a version stay for at least an hour after a newer one has replaced them; a statement,
+    or a process that was stopped, may take longer than that.
+    """
+
+    def __init__(self, store: str, options: dict[str, str]) -> None:
+        root = table_root(store)
+        self.local = is_local(root)
+        self.root = str(Path(root).absolute()) if self.local else root
+        self._options = options
+        super().__init__(open_table(self.root, options))
+
+    def refresh(self) -> bool:
+        """Go on to the newest version; whether there is a newer one."""
+        before = self.version()
+        try:
+            return super().refresh()
+        except StoreError:  # the log between the two may have been cleaned up
+            self._table = open_table(self.root, self._options)
+            return self.version() != before
+
+    def files_by_age(self) -> list[AddedFile]:
+        """The snapshot's files, by their days and, in these, by when they were written."""
+        actions = self._table.get_add_actions(flatten=True)
+        columns = ("partition.day", "modification_time", "path")
+        rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
+        return [AddedFile(path, day) for day, _, path in sorted(rows)]
+
+    def missing_files(self) -> list[str]:
+        """Those of a local table's files that are not there any more."""
+        if not self.local:
+            return []
+        return [file for file in self.file_uris() if not Path(file).exists()]
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """The snapshot for readers that cannot open its files by themselves."""
+        return self._table.to_pyarrow_dataset()

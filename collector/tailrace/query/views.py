@@ -1,0 +1,237 @@
+"""The views that people ask, with what each column means, as SQL over one snapshot of the table.
+
+All times are Unix nanoseconds; `start` and `end` are ticks of the session's own clock. An *event*
+is a span (begun or ended, counted once), an instant, a counter or an annotation. An end without a
+begin is none: the event it belongs to is the missing one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.model.columns import COLUMNS
+
+
+class Column(NamedTuple):
+    name: str
+    type: str  # as DuckDB names it
+    meaning: str
+
+
+class View(NamedTuple):
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    sql: str
+
+
+TYPES = {"date": "DATE", "string": "VARCHAR", "long": "BIGINT"}
+_STORED = {c.name: Column(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
+
+
+def _as_stored(names: str) -> tuple[Column, ...]:
+    return tuple(_STORED[name] for name in names.split())
+
+
+_WALL = Column("wall", "TIMESTAMP_NS", "time, readable, in UTC")
+
+EVENTS = View(
+    "events",
+    "every row of the table, with names and wall time as they are known now",
+    (
+        *_as_stored("day source format session stream substream seq kind name category id parent"),
+        *_as_stored("start end"),
+        Column(
+            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
+        ),
+        _WALL,
+        *_as_stored("attributes offset"),
+    ),
+    """
+    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.kind,
+      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.start, e."end",
+      coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second)) AS time,
+      part.readable(coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second))) AS wall,
+      e.attributes, e."offset"
+    FROM stored AS e
+    LEFT JOIN part.clocks AS c USING (source, session)
+    LEFT JOIN part.late_names AS n USING (source, session, id)
+    """,
+)
+
+SPANS = View(
+    "spans",
+    "one row a span: those that ended, and those still open",
+    (
+        *_as_stored("day source format session stream substream seq name category id parent"),
+        *_as_stored("start"),
+        Column("end", "BIGINT", "in the session's own ticks; null while the span is open"),
+        Column("open", "BOOLEAN", "begun and not ended"),
+        Column("ticks", "BIGINT", "duration: end minus start"),
+        Column(
+            "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
+        ),
+        Column(
+            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
+        ),
+        _WALL,
+        Column(
+            "attributes", "VARCHAR", "JSON object: the members of the span's row, then the begin's"
+        ),
+        *_as_stored("offset"),
+    ),
+    """
+    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq,
+      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, start, e."end",
+      e.open, try_cast(e."end"::HUGEINT - start AS BIGINT) AS ticks,
+      part.ticks_ns(e."end"::HUGEINT - start, 0, c.ticks_per_second) AS duration,
+      coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second)) AS time,
+      part.readable(coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second))) AS wall,
+      CASE
+        WHEN e.open OR nullif(b.begun_with, '{}') IS NULL THEN e.attributes
+        WHEN nullif(e.attributes, '{}') IS NULL THEN b.begun_with
+        ELSE e.attributes[:-2] || ',' || b.begun_with[2:]
+      END AS attributes,
+      e."offset"
+    FROM (
+      SELECT *, false AS open FROM stored WHERE kind = 'span'
+      UNION ALL
+      SELECT *, true AS open FROM part.open_begins
+    ) AS e
+    LEFT JOIN part.clocks AS c USING (source, session)
+    LEFT JOIN part.late_names AS n USING (source, session, id)
+    LEFT JOIN part.begin_words AS b USING (source, session, id, start)
+    """,
+)
+
+GAPS = View(
+    "gaps",
+    "what is missing: gaps net of what came after all (all_gaps has the repaid ones too)",
+    (
+        *_as_stored("day source format session stream"),
+        Column("reason", "VARCHAR", "why it is missing (model.gap.Reason)"),
+        Column(
+            "first", "BIGINT", "the first missing number; null where the producer has no counter"
+        ),
+        Column("last", "BIGINT", "the last missing number"),
+        Column("count", "BIGINT", "events missing when it was found; null where that is unknown"),
+        Column("healed", "BIGINT", "how many of them came after all"),
+        Column("remaining", "BIGINT", "how many are missing; null where that is unknown"),
+        Column("of", "VARCHAR", "kind of the missing records, where known"),
+        Column("id", "BIGINT", "id of the missing record, where known"),
+        *_as_stored("attributes offset"),
+    ),
+    'SELECT * FROM all_gaps WHERE remaining > 0 OR "count" IS NULL',
+)
+
+SESSIONS = View(
+    "sessions",
+    "one row a session: who, when, by which clock, and how much of it is here",
+    (
+        *_as_stored("source format session"),
+        Column("opened", "BIGINT", "when its first bytes came (Unix ns)"),
+        Column("closed", "VARCHAR", "why it ended; null while it is open"),
+        Column("closed_at", "BIGINT", "when it ended (Unix ns)"),
+        Column(
+            "continues", "VARCHAR", "the session that it follows after a restart of its producer"
+        ),
+        Column("peer", "VARCHAR", "address or path it came from"),
+        Column("transport", "VARCHAR", "udp, tcp or tail"),
+        Column("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
+        Column("ticks_per_second", "DOUBLE", "of start and end"),
+        Column("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
+        Column("producer", "VARCHAR", "JSON object: what the producer says of itself"),
+        Column("totals", "VARCHAR", "JSON object: how many records of each kind it says it wrote"),
+        Column("rows", "BIGINT", "its rows in the table"),
+        Column("events", "BIGINT", "its events in the table"),
+        Column("missing", "BIGINT", "its events known to be missing"),
+        Column("unknown", "BOOLEAN", "whether something of unknown amount is missing, too"),
+    ),
+    """
+    WITH words AS (
+      SELECT source, session,
+        arg_min(try_cast(attributes ->> '$.opened' AS BIGINT), place) AS opened,
+        arg_max(attributes ->> '$.closed', place) AS closed,
+        arg_max(try_cast(attributes ->> '$.closed_at' AS BIGINT), place) AS closed_at,
+        arg_max(attributes ->> '$.continues', place) AS continues,
+        arg_max(attributes ->> '$.peer', place) AS peer,
+        arg_max(attributes ->> '$.transport', place) AS transport,
+        arg_max(attributes ->> '$.clock', place) AS clock,
+        arg_max((attributes -> '$.totals')::VARCHAR, place) AS totals
+      FROM part.session_words
+      GROUP BY source, session
+    ),
+    producers AS (
+      SELECT source, session,
+        '{' || string_agg(to_json(word)::VARCHAR || ':' || value, ',' ORDER BY word) || '}' AS producer
+      FROM part.producer_words
+      GROUP BY source, session
+    ),
+    seen AS (
+      SELECT source, format, session, count(*) AS "rows",
+        count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
+      FROM stored
+      GROUP BY source, format, session
+    ),
+    open AS (
+      SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
+    ),
+    lost AS (
+      SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
+      FROM part.missing_events
+      GROUP BY source, session
+    )
+    SELECT source, s.format, session, w.opened, w.closed, w.closed_at, w.continues, w.peer,
+      w.transport, w.clock, c.ticks_per_second, c.epoch, p.producer, w.totals, s."rows",
+      (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
+      coalesce(least(l.missing, 9223372036854775807), 0)::BIGINT AS missing,
+      coalesce(l.unknown, false) AS unknown
+    FROM seen AS s
+    LEFT JOIN words AS w USING (source, session)
+    LEFT JOIN part.clocks AS c USING (source, session)
+    LEFT JOIN producers AS p USING (source, session)
+    LEFT JOIN open AS o USING (source, session)
+    LEFT JOIN lost AS l USING (source, session)
+    """,
+)
+
+STREAMS = View(
+    "streams",
+    "one row a stream: how far it got, and how much of it is here",
+    (
+        *_as_stored("source format session stream"),
+        Column(
+            "first_seq", "BIGINT", "the lowest number seen; null where the producer has no counter"
+        ),
+        Column("last_seq", "BIGINT", "the highest number seen"),
+        Column("events", "BIGINT", "its events in the table"),
+        Column("missing", "BIGINT", "its events known to be missing"),
+        Column(
+            "completeness", "DOUBLE", "events / (events + missing); null where an amount is unknown"
+        ),
+        Column("first_time", "BIGINT", "of its earliest start (Unix ns); null without an epoch"),
+        Column("last_time", "BIGINT", "of its latest start (Unix ns)"),
+        Column("open_spans", "BIGINT", "spans begun and not ended"),
+    ),
+    """
+    SELECT source, format, session, stream, first_seq, last_seq, events, missing,
+      CASE WHEN NOT unknown AND (events > 0 OR missing > 0)
+        THEN events / (events + missing::DOUBLE) END AS completeness,
+      first_time, last_time, open_spans
+    FROM (
+      SELECT source, format, session, stream, s.first_seq, s.last_seq,
+        (coalesce(s.events, 0) + coalesce(o.open_spans, 0))::BIGINT AS events,
+        coalesce(l.missing, 0) AS missing,
+        coalesce(l.unknown, false) AS unknown,
+        least(s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS first_time,
+        greatest(s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second)) AS last_time,
+        coalesce(o.open_spans, 0) AS open_spans
+      FROM part.seen_events AS s
+      FULL JOIN part.missing_events AS l USING (source, format, session, stream)
+      LEFT JOIN part.open_counts AS o USING (source, format, session, stream)
+      LEFT JOIN part.clocks AS c USING (source, session)
+    )
+    """,
+)
+
+VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
