@@ -110,7 +110,7 @@ def daemon_families(status: Status, figures: Figures) -> Iterator[Metric]:
     yield states
     name = "tailrace_condition"
     conditions = GaugeMetricFamily(name, helps[name], labels=["condition"])
-    for condition in ("spool", "store", "checkpoint", "upkeep"):
+    for condition in ("spool", "store", "checkpoint", "upkeep", "damage"):
         conditions.add_metric([condition], condition in status.conditions)
     yield conditions
     spool = status.spool

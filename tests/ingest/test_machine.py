@@ -310,3 +310,25 @@ def test_bytes_and_events_are_conserved_after_every_entry(seed):
     for entry in traffic(seed):
         ingest.apply(entry)
         assert_conserved(ingest)
+
+
+def test_what_the_disk_lost_is_named_by_every_session_that_may_lack_it():
+    log = Log()
+    sessions = [log.open(), log.open()]
+    for number in sessions:
+        log.data(number, heph_event(1, 0))
+    lost = log.entries[-1].end
+    log.data(sessions[0], heph_event(1, 1))
+    kept = log.entries[-1].end
+    log.data(sessions[0], heph_event(1, 2))
+    log.close(sessions[0])
+    ingest, _ = run(log.entries[:-3])
+    assert ingest.position == lost
+    ingest.pass_over(kept)
+    ingest, rows = run(log.entries[-2:], ingest)
+    gaps = [(row["session"], row["name"], attributes(row)["count"]) for row in of(rows, "gap")]
+    assert gaps == [
+        ("session0", "malformed", 0),
+        (f"session{sessions[1]}", "malformed", 0),
+        ("session0", "network", 1),
+    ]

@@ -98,6 +98,13 @@ class Ingest:
             self._feed(session, entry)
         self.state.position = entry.end
 
+    def pass_over(self, position: int) -> None:
+        """Entries up to a position are lost to the disk: every session says that it may lack some.
+        What its counters then miss is found as ever."""
+        for number in sorted(self._sessions):
+            self._sessions[number].damaged(position - self.state.position)
+        self.state.position = position
+
     def take(self) -> tuple[Batch, list[Quarantined]]:
         """What has come since the last call."""
         batch, quarantined = self.batch, self.quarantined

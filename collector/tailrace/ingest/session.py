@@ -115,6 +115,11 @@ class Session:
         self._references.close()
         self._report()
 
+    def damaged(self, size: int) -> None:
+        """Up to `size` bytes of the spool that may have been this session's cannot be read."""
+        about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
+        self._row(Kind.GAP, Reason.MALFORMED, about)
+
     def closed(self, reason: str, now: int) -> None:
         self._take(self.decoder.end(), now)
         self._finish(reason, now)

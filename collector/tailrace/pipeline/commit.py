@@ -77,6 +77,7 @@ class Committing:
         self._enough = trio.Event()
         self._saved_at = trio.current_time()
         self._saved_position = ingest.position
+        self._relief = False
 
     @property
     def committed(self) -> int:
@@ -101,8 +102,15 @@ class Committing:
                 await self._enough.wait()
             await self.once()
 
+    def relieve(self) -> None:
+        """The spool is full: a checkpoint is due, so that it can be released."""
+        self._relief = True
+        self._some.set()
+        self._enough.set()
+
     async def once(self, *, final: bool = False) -> None:
         """Commit what there is; when `final`, also an advance without rows, and a checkpoint."""
+        final, self._relief = final or self._relief, False
         self._some, self._enough = trio.Event(), trio.Event()
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
@@ -157,7 +165,7 @@ class Committing:
         """Save the ingest's state and release what no restart can need any more."""
         try:
             await trio.to_thread.run_sync(self._checkpoints.save, position, snapshot)
-        except OSError as error:
+        except FullError as error:
             self._health.degrade("checkpoint", f"cannot save decoder state: {error}")
             return
         self._health.clear("checkpoint")

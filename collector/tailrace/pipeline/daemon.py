@@ -28,7 +28,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
 from tailrace.pipeline import sync, upkeep
 from tailrace.pipeline.commit import Committing
-from tailrace.pipeline.decode import READ_BYTES, Decoding
+from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.sources.source import Source
@@ -94,10 +94,11 @@ class Daemon:
     async def run(self, stop: trio.Event, *, started: Callable[[], None]) -> None:
         """Collect until `stop` is set, then end in order. Raise SyncError or FencedError when
         going on would break a promise."""
-        gate = Gate(self.spool)
+        gate = Gate(self.spool, self.config.spool.max_size)
         decoding = Decoding(
-            self.spool, self.ingest, self.config.store, ready=self._ready, reject=self._reject
-        )
+            self.spool, self.ingest, self.config.store, self.health,
+            ready=self._ready, reject=self._reject,
+        )  # fmt: skip
         self.decoding = decoding
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
@@ -169,7 +170,7 @@ class Daemon:
                 " lost, so what follows cannot be told apart from what is in the table."
             )
         while ingest.position < (committed or 0):
-            for entry in self.spool.read(ingest.position, READ_BYTES):
+            for entry in readable(self.spool, ingest, self.health):
                 if entry.end > (committed or 0):
                     break
                 ingest.apply(entry)
@@ -204,9 +205,13 @@ class Daemon:
         ]
         while True:
             await trio.sleep(TICK_SECONDS)
-            if self.ingest.waiting and not gate.closed:
+            if self.ingest.waiting or gate.closed:
                 self.spool.append(EntryKind.TICK, 0)
                 gate.touched()
+            if gate.closed:
+                # Two checkpoints at different places let go of all before the older one.
+                self.committing.relieve()
+                gate.changed()
             for timeout in set(timeouts):
                 for number in self.ingest.slow(self.clock.wall_ns() - timeout):
                     self._cut(number, "slow", timeout)

@@ -12,11 +12,25 @@ from collections.abc import Callable
 import trio
 
 from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
 from tailrace.ingest.machine import Ingest
+from tailrace.pipeline.health import Health
+from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
 READ_BYTES = 1 * 2**20
 """Read from the spool at a time."""
+
+
+def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
+    """The next entries. What the disk did not keep although it was synced is passed over, and the
+    rows say so; then there may be none."""
+    try:
+        return spool.read(ingest.position, READ_BYTES)
+    except StoreError as error:
+        health.degrade("damage", str(error))
+        ingest.pass_over(spool.next_readable(ingest.position))
+        return []
 
 
 class Decoding:
@@ -28,6 +42,7 @@ class Decoding:
         spool: Spool,
         ingest: Ingest,
         config: StoreConfig,
+        health: Health,
         *,
         ready: Callable[[], None],
         reject: Callable[[int], None],
@@ -35,6 +50,7 @@ class Decoding:
         self._spool = spool
         self._ingest = ingest
         self._config = config
+        self._health = health
         self._ready = ready
         self._reject = reject
         self._more = trio.Event()
@@ -63,8 +79,7 @@ class Decoding:
         """Decode until cancelled."""
         while True:
             await self._work()
-            entries = self._spool.read(self._ingest.position, READ_BYTES)
-            for entry in entries:
+            for entry in readable(self._spool, self._ingest, self._health):
                 await self._work()
                 self._ingest.apply(entry)
                 if len(self._ingest.batch):

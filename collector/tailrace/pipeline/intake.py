@@ -23,17 +23,20 @@ SYNC_EARLY = 4 * 2**20
 class Gate:
     """Open while the spool has room; the loop that syncs says when it has."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, max_size: int) -> None:
         self.dirty = trio.Event()
         self.urgent = trio.Event()
         self.full = False
         """Set by the sync loop: the spool is at its limit or its disk has no room."""
         self._spool = spool
+        self._max_size = max_size
         self._opened = trio.Event()
 
     @property
     def closed(self) -> bool:
-        return self.full or self._spool.buffered > BUFFER_MAX
+        spool = self._spool
+        held = spool.end - spool.begin
+        return self.full or held > self._max_size or spool.buffered > BUFFER_MAX
 
     async def room(self) -> None:
         while self.closed:
