@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import cleandoc
 
 import click
 
@@ -56,15 +57,23 @@ def _commands():
         command = import_module(f"tailrace.cli.{name}").command
         context = click.Context(command, info_name=f"tailrace {name}")
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-        yield from ("", f"### `{usage}`", "", (command.help or "").strip())
+        yield from ("", f"### `{usage}`", "", cleandoc(command.help or ""))
         options = [p.get_help_record(context) for p in command.get_params(context)]
         yield from _table(("option", ""), *((f"`{o[0]}`", o[1]) for o in options if o))
     yield from ("", "### Exit codes")
-    yield from _table(("code", "meaning"), *((code.value, code.name.lower().replace("_", " ")) for code in ExitCode))
+    yield from _table(
+        ("code", "meaning"),
+        *((code.value, code.name.lower().replace("_", " ")) for code in ExitCode),
+    )
 
 
 def _configuration():
-    yield from ("", "## Configuration", "", "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.")
+    yield from (
+        "",
+        "## Configuration",
+        "",
+        "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.",
+    )
     section = None
     rows = []
     for entry in describe():
@@ -79,28 +88,48 @@ def _configuration():
 
 def _columns():
     yield from ("", "## The table `events`")
-    yield from _table(("column", "type", "meaning"), *((f"`{c.name}`", c.type + ("?" if c.nullable else ""), c.meaning) for c in COLUMNS))
+    yield from _table(
+        ("column", "type", "meaning"),
+        *((f"`{c.name}`", c.type + ("?" if c.nullable else ""), c.meaning) for c in COLUMNS),
+    )
 
 
 def _reasons():
     yield from ("", "## Why events are missing")
-    yield from _table(("reason", "meaning"), *((f"`{reason.value}`", REASONS[reason]) for reason in Reason))
+    yield from _table(
+        ("reason", "meaning"), *((f"`{reason.value}`", REASONS[reason]) for reason in Reason)
+    )
     yield from ("", "## Flaws and what makes bytes malformed")
     rows = [
         (format_.name, ", ".join(sorted(format_.flaws)), ", ".join(sorted(format_.malformed)))
         for format_ in FORMATS.values()
     ]
-    yield from _table(("format", "flaws (the record is kept, and says so)", "malformed (the bytes are quarantined)"), *rows)
+    yield from _table(
+        (
+            "format",
+            "flaws (the record is kept, and says so)",
+            "malformed (the bytes are quarantined)",
+        ),
+        *rows,
+    )
     yield from ("", f"All formats whose records have ids: {', '.join(sorted(FLAWS))}.")
 
 
 def _metrics():
-    yield from ("", "## Metrics", "", "Counters end in `_total`. All of the first table have the label `source`.")
+    yield from (
+        "",
+        "## Metrics",
+        "",
+        "Counters end in `_total`. All of the first table have the label `source`.",
+    )
     yield from _table(
         ("metric", "kind", "further label", "meaning"),
         *((f"`{m.name}`", m.kind, m.label or "", m.help) for m in SOURCE_METRICS),
     )
-    yield from _table(("metric", "kind", "meaning"), *((f"`{name}`", kind, help_) for name, kind, help_ in DAEMON_METRICS))
+    yield from _table(
+        ("metric", "kind", "meaning"),
+        *((f"`{name}`", kind, help_) for name, kind, help_ in DAEMON_METRICS),
+    )
 
 
 if __name__ == "__main__":

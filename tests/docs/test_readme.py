@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,10 @@ def environ(tmp_path):
     tailrace = bin_ / "tailrace"
     tailrace.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tailrace "$@"\n')
     tailrace.chmod(0o755)
-    return os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "XDG_DATA_HOME": str(tmp_path / "data")}
+    return os.environ | {
+        "PATH": f"{bin_}:{os.environ['PATH']}",
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
 
 
 def test_every_command_of_the_readme_does_what_it_says(environ, tmp_path):
@@ -70,7 +74,9 @@ def test_every_command_of_the_readme_does_what_it_says(environ, tmp_path):
 
 
 def run(command, environ):
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 
@@ -81,7 +87,11 @@ def query(environ):
 
 def ready(daemon):
     assert daemon.poll() is None
-    return subprocess.run(["curl", "-fs", "http://127.0.0.1:9464/readyz"], capture_output=True, check=False).returncode == 0
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:9464/readyz", timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 def end(daemons):
