@@ -1,0 +1,76 @@
+"""The files of deploy/ and the Dockerfile speak of things that exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli import COMMANDS
+from tailrace.config.load import load
+from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
+from tailrace.sources.address import split
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "deploy/compose.yaml").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+UNIT = (ROOT / "deploy/tailrace.service").read_text()
+
+
+def test_the_environment_of_the_compose_file_is_a_configuration():
+    environ = dict(re.findall(r'^ +(TAILRACE_\w+): "(.*)"$', COMPOSE, re.MULTILINE))
+    config = load(None, environ=environ, flags={}).config
+    everywhere = "0.0.0.0"  # noqa: S104 - inside its container
+    assert config.admin.listen == f"{everywhere}:9464"
+    ports = {(type(s) is UdpConfig, split(s.listen)[1]) for s in DEFAULT_SOURCES.values()}
+    listening = {(type(s) is UdpConfig, *split(s.listen)) for s in config.sources.values()}
+    assert listening == {(udp, everywhere, port) for udp, port in ports}
+
+
+def test_the_ports_are_the_default_ones():
+    ports = {split(source.listen)[1] for source in DEFAULT_SOURCES.values()}
+    ports.add(split(AdminConfig().listen)[1])
+    exposed = re.search(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)
+    assert {int(port.split("/")[0]) for port in exposed[1].split()} == ports
+    published = re.findall(r'"127\.0\.0\.1:(\d+):\d+(?:/udp)?"', COMPOSE.split("prometheus:")[0])
+    assert set(map(int, published)) == ports
+
+
+def test_the_unit_runs_commands_that_exist():
+    commands = re.findall(r"^Exec\w+=/usr/bin/env tailrace (\w+)", UNIT, re.MULTILINE)
+    assert commands == ["check", "serve"]
+    assert set(commands) <= set(COMMANDS)
+
+
+def test_what_the_dockerfile_copies_is_there():
+    for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE):
+        for source in sources.split():
+            assert (ROOT / source).exists(), source
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
+)
+def test_systemd_accepts_the_unit(tmp_path):
+    unit = tmp_path / "tailrace.service"
+    unit.write_text(UNIT)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
+)
+def test_prometheus_accepts_its_configuration():
+    done = subprocess.run(
+        ["promtool", "check", "config", ROOT / "deploy/prometheus.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
