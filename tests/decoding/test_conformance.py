@@ -29,7 +29,7 @@ SMALL = 1200
 """Vectors up to this many bytes are tested exhaustively."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 KINDS = frozenset(Kind) - {Kind.GAP, Kind.HEAL}
-LONG = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Vector:
@@ -233,7 +233,7 @@ def test_damaged_input_still_tiles_and_never_raises(vector: Vector) -> None:
 @small
 def test_each_byte_may_be_damaged(vector: Vector) -> None:
     for position, old in enumerate(vector.data):
-        for value in {0x0A, 0x22, 0xFF, old ^ 1} - {old}:
+        for value in {b'\n"\0'[position % 3], 0xFF, old ^ 1} - {old}:
             data = vector.data[:position] + bytes([value]) + vector.data[position + 1 :]
             check_tiling(vector.format, vector.decode([data]), data)
 

@@ -127,7 +127,7 @@ def test_the_quick_reader_says_what_the_full_one_says(
     for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
         quick = heph_body._usual(data, 3)
         if quick and len(data) > 3:
-            assert heph_body._read_any(data) == ("d", quick, None, False)
+            assert heph_body._read_any(data) == ("d", quick, None, ())
 
 
 @given(
@@ -265,3 +265,41 @@ def test_datagrams_cut_off_do_not_touch_one_another() -> None:
         "truncated",
         "bad_magic",
     ]
+
+
+def header(size: int) -> bytes:
+    return struct.pack(">IIIIQQQH", 0xC1FC1FB7, size, 1, 0, 0, 0, 0, 0)
+
+
+UNITS = {
+    "long": header(LIMIT),
+    "short": header(4096),
+    "magic": header(0)[:4],
+    "less": header(0)[:3],
+}
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_a_million_bytes_made_to_cost_time_cost_little(unit: bytes) -> None:
+    """Packets nested in one another and magics without packets: quadratic work would take minutes
+    here. Nothing is timed."""
+    data = unit * (LIMIT // len(unit))
+    records = decode(data)
+    assert sum(record.size for record in records) == len(data)
+    assert Kind.SPAN not in {record.kind for record in records[:-100]}
+
+
+def test_a_number_that_looks_like_a_magic_does_not_tear_its_packet() -> None:
+    magic = attribute("n", "u64", 0xC1FC1FB7)
+    array = attribute("l", "u64[]", [0xC1FC1FB7, 50, 0xC1FC1FB7])
+    for body in (magic * 6 + array, array + magic * 6, array):
+        (record,) = decode(event(b"d", body))
+        assert record.flaw is None
+
+
+def test_a_packet_torn_in_an_array_does_not_swallow_those_that_complete_it() -> None:
+    torn = event(b"torn", attribute("l", "u64[]", [7] * 40))[:120]
+    whole = [event(b"whole", count=n) for n in range(8)]
+    records = decode(torn + b"".join(whole))
+    assert [(r.kind, r.flaw, r.size) for r in records[:1]] == [(Kind.MALFORMED, "torn", 120)]
+    assert [record.count for record in records[1:]] == list(range(8))

@@ -19,6 +19,10 @@ import msgspec
 PIECE = 64 * 1024
 """Unreadable bytes are handed on in pieces of this size: as much as one datagram can hold."""
 
+BLOCK = 16 * 1024
+"""Whole lines are handed out about this many bytes at a time: what is read of them stays in the
+processor's cache, and one odd line makes only so many others slow."""
+
 WHITE = b" \t\r\n"
 
 
@@ -111,7 +115,8 @@ class Lines:
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self._limit
-        if stop := _last_line_end(data, at, window):
+        stop = _last_line_end(data, at, min(at + BLOCK, window)) or _last_line_end(data, at, window)
+        if stop:
             pieces.append(Piece("lines", self._offset + at, data[at:stop]))
             return stop
         if len(data) < window:

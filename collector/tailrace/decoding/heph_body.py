@@ -38,9 +38,12 @@ U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
 TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
-Body = tuple[str, str | None, str | None, bool]
-"""Name, attributes, flaw, and whether another packet may begin inside: no magic is UTF-8, so only
-among an array's values, or where something is wrong."""
+Body = tuple[str, str | None, str | None, tuple[tuple[int, int], ...]]
+"""Name, attributes, flaw, and where in the packet (begin, end) another one may begin, should this
+one be torn: no magic is UTF-8, so among an array's values, or anywhere if something is wrong."""
+
+BODY_AT = 40
+"""Where in a packet its body begins."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -65,9 +68,9 @@ def _read(body: bytes) -> Body:
     except UnicodeDecodeError:
         return _read_any(body)
     if begin == len(body):
-        return name, None, None, False
+        return name, None, None, ()
     attributes = _usual(body, begin)
-    return (name, attributes, None, False) if attributes else _read_any(body)
+    return (name, attributes, None, ()) if attributes else _read_any(body)
 
 
 def _usual(body: bytes, at: int) -> str | None:
@@ -147,7 +150,11 @@ def _read_any(body: bytes) -> Body:
     # A quote inside a JSON string is escaped, so only text_or_bytes can have written this.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
-    return name, text, flaw, bool(flaw) or any(a.type & ARRAY for a in attributes)
+    if flaw:
+        return name, text, flaw, ((4, BODY_AT + len(body)),)
+    ends = [attribute.at for attribute in attributes[1:]] + [len(body)]
+    arrays = [(a.at, end) for a, end in zip(attributes, ends, strict=True) if a.type & ARRAY]
+    return name, text, None, tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:

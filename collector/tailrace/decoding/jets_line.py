@@ -72,7 +72,8 @@ def read_line(offset: int, line: bytes) -> Record:
         flaw = "duplicate_key"
     if marked:
         flaw = "byte_order_mark"
-    if repeated or theirs.keys() & reading.ours or any(key.startswith("$") for key in fields):
+    reserved = any(key[:1] == "$" for key in fields)
+    if repeated or reserved or theirs.keys() & reading.ours:
         theirs = {"$line": quote(line.decode().strip())}
     return Record(
         offset, len(line), reading.kind, "", None, None, reading.name, reading.category, reading.id,
@@ -258,10 +259,11 @@ def _ticks_per_second(metadata: dict[str, object]) -> float | None:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """The texts of the fields that no column has."""
-    first = dict.fromkeys(("description", "data"))
-    keys = [key for key in (first | fields) if key in fields and key not in used]
-    texts = {key: fields[key].text for key in keys}
+    """The texts of the fields that no column has: description, data, the others in their order."""
+    texts: Texts = {}
+    for key in ("description", "data", *fields):
+        if key in fields and key not in used:
+            texts[key] = fields[key].text
     if "description" in texts and isinstance(fields["description"].value, str):
         texts["description"] = quote(fields["description"].value)
     return texts

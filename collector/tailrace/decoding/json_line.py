@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 DEPTH_MAX = 128
@@ -44,6 +45,7 @@ def _constant(_: str) -> None:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+_scan = make_scanner(_decoder)  # type: ignore[arg-type] # in typeshed, not in Python, it takes a scanner
 
 
 def read_object(line: bytes) -> list[Field] | str:
@@ -55,7 +57,7 @@ def read_object(line: bytes) -> list[Field] | str:
         return "invalid_utf8"
     except _RefusedError as refused:
         return str(refused)
-    except ValueError:
+    except (ValueError, IndexError, StopIteration):
         return "bad_json"
 
 
@@ -68,39 +70,49 @@ def _read(text: str) -> list[Field]:
     fields, at = _fields(text)
     if at != len(text):
         raise ValueError(at)
-    if any(escape[1] for escape in _ESCAPE.finditer(text)):
+    if "\\u" in text and any(escape[1] for escape in _ESCAPE.finditer(text)):
         raise _RefusedError("lone_surrogate")
     return fields
 
 
 def _fields(text: str) -> tuple[list[Field], int]:
-    """The fields of the object that `text` begins with, and where it ends."""
+    """The fields of the object that `text` begins with, and where it ends.
+
+    Raise ValueError, IndexError or StopIteration if it is none."""
     fields: list[Field] = []
     at = _skip(text, 1)
-    if text[at : at + 1] == "}":
+    if text[at] == "}":
         return fields, at + 1
     while True:
-        key, at = _decoder.raw_decode(text, _expect(text, at, '"') - 1)
-        value_at = _skip(text, _expect(text, _skip(text, at), ":"))
-        value, at = _decoder.raw_decode(text, value_at)
-        fields.append(Field(key, value, text[value_at:at]))
-        at = _skip(text, at)
-        if text[at : at + 1] == "}":
-            return fields, at + 1
-        at = _skip(text, _expect(text, at, ","))
+        if text[at] != '"':
+            raise ValueError(at)
+        key, at = _scan(text, at)
+        if text[at] != ":":
+            at = _expect(text, at, ":")
+        begin = at + 1 if text[at + 1] not in WHITE else _skip(text, at + 1)
+        value, at = _scan(text, begin)
+        fields.append(Field(key, value, text[begin:at]))
+        if text[at] != ",":
+            at = _skip(text, at)
+            if text[at] == "}":
+                return fields, at + 1
+            at = _expect(text, at, ",")
+        at = at + 1 if text[at + 1] not in WHITE else _skip(text, at + 1)
 
 
 def _skip(text: str, at: int) -> int:
     """Where the white space at `at` ends."""
-    while at < len(text) and text[at] in WHITE:
+    while text[at] in WHITE:
         at += 1
     return at
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    if text[at : at + 1] != mark:
+    """Where `mark` is, which white space may precede."""
+    at = _skip(text, at)
+    if text[at] != mark:
         raise ValueError(at)
-    return at + 1
+    return at
 
 
 def _too_deep(text: str) -> bool:

@@ -31,12 +31,12 @@ import msgspec
 
 from tailrace.decoding.decoder import Format
 from tailrace.decoding.framing import PIECE
-from tailrace.decoding.heph_body import bytes_object, read_body, recall, text_or_bytes
+from tailrace.decoding.heph_body import BODY_AT, bytes_object, read_body, recall, text_or_bytes
 from tailrace.model.record import Kind, Record, SessionFacts, malformed
 
 EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
 MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
-EVENT_MIN, METADATA_MIN = 42, 10
+MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
 SHORT = 4096
 """Longer packets are searched for another one's beginning before they are read, so that packets
 nested in one another, which nobody means, take no more time than others."""
@@ -120,9 +120,9 @@ class HephDecoder:
                 magic, size, stream, count, substream, start, end, length = _event(data, at)
                 stop = at + size
                 if magic == EVENT and length + EVENT_MIN <= size <= short and stop <= have:
-                    body = data[at + 40 : stop]
-                    name, attributes, flaw, doubtful = recall(body) or read_body(body)
-                    if doubtful and (torn := _packet_within(data, at + 4, stop, limit)) > 0:
+                    body = data[at + BODY_AT : stop]
+                    name, attributes, flaw, suspects = recall(body) or read_body(body)
+                    if suspects and (torn := self._begins_another(data, at, suspects, flaw)):
                         append(malformed(offset + at, data[at:torn], "torn"))
                         at = torn
                         continue
@@ -143,6 +143,18 @@ class HephDecoder:
             at += taken
         return at
 
+    def _begins_another(
+        self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
+    ) -> int:
+        """Where inside the packet at `at` another one begins, or 0. If nothing is wrong with the
+        packet, no less than a whole header may say so."""
+        room = MAGIC_SIZE if flaw else EVENT_MIN
+        for begin, end in suspects:
+            found = _packet_within(data, at + begin, at + end, self._limit, room)
+            if found > 0:
+                return found
+        return 0
+
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
         """Read what is not a whole short event; give its size, or 0 when more must come first."""
         have = len(data) - at
@@ -160,7 +172,8 @@ class HephDecoder:
             self._need = checked if have < checked else size
             return 0
         packet = data[at : at + size]
-        if (torn := _packet_within(packet, 4, size, self._limit)) > 0:
+        room = EVENT_MIN if magic == EVENT else MAGIC_SIZE
+        if (torn := _packet_within(packet, 4, size, self._limit, room)) > 0:
             records.append(malformed(self._offset + at, packet[:torn], "torn"))
             return torn
         read = _read_event if magic == EVENT else _read_metadata
@@ -181,7 +194,7 @@ class HephDecoder:
         """The input ended here: what stands at `at` is no whole packet."""
         stop = _packet_within(data, at + 1, len(data), self._limit)
         fault = _fault(data, at, len(data), self._limit)
-        if any(magic.startswith(data[at:]) for magic in MAGICS):
+        if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
             fault = "truncated"
         fault = fault or ("torn" if stop > 0 else "truncated")
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
@@ -226,18 +239,19 @@ def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
     return None
 
 
-def _packet_within(data: bytes, begin: int, stop: int, limit: int) -> int:
-    """Where in `data[begin:stop]` a packet seems to begin, or -1."""
-    at = _find_magic(data, begin, stop)
+def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
+    """Where in `data[begin:stop]` a packet seems to begin of which `room` bytes are inside; or -1."""
+    last = stop - room + MAGIC_SIZE
+    at = _find_magic(data, begin, last)
     while at >= 0 and _fault(data, at, stop, limit):
-        at = _find_magic(data, at + 1, stop)
+        at = _find_magic(data, at + 1, last)
     return at
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
     """A whole event packet whose lengths have been checked."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
-    name, attributes, flaw, _ = read_body(packet[40:])
+    name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     return Record(
         offset, size, SPAN, str(stream), substream, count,
         name, None, None, None, start, end, attributes, flaw, None,
