@@ -55,10 +55,15 @@ def daemon_of(store):
     return json.loads((store / "ports.json").read_text())["pid"]
 
 
-def test_it_finds_exactly_what_it_left_out_and_leaves_nothing_running(tmp_path):
+def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
+    store = tmp_path / "store"
     # What is set for other collectors is not for this one.
-    with demo(tmp_path / "store", env=os.environ | {"TAILRACE_LOG_LEVEL": "loudest"}) as process:
-        output, errors = process.communicate(timeout=SECONDS)
+    environ = os.environ | {"TAILRACE_LOG_LEVEL": "loudest"}
+    with demo(store, "--keep", env=environ, start_new_session=True) as process:
+        output = read_until(process, "events a second go to heph_tcp")
+        assert Path(f"/proc/{daemon_of(store)}").exists()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        rest, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (0, "")
     (lost,) = re.findall(r"heph_udp: (\d+) left out; all found", output)
     assert int(lost) > 100
@@ -66,42 +71,23 @@ def test_it_finds_exactly_what_it_left_out_and_leaves_nothing_running(tmp_path):
     assert "jets_tcp: 7 left out; all found" in output
     assert re.search(r"^\$ tailrace query .*FROM spans", output, re.MULTILINE)
     assert f'tailrace_ledger_missing_events{{source="heph_udp"}} {float(lost)}' in output
-    ledger = output[output.index("final ledger") :]
+    ledger = rest[rest.index("final ledger") :]
     assert f"{EVENTS} expected, {EVENTS - int(lost)} seen" in ledger
-    assert gone(daemon_of(tmp_path / "store"))
-
-
-@pytest.mark.parametrize(
-    "lie",
-    [
-        lambda traffic: traffic._replace(events=traffic.events + 1),
-        lambda traffic: traffic._replace(numbers=traffic.numbers | {("0", 50)}),
-    ],
-    ids=["events", "numbers"],
-)
-def test_it_fails_when_the_table_does_not_say_what_it_did(tmp_path, lie, monkeypatch):
-    monkeypatch.setattr("tailrace.demo.tour.SETTLE_SECONDS", 5)
-    honest, *_ = PRODUCERS
-    liar = honest._replace(traffic=lambda seed, epoch: lie(honest.traffic(seed, epoch)))
-    lines = []
-    tour = Tour(tmp_path, tmp_path / "store", lines.append, SystemClock(), producers=[liar])
-    assert not trio.run(tour.run)
-    assert "DIFFERENT" in "\n".join(lines)
-
-
-def test_it_stays_when_asked_and_ends_in_order_with_ctrl_c(tmp_path):
-    store = tmp_path / "store"
-    with demo(store, "--keep") as process:
-        read_until(process, "events a second go to heph_tcp")
-        assert Path(f"/proc/{daemon_of(store)}").exists()
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=SECONDS)
-    assert (process.returncode, errors) == (0, "")
-    assert "final ledger" in output
     assert gone(daemon_of(store))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp_path):
+    honest = PRODUCERS[-1]
+    liar = honest._replace(traffic=lambda *given: honest.traffic(*given)._replace(lost={"": 6}))
+    lines = []
+    tour = Tour(tmp_path, tmp_path / "store", lines.append, SystemClock(), producers=[liar])
+    assert not trio.run(tour.run)
+    assert "jets_tcp: 6 left out; DIFFERENT" in lines
+    assert "  stream jets_tcp: 6 left out, 7 found" in lines
+    assert gone(daemon_of(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
     store = tmp_path / "store"
     with demo(store) as process:

@@ -22,6 +22,14 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
 
 
+def as_typed(*words: str) -> str:
+    """A command as one would type it in a shell: SQL, with its single quotes, in double ones."""
+    return " ".join(
+        f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
+        for word in words
+    )
+
+
 async def tailrace(*arguments: str) -> str:
     """What a command prints. Raise TailraceError, with its complaint, if it fails."""
     done = await trio.run_process(
@@ -33,5 +41,5 @@ async def tailrace(*arguments: str) -> str:
     )
     if done.returncode:
         complaint = done.stderr.decode(errors="replace").rstrip()
-        raise TailraceError(f"{shlex.join(['tailrace', *arguments])} failed:\n{complaint}")
+        raise TailraceError(f"{as_typed('tailrace', *arguments)} failed:\n{complaint}")
     return str(done.stdout.decode())

@@ -7,7 +7,6 @@ are the same, to the event.
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import trio
 
 from tailrace.clock import Clock
 from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
-from tailrace.demo.commands import tailrace
+from tailrace.demo.commands import as_typed, tailrace
 from tailrace.demo.daemon import Daemon, running
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, trickle
@@ -116,7 +115,7 @@ class Tour:
     async def _compare(self) -> bool:
         self._title("Hold what is missing against what was left out on purpose")
         await self._show("query", MISSING)
-        answers = [await self._query(sql) for sql in (EVENTS, MISSING, NUMBERS)]
+        answers = await self._query(EVENTS, MISSING, NUMBERS)
         good = True
         for producer, traffic in self._parts:
             lines = differences(producer.source, traffic, *answers)
@@ -135,7 +134,9 @@ class Tour:
 
     async def _measure(self) -> None:
         self._title("See it as Prometheus does")
-        self._shell(f"curl -s http://{self._daemon.admin}/metrics | grep -E '^{'|'.join(METRICS)}'")
+        self._shell(
+            f"curl -s http://{self._daemon.admin}/metrics | grep -E '^({'|'.join(METRICS)})'"
+        )
         for line in (await self._daemon.get("/metrics")).splitlines():
             if line.startswith(METRICS):
                 self._say(line)
@@ -170,7 +171,7 @@ class Tour:
         self._say(f"$ {line}")
 
     def _command(self, *arguments: str) -> None:
-        self._shell(shlex.join(["tailrace", *arguments]))
+        self._shell(as_typed("tailrace", *arguments))
 
     async def _show(self, name: str, *arguments: str) -> None:
         """A command about the store, and what it prints."""
@@ -178,9 +179,18 @@ class Tour:
         self._command(*line)
         self._say((await tailrace(*line)).rstrip())
 
-    async def _query(self, sql: str) -> list[dict[str, Any]]:
-        lines = await tailrace("query", "--store", str(self._daemon.store), "--json", sql)
-        return [json.loads(line) for line in lines.splitlines()]
+    async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
+        """The rows of each, all asked at once."""
+        answers: list[list[dict[str, Any]]] = [[] for _ in statements]
+
+        async def ask(sql: str, rows: list[dict[str, Any]]) -> None:
+            lines = await tailrace("query", "--store", str(self._daemon.store), "--json", sql)
+            rows += [json.loads(line) for line in lines.splitlines()]
+
+        async with trio.open_nursery() as nursery:
+            for sql, rows in zip(statements, answers, strict=True):
+                nursery.start_soon(ask, sql, rows)
+        return answers
 
 
 async def _heed_signals() -> None:
