@@ -7,7 +7,7 @@ from inspect import cleandoc
 
 import click
 
-from tailrace.cli import COMMANDS, ExitCode
+from tailrace.cli import COMMANDS, ExitCode, tailrace
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
 from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
@@ -53,9 +53,10 @@ def _cell(value):
 
 def _commands():
     yield from ("", "## Commands")
+    above = click.Context(tailrace, info_name="tailrace", **tailrace.context_settings)
     for name in COMMANDS:
         command = import_module(f"tailrace.cli.{name}").command
-        context = click.Context(command, info_name=f"tailrace {name}")
+        context = click.Context(command, info_name=name, parent=above)
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
         yield from ("", f"### `{usage}`", "", cleandoc(command.help or ""))
         options = [p.get_help_record(context) for p in command.get_params(context)]
