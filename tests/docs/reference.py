@@ -14,6 +14,7 @@ from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
 from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS
+from tailrace.query.views import VIEWS
 
 REASONS = {
     Reason.NETWORK: "a hole in the producer's counters or totals that nothing else explains",
@@ -35,6 +36,7 @@ def render() -> str:
         *_commands(),
         *_configuration(),
         *_columns(),
+        *_views(),
         *_reasons(),
         *_metrics(),
     ]
@@ -93,6 +95,14 @@ def _columns():
         ("column", "type", "meaning"),
         *((f"`{c.name}`", c.type + ("?" if c.nullable else ""), c.meaning) for c in COLUMNS),
     )
+
+
+def _views():
+    yield from ("", "## The views")
+    for view in VIEWS:
+        yield from ("", f"### `{view.name}`: {view.meaning}")
+        rows = ((f"`{column.name}`", column.type, column.meaning) for column in view.columns)
+        yield from _table(("column", "type", "meaning"), *rows)
 
 
 def _reasons():
