@@ -38,6 +38,9 @@ _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
 take directories above the table for columns, and takes ten times as long to bind."""
 
 
+_NAMES = [f'"{column.name}"' for column in COLUMNS]
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a statement may take; None is DuckDB's default: no time limit, 80 % of the memory."""
 
@@ -61,10 +64,10 @@ class Engine:
 
     def refresh(self) -> bool:
         """Go on to the newest snapshot; whether there is a newer one."""
-        if self.table.refresh():
-            _show(self.connection, self.table)
-            return True
-        return False
+        newer = self.table.refresh()
+        if newer:
+            show(self.connection, self.table)
+        return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT) -> Answer:
         """Run a statement up to its first rows.
@@ -93,7 +96,7 @@ class Engine:
             except (duckdb.Error, OSError) as error:  # OSError: from a dataset
                 if not self._overtaken():
                     raise QueryError(str(error)) from error
-        raise StoreError(f"{self.table.root}: files are deleted faster than they can be read")
+        raise too_fast(self.table)
 
     def _overtaken(self) -> bool:
         """Whether a statement failed because files are gone; then there is a new snapshot now."""
@@ -112,7 +115,7 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
     spill = tempfile.mkdtemp(prefix="tailrace-query-")
     connection = duckdb.connect(config=_config(limits, spill))
     weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
-    _show(connection, table)
+    connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # binds the others in no time
     connection.execute(PARTS)
     for view in VIEWS:
         connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
@@ -124,7 +127,34 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_progress_bar_print = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+    show(connection, table)
     return connection
+
+
+def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
+    """Make `stored` the table's snapshot; a newer one, if the files of this one are gone."""
+    for _ in range(ATTEMPTS):
+        try:
+            if table.local:
+                connection.execute(
+                    f"CREATE OR REPLACE VIEW stored AS {_reading(connection, table)}"
+                )
+            else:
+                connection.execute("DROP VIEW IF EXISTS stored")
+                connection.register("stored", table.dataset())
+        except duckdb.IOException:
+            missing = table.missing_files()
+            if not missing:
+                raise
+            if not table.refresh():
+                raise StoreError(f"{missing[0]}: belongs to the table, but is not there") from None
+        else:
+            return
+    raise too_fast(table)
+
+
+def too_fast(table: TableReader) -> StoreError:
+    return StoreError(f"{table.root}: files are deleted faster than they can be read")
 
 
 def _config(limits: Limits, spill: str) -> dict[str, Any]:
@@ -143,24 +173,21 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     return config
 
 
-def _show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
-    """Make `stored` the table's snapshot, all columns in the table's order."""
-    names = [f'"{column.name}"' for column in COLUMNS]
-    if not table.local:
-        connection.register("stored", table.dataset())
-        return
+def _reading(connection: duckdb.DuckDBPyConnection, table: TableReader) -> str:
+    """A SELECT of all rows of a local table."""
     files = [_literal(file) for file in sorted(table.file_uris())]
     connection.execute("SET VARIABLE files = ?", [files])
-    if files:
-        read = "read_parquet(getvariable('files'), hive_partitioning = false)"
-        sql = f"SELECT {_DAY}, {', '.join(names[1:])} FROM {read}"  # noqa: S608 - our own words
-    else:
-        nulls = (
-            f"NULL::{TYPES[column.type]} AS {name}"
-            for column, name in zip(COLUMNS, names, strict=True)
-        )
-        sql = f"SELECT {', '.join(nulls)} WHERE false"
-    connection.execute(f"CREATE OR REPLACE VIEW stored AS {sql}")
+    if not files:
+        return _nothing()
+    columns = ", ".join(_NAMES[1:])
+    read = "read_parquet(getvariable('files'), hive_partitioning = false)"
+    return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
+
+
+def _nothing() -> str:
+    """A SELECT of no rows with the table's columns."""
+    nulls = (f"NULL::{TYPES[c.type]} AS {name}" for c, name in zip(COLUMNS, _NAMES, strict=True))
+    return f"SELECT {', '.join(nulls)} WHERE false"
 
 
 def _literal(path: str) -> str:

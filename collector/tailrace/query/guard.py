@@ -54,7 +54,7 @@ def examine(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
-    statement = statements[0].query.strip().removesuffix(";")
+    statement = _without_semicolon(statements[0].query)
     (kind,) = kinds
     if kind == duckdb.StatementType.MULTI:
         raise QueryError("a PIVOT must name its columns here: PIVOT ... ON column IN (...)")
@@ -63,6 +63,14 @@ def examine(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
     explains = _EXPLAIN.match(statement)
     _examine_plan(connection, statement[explains.end() :] if explains else statement)
     return Statement(statement, explains is not None)
+
+
+def _without_semicolon(statement: str) -> str:
+    """The statement as it can stand in parentheses; a comment may come after the semicolon."""
+    ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
+    if ends and statement[ends[-1]] == ";":
+        return statement[: ends[-1]]
+    return statement
 
 
 def _examine_plan(connection: duckdb.DuckDBPyConnection, statement: str) -> None:

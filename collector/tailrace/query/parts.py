@@ -32,19 +32,23 @@ END;
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
 
 -- The session rows, each with its place: later words replace earlier ones. `offset` is the order in
--- which the session's bytes came; what closes it comes last.
+-- which the session's bytes came; what closes it comes last. `ours` is what the collector itself
+-- says there; a producer may put words of its own into a footer, but sets no clock with them.
 -- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
 -- one row, and joins it to every row even where nobody asks for its columns.
 CREATE VIEW part.session_words AS
 SELECT source, format, session, name, {'at': "offset", 'last': name = 'close'} AS place,
-  CASE WHEN json_valid(attributes) THEN attributes END AS attributes
+  CASE WHEN json_valid(attributes) THEN attributes END AS words,
+  CASE WHEN name IN ('open', 'restart', 'close') THEN words END AS ours,
+  CASE WHEN name <> 'footer' THEN words END AS clock
 FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
 -- What is known of each session's clock. `epoch` is the time of tick 0.
 CREATE VIEW part.clocks AS
 SELECT source, session,
-  arg_max(try_cast(attributes ->> '$.epoch' AS BIGINT), place) AS epoch,
-  arg_max(try_cast(attributes ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second
+  arg_max(clock ->> '$.clock', place) AS clock,
+  arg_max(try_cast(clock ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second,
+  arg_max(try_cast(clock ->> '$.epoch' AS BIGINT), place) AS epoch
 FROM part.session_words
 GROUP BY source, session;
 
@@ -54,9 +58,9 @@ CREATE VIEW part.producer_words AS
 SELECT source, session, word, arg_max(value, place) AS value
 FROM (
   SELECT source, session, place, each.key AS word, each.value::VARCHAR AS value
-  FROM part.session_words, json_each(attributes, '$.producer') AS each
+  FROM part.session_words, json_each(words, '$.producer') AS each
   UNION ALL
-  SELECT source, session, place, name, (attributes -> '$.value')::VARCHAR
+  SELECT source, session, place, name, (words -> '$.value')::VARCHAR
   FROM part.session_words
   WHERE name IS NOT NULL
 )
@@ -142,7 +146,7 @@ FROM (
 -- What is missing of each stream.
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
-  least(sum(remaining), 9223372036854775807)::BIGINT AS missing, bool_or("count" IS NULL) AS unknown
+  least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or("count" IS NULL) AS unknown
 FROM all_gaps
 GROUP BY source, format, session, stream;
 

@@ -44,6 +44,14 @@ class TableReader(Snapshot):
             self._table = open_table(self.root, self._options)
             return self.version() != before
 
+    def file_uris(self) -> list[str]:
+        """The files of this version: absolute paths, or URLs."""
+        uris = super().file_uris()
+        if not self.local:
+            return uris
+        # The library percent-encodes the table's own path; in it are only DAY/FILE.
+        return ["/".join([self.root, *uri.rsplit("/", 2)[1:]]) for uri in uris]
+
     def files_by_age(self) -> list[AddedFile]:
         """The snapshot's files, by their days and, in these, by when they were written."""
         actions = self._table.get_add_actions(flatten=True)

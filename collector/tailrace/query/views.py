@@ -150,14 +150,13 @@ SESSIONS = View(
     """
     WITH words AS (
       SELECT source, session,
-        arg_min(try_cast(attributes ->> '$.opened' AS BIGINT), place) AS opened,
-        arg_max(attributes ->> '$.closed', place) AS closed,
-        arg_max(try_cast(attributes ->> '$.closed_at' AS BIGINT), place) AS closed_at,
-        arg_max(attributes ->> '$.continues', place) AS continues,
-        arg_max(attributes ->> '$.peer', place) AS peer,
-        arg_max(attributes ->> '$.transport', place) AS transport,
-        arg_max(attributes ->> '$.clock', place) AS clock,
-        arg_max((attributes -> '$.totals')::VARCHAR, place) AS totals
+        arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,
+        arg_max(ours ->> '$.closed', place) AS closed,
+        arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at,
+        arg_max(ours ->> '$.continues', place) AS continues,
+        arg_max(ours ->> '$.peer', place) AS peer,
+        arg_max(ours ->> '$.transport', place) AS transport,
+        arg_max((words -> '$.totals')::VARCHAR, place) AS totals
       FROM part.session_words
       GROUP BY source, session
     ),
@@ -181,13 +180,16 @@ SESSIONS = View(
       FROM part.missing_events
       GROUP BY source, session
     )
-    SELECT source, s.format, session, w.opened, w.closed, w.closed_at, w.continues, w.peer,
-      w.transport, w.clock, c.ticks_per_second, c.epoch, p.producer, w.totals, s."rows",
+    SELECT source, s.format, session, w.opened, w.closed, w.closed_at, w.continues,
+      coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
+      c.clock, c.ticks_per_second, c.epoch, p.producer, w.totals, s."rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
-      coalesce(least(l.missing, 9223372036854775807), 0)::BIGINT AS missing,
+      least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
       coalesce(l.unknown, false) AS unknown
     FROM seen AS s
     LEFT JOIN words AS w USING (source, session)
+    LEFT JOIN words AS f  -- the nth restart of a session x is x.n
+      ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
     LEFT JOIN open AS o USING (source, session)

@@ -1,0 +1,112 @@
+"""Tables made by hand, with the library that the collector writes with."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from tailrace.config.schema import StoreConfig
+from tailrace.model.columns import COLUMNS
+from tailrace.query.engine import Engine
+from tailrace.store.layout import NO_HOOKS, create, table_root
+
+DAY = date(2026, 11, 21)
+SECOND = 10**9
+
+_TYPES = {"date": pa.date32(), "string": pa.string(), "long": pa.int64()}
+SCHEMA = pa.schema([pa.field(c.name, _TYPES[c.type], c.nullable) for c in COLUMNS])
+
+
+def row(kind="span", **values):
+    """A row; `attributes` may be a dict. What is not given is null or some default."""
+    if isinstance(values.get("attributes"), dict):
+        values["attributes"] = json.dumps(values["attributes"])
+    given = {"day": DAY, "source": "sim", "format": "heph", "session": "a", "stream": "1"}
+    return dict.fromkeys(SCHEMA.names) | given | {"kind": kind, "offset": 0} | values
+
+
+def session(name, *, offset=0, **values):
+    """A session row; the values are its attributes, those that are columns apart."""
+    columns = {key: values.pop(key) for key in ("source", "session", "format") if key in values}
+    return row("session", stream="", name=name, offset=offset, attributes=values, **columns)
+
+
+def clocked(*, epoch=None, ticks_per_second=SECOND, **values):
+    facts = {"clock": "clk", "ticks_per_second": ticks_per_second}
+    return session("header", **facts, **({} if epoch is None else {"epoch": epoch}), **values)
+
+
+def gap(count, seq=None, reason="network", **values):
+    return row("gap", name=reason, seq=seq, attributes={"count": count}, **values)
+
+
+def heal(count, seq=None, reason="network", **values):
+    return row("heal", name=reason, seq=seq, attributes={"count": count}, **values)
+
+
+def make(store, *commits, options=None):
+    """A table with a version for each of the commits (lists of rows)."""
+    create(table_root(str(store)), options or {}, StoreConfig())
+    for rows in commits:
+        commit(store, rows, options=options)
+    return str(store)
+
+
+def commit(store, rows, *, options=None):
+    columns = [pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA]
+    write_deltalake(
+        table_root(str(store)),
+        pa.Table.from_arrays(columns, schema=SCHEMA),
+        mode="append",
+        storage_options=options,
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def compact(store, *, options=None):
+    """Merge all files of each day into one."""
+    table = DeltaTable(table_root(str(store)), storage_options=options)
+    table.optimize.compact(post_commithook_properties=NO_HOOKS)
+
+
+def vacuum(store):
+    """Delete the files that the newest version does not name."""
+    DeltaTable(table_root(str(store))).vacuum(
+        retention_hours=0,
+        dry_run=False,
+        enforce_retention_duration=False,
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def shorten_log(store):
+    """Put a checkpoint in place of all versions, as upkeep does once they are old."""
+    table = DeltaTable(table_root(str(store)))
+    table.create_checkpoint()
+    log = [*(store / "events" / "_delta_log").glob("*.json")]
+    for path in log:
+        path.unlink()
+
+
+def ask(store, sql, **options):
+    """The rows as dicts."""
+    engine = Engine(str(store), **options)
+    try:
+        return dicts(engine.ask(sql))
+    finally:
+        engine.close()
+
+
+def dicts(answer):
+    names = [column.name for column in answer.columns]
+    rows = []
+    while page := answer.next_page():
+        rows += [dict(zip(names, row, strict=True)) for row in page]
+    return rows
+
+
+def later(days):
+    return DAY + timedelta(days=days)

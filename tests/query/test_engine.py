@@ -1,0 +1,224 @@
+"""One snapshot, whatever happens to the table meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.query.tables import SCHEMA, ask, commit, compact, dicts, make, row, vacuum
+
+from tailrace.errors import QueryError, StoreError
+from tailrace.query import engine as engine_module
+from tailrace.query.answer import PAGE_ROWS
+from tailrace.query.engine import Engine, Limits
+from tailrace.query.views import VIEWS
+from tailrace.units import Size
+
+ENDLESS = "SELECT count(*) FROM range(1000000000000) AS a(i), range(9) WHERE i % 7 = 3"
+
+
+def names(engine, view="events"):
+    return sorted(e["name"] for e in dicts(engine.ask(f"FROM {view} SELECT name")))
+
+
+def test_a_store_without_a_table_is_named(tmp_path):
+    with pytest.raises(StoreError, match=str(tmp_path / "nowhere")):
+        Engine(str(tmp_path / "nowhere"))
+
+
+def test_a_table_of_somebody_else_is_refused(tmp_path):
+    import pyarrow as pa
+
+    write_deltalake(str(tmp_path / "events"), pa.table({"x": [1]}))
+    with pytest.raises(StoreError, match=str(tmp_path)):
+        Engine(str(tmp_path))
+
+
+def test_an_empty_table_has_empty_views_until_there_is_something(tmp_path):
+    engine = Engine(make(tmp_path))
+    for view in VIEWS:
+        answer = engine.ask(f"FROM {view.name}")
+        assert [c.name for c in answer.columns] == [c.name for c in view.columns]
+        assert answer.next_page() == []
+    commit(tmp_path, [row(name="first")])
+    assert engine.refresh()
+    assert names(engine) == ["first"]
+
+
+def test_a_snapshot_stays_until_the_next_is_asked_for(tmp_path):
+    engine = Engine(make(tmp_path, [row(name="a")]))
+    commit(tmp_path, [row(name="b")])
+    assert names(engine) == ["a"]
+    assert engine.refresh()
+    assert names(engine) == ["a", "b"]
+    assert not engine.refresh()
+
+
+def test_files_that_upkeep_deletes_are_replaced_by_a_new_snapshot(tmp_path):
+    engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
+    compact(tmp_path)
+    vacuum(tmp_path)
+    assert engine.table.missing_files()
+    assert names(engine) == ["a", "b"]
+    assert engine.table.missing_files() == []
+
+
+def test_arrow_gets_a_new_snapshot_as_well(tmp_path):
+    engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
+    compact(tmp_path)
+    vacuum(tmp_path)
+    assert engine.ask_arrow("SELECT name FROM events").next_batch().num_rows == 2
+
+
+def test_a_file_that_the_table_lacks_is_named(tmp_path):
+    engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
+    (file, _) = engine.table.file_uris()
+    shutil.move(file, tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=file):
+        engine.ask("FROM events")
+
+
+def test_a_damaged_file_is_an_error_and_no_crash(tmp_path):
+    engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
+    for file in tmp_path.glob("events/day=*/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-9] + b"\x00" * 9)
+    with pytest.raises(QueryError):
+        engine.ask("FROM events")
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "it's", "a*b", "a?b", "100%", "day=2001-01-01", "a=b", "ünï", "#"]
+)
+def test_any_directory_will_do(tmp_path, name):
+    for decoy in ("a", "b", "axb"):
+        make(tmp_path / decoy, [row(name="decoy")])
+    store = tmp_path / name
+    make(store, [row(name="one")], [row(name="two")])
+    days = ask(store, "SELECT DISTINCT day FROM events")
+    assert [str(day["day"]) for day in days] == ["2026-11-21"]
+    assert [c["column_name"] for c in ask(store, "DESCRIBE stored")] == SCHEMA.names
+    assert len(ask(store, "FROM events")) == 2
+
+
+def test_a_relative_path_and_a_file_url_will_do(tmp_path, monkeypatch):
+    make(tmp_path / "store", [row()])
+    monkeypatch.chdir(tmp_path)
+    assert len(ask("store", "FROM events")) == 1
+    assert len(ask(f"file://{tmp_path}/store", "FROM events")) == 1
+
+
+def test_days_are_told_apart_by_their_directories(tmp_path):
+    from tests.query.tables import later
+
+    make(tmp_path, [row(day=later(i), name=str(i)) for i in range(3)])
+    days = ask(tmp_path, "SELECT day, name FROM events ORDER BY day")
+    assert [(str(d["day"]), d["name"]) for d in days] == [
+        ("2026-11-21", "0"), ("2026-11-22", "1"), ("2026-11-23", "2"),
+    ]  # fmt: skip
+
+
+def test_a_hundred_thousand_rows_in_many_files_are_all_there(tmp_path):
+    rows = [
+        row(seq=i, name=f"n{i % 7}", start=i, end=i + i % 3, offset=90 * i, stream=str(i % 5))
+        for i in range(100_000)
+    ]
+    make(tmp_path, *(rows[i : i + 12_500] for i in range(0, len(rows), 12_500)))
+    engine = Engine(str(tmp_path))
+    answer = engine.ask('SELECT seq, name FROM spans ORDER BY "offset"')
+    seen = []
+    while page := answer.next_page():
+        assert len(page) <= PAGE_ROWS
+        seen += page
+    assert seen == [(r["seq"], r["name"]) for r in rows]
+    (total,) = dicts(engine.ask("SELECT sum(ticks) AS ticks, count(*) AS spans FROM spans"))
+    assert total == {"ticks": sum(i % 3 for i in range(100_000)), "spans": 100_000}
+
+
+def test_what_takes_too_long_is_ended(tmp_path):
+    engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
+    with pytest.raises(QueryError, match="time"):
+        engine.ask(ENDLESS)
+    assert len(dicts(engine.ask("FROM events"))) == 1
+
+
+def test_a_limit_of_memory_is_kept_without_files_in_the_working_directory(tmp_path, monkeypatch):
+    make(tmp_path / "store", [row()])
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    limits = Limits(memory=Size.parse("60 MB"), threads=1)
+    engine = Engine(str(tmp_path / "store"), limits=limits)
+    sql = "SELECT i, hash(i)::VARCHAR AS h FROM range(3000000) AS t(i) ORDER BY h"
+    assert engine.ask(sql).next_page()  # it is larger than that: spilled to disk
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_another_thread_can_end_a_statement(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    stop = threading.Event()
+
+    def interrupt():
+        while not stop.wait(0.05):
+            engine.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(QueryError, match=r"(?i)interrupt"):
+            engine.ask(ENDLESS)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_what_fails_half_way_says_so(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    answer = engine.ask(
+        "SELECT if(i = 5000000, error('half way'), i) AS i FROM range(6000000) AS t(i)"
+    )
+    assert answer.next_page()
+    with pytest.raises(QueryError, match="half way"):
+        dicts(answer)
+
+
+def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
+    """As behind a URL, where DuckDB opens no file by itself."""
+    from tests.query.test_views import clocked, gap, heal
+
+    rows = [
+        clocked(epoch=5), row(seq=0, start=1, end=4), gap(2, 1), heal(1, 2), row(seq=3, start=9),
+        row("begin", id=1, start=2, attributes={"x": 1}), row("begin", id=2, start=3),
+        row("span", id=1, start=2, end=8),
+    ]  # fmt: skip
+    make(tmp_path, rows[:4], rows[4:])
+    local = Engine(str(tmp_path))
+    monkeypatch.setattr("tailrace.query.table.is_local", lambda root: False)
+    remote = Engine(str(tmp_path))
+    assert not remote.table.local
+    for view in VIEWS:
+        sql = f"FROM {view.name} ORDER BY ALL"
+        assert dicts(remote.ask(sql)) == dicts(local.ask(sql))
+    with pytest.raises(QueryError, match="disabled"):
+        remote.ask(f"FROM '{remote.table.file_uris()[0]}'")
+
+
+def test_there_is_no_end_of_deleting_faster_than_reading(tmp_path, monkeypatch):
+    """Every snapshot is overtaken: it ends with an error, not never."""
+    engine = Engine(make(tmp_path, [row(name="0")]))
+    refresh = engine.table.refresh
+
+    def overtaken():
+        commit(tmp_path, [row()])
+        compact(tmp_path)
+        newer = refresh()
+        commit(tmp_path, [row()])
+        compact(tmp_path)
+        vacuum(tmp_path)
+        return newer
+
+    monkeypatch.setattr(engine.table, "refresh", overtaken)
+    overtaken()
+    with pytest.raises(StoreError, match="faster"):
+        engine.ask("SELECT sum(start) FROM events")
+    assert DeltaTable(str(tmp_path / "events")).version() >= 4 * engine_module.ATTEMPTS

@@ -1,0 +1,442 @@
+"""What the views make of the table: times, spans, gaps, sessions, streams."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pytest
+from hypothesis import example, given, settings, strategies as st
+from tests.ingest.log import Log, heph_epoch, heph_event, run
+from tests.query.tables import (
+    DAY,
+    SCHEMA,
+    SECOND,
+    ask,
+    clocked,
+    gap,
+    heal,
+    later,
+    make,
+    row,
+    session,
+)  # fmt: skip
+
+from tailrace.model.record import as_int64
+from tailrace.normalize import wall_times
+from tailrace.query.engine import Engine
+from tailrace.query.parts import PARTS
+from tailrace.query.views import VIEWS
+
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 0, 1, -1])
+
+
+class Views:
+    """The views over rows in memory: fast enough for many examples."""
+
+    def __init__(self):
+        self.connection = duckdb.connect(config={"threads": 1})
+        columns = ", ".join(
+            f'"{f.name}" {"BIGINT" if f.type == "int64" else "VARCHAR" if f.type == "string" else "DATE"}'
+            for f in SCHEMA
+        )
+        self.connection.execute(f"CREATE TABLE stored ({columns})")
+        self.connection.execute(PARTS)
+        for view in VIEWS:
+            self.connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+
+    def of(self, rows, sql):
+        self.connection.execute("DELETE FROM stored")
+        if rows:
+            marks = ", ".join("?" * len(SCHEMA))
+            values = [[row[name] for name in SCHEMA.names] for row in rows]
+            self.connection.executemany(
+                f"INSERT INTO stored VALUES ({marks})",  # noqa: S608 - question marks
+                values,
+            )
+        self.connection.execute(sql)
+        names = [column[0] for column in self.connection.description]
+        return [dict(zip(names, row, strict=True)) for row in self.connection.fetchall()]
+
+
+@pytest.fixture(scope="module")
+def views():
+    return Views()
+
+
+def test_the_documented_columns_are_those_of_the_views(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    for view in VIEWS:
+        described = engine.connection.execute(f"DESCRIBE {view.name}").fetchall()
+        assert [(c.name, c.type) for c in view.columns] == [(d[0], d[1]) for d in described]
+        assert all(c.meaning for c in view.columns)
+        assert view.meaning
+
+
+def test_events_are_all_rows_as_they_are_stored(tmp_path):
+    rows = [
+        row("span", seq=1, name="n", category="c", id=2, parent=3, start=4, end=5, time=6),
+        row("gap", name="shed", day=later(1), source="other", attributes={"count": 1}),
+        row("annotation", substream=7, attributes={"x": [1]}, offset=90),
+    ]
+    store = make(tmp_path, rows[:2], rows[2:])
+    events = ask(
+        store,
+        'SELECT * EXCLUDE (wall), wall::VARCHAR AS wall FROM events ORDER BY "offset", kind DESC',
+    )
+    assert [event.pop("wall") for event in events] == ["1970-01-01 00:00:00.000000006", None, None]
+    assert events == [r | {"day": str(r["day"])} for r in rows]
+
+
+# Time
+
+
+def test_an_epoch_that_comes_late_gives_times_to_what_came_before(tmp_path):
+    store = make(
+        tmp_path,
+        [row(start=5, offset=0), row(start=5, session="b", offset=0)],
+        [session("epoch", clock="monotonic_ns", ticks_per_second=SECOND, epoch=100, offset=40)],
+        [row(start=6, time=106, offset=63)],
+    )
+    times = ask(store, "SELECT session, start, time FROM events WHERE kind = 'span' ORDER BY ALL")
+    assert [(t["session"], t["start"], t["time"]) for t in times] == [
+        ("a", 5, 105), ("a", 6, 106), ("b", 5, None),
+    ]  # fmt: skip
+
+
+def test_a_later_word_about_the_clock_replaces_an_earlier_one(views):
+    rows = [
+        clocked(epoch=7, ticks_per_second=1000, offset=50),
+        clocked(epoch=5, ticks_per_second=SECOND, offset=10),
+        session("footer", epoch=9, ticks_per_second=3, clock="theirs", offset=90),
+        row(start=2),
+    ]
+    (clock,) = views.of(rows, "SELECT clock, epoch, ticks_per_second FROM sessions")
+    assert clock == {"clock": "clk", "epoch": 7, "ticks_per_second": 1000}
+    (event,) = views.of(rows, "SELECT time FROM events WHERE kind = 'span'")
+    assert event["time"] == 7 + 2_000_000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(INT64 | st.none(), min_size=1, max_size=20),
+    INT64,
+    st.sampled_from([1e9, 1.0, 3.0, 1e6, 2.5e9, 0.1, 1e17, 1 / 3]) | st.floats(1e-3, 1e12),
+)
+def test_the_views_compute_the_time_that_the_collector_would_have(views, starts, epoch, rate):
+    rows = [row(start=start, offset=i) for i, start in enumerate(starts)]
+    rows.append(clocked(epoch=epoch, ticks_per_second=rate))
+    events = views.of(rows, "SELECT time FROM events WHERE kind = 'span' ORDER BY \"offset\"")
+    assert [event["time"] for event in events] == wall_times(starts, epoch, rate)
+
+
+def test_every_time_is_readable_or_null(views):
+    times = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
+    rows = [row(time=time, offset=i) for i, time in enumerate(times)]
+    walls = views.of(rows, 'SELECT wall::VARCHAR AS wall FROM events ORDER BY "offset"')
+    assert [wall["wall"] for wall in walls] == [
+        None, None, "1969-12-31 23:59:59.999999999", "1970-01-01 00:00:00",
+        "2262-04-11 23:47:16.854775806", None,
+    ]  # fmt: skip
+
+
+# Spans
+
+
+def test_a_span_is_one_row_whether_it_ended_or_not(views):
+    rows = [
+        clocked(epoch=1000, ticks_per_second=500_000_000),
+        row("begin", id=1, start=0, name="outer", attributes={"pc": 1}, offset=1),
+        row("begin", id=2, parent=1, start=2, name="inner", attributes={"pc": 2}, offset=2),
+        row("span", id=2, parent=1, start=2, end=5, name="inner", offset=3),
+        row("end", id=9, end=6, offset=4),
+    ]
+    spans = views.of(rows, "SELECT * FROM spans ORDER BY id")
+    keys = ("name", "parent", "start", "end", "open", "ticks", "duration", "time", "attributes")
+    assert [tuple(span[key] for key in keys) for span in spans] == [
+        ("outer", None, 0, None, True, None, None, 1000, '{"pc": 1}'),
+        ("inner", 1, 2, 5, False, 3, 6, 1004, '{"pc": 2}'),
+    ]
+
+
+def test_a_span_has_the_members_of_its_end_and_then_those_of_its_begin(views):
+    rows = [
+        row("begin", id=1, start=0, attributes='{"$flaw":"orphan","pc":18446744073709551615}'),
+        row("span", id=1, start=0, end=1, attributes='{"$flaw":"end_before_start"}', offset=1),
+    ]
+    (span,) = views.of(rows, "SELECT attributes FROM spans")
+    assert span["attributes"] == (
+        '{"$flaw":"end_before_start","$flaw":"orphan","pc":18446744073709551615}'
+    )
+
+
+def test_an_unsigned_id_finds_its_begin(views):
+    huge = as_int64(2**64 - 1)
+    rows = [
+        row("begin", id=huge, start=3, attributes={"x": 1}),
+        row("span", id=huge, start=3, end=4, offset=1),
+    ]
+    (span,) = views.of(rows, "SELECT id, open, attributes FROM spans")
+    assert span == {"id": huge, "open": False, "attributes": '{"x": 1}'}
+
+
+def test_begins_without_ids_are_matched_by_stream_start_and_name(views):
+    rows = [
+        row("begin", stream="t1", start=1, name="work"),
+        row("begin", stream="t2", start=1, name="work", offset=1),
+        row("begin", stream="t1", start=1, name=None, offset=2),
+        row("span", stream="t1", start=1, end=2, name="work", offset=3),
+    ]
+    spans = views.of(rows, "SELECT stream, name, open FROM spans ORDER BY ALL")
+    assert [tuple(span.values()) for span in spans] == [
+        ("t1", "work", False), ("t1", None, True), ("t2", "work", True),
+    ]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from(["begin", "span"]), st.sampled_from("ab"),
+                          st.integers(1, 2), st.integers(0, 2)), max_size=12))  # fmt: skip
+def test_repeated_ids_never_multiply_spans(views, marks):
+    rows = [
+        row(kind, session=session_, id=id_, start=start, end=9, offset=i, attributes={"n": i})
+        for i, (kind, session_, id_, start) in enumerate(marks)
+    ]
+    spans = views.of(rows, 'SELECT open, session, id, start, "offset" FROM spans')
+    closed = [span["offset"] for span in spans if not span["open"]]
+    assert sorted(closed) == [i for i, mark in enumerate(marks) if mark[0] == "span"]
+    ended = {mark[1:] for mark in marks if mark[0] == "span"}
+    assert sorted(span["offset"] for span in spans if span["open"]) == [
+        i for i, mark in enumerate(marks) if mark[0] == "begin" and mark[1:] not in ended
+    ]
+
+
+def test_a_name_that_comes_late_is_filled_in(views):
+    rows = [
+        row(id=7, offset=0),
+        row(id=7, session="b", offset=0),
+        row(id=8, name="own", offset=1),
+        row("name", stream="", id=7, name="first", offset=2),
+        row("name", stream="", id=7, name="resolved", offset=3),
+        row("name", stream="", id=8, name="other", offset=4),
+    ]
+    for view in ("spans", "events"):
+        where = "" if view == "spans" else "WHERE kind = 'span'"
+        named = views.of(rows, f"FROM {view} SELECT session, id, name {where} ORDER BY ALL")
+        assert [tuple(n.values()) for n in named] == [
+            ("a", 7, "resolved"), ("a", 8, "own"), ("b", 7, None),
+        ]  # fmt: skip
+
+
+# Gaps
+
+
+def test_what_came_after_all_is_taken_off_its_gap(views):
+    rows = [
+        gap(5, 10), gap(3, 20, offset=1), gap(2, 30, offset=2), gap(4, 10, stream="2"),
+        heal(1, 12, offset=3), heal(2, 20, offset=4), heal(1, 22, offset=5),
+        heal(1, 10, reason="late_join", offset=6),
+    ]  # fmt: skip
+    columns = "stream, first, last, count, healed, remaining"
+    gaps = views.of(rows, f"FROM gaps SELECT {columns} ORDER BY ALL")
+    assert [tuple(g.values()) for g in gaps] == [
+        ("1", 10, 14, 5, 1, 4), ("1", 30, 31, 2, 0, 2), ("2", 10, 13, 4, 0, 4),
+    ]  # fmt: skip
+    (healed,) = views.of(rows, f"FROM all_gaps SELECT {columns} WHERE remaining = 0")
+    assert tuple(healed.values()) == ("1", 20, 22, 3, 3, 0)
+
+
+def test_gaps_without_numbers_are_repaid_from_the_oldest_on(views):
+    rows = [
+        gap(4, offset=1), gap(3, offset=2), gap(5, reason="kernel", offset=3), heal(5, offset=4),
+        gap(1, reason="unresolved", id=77, offset=5), gap(1, reason="unresolved", id=78, offset=6),
+        heal(1, reason="unresolved", id=78, offset=7),
+    ]  # fmt: skip
+    gaps = views.of(rows, 'SELECT reason, id, count, remaining FROM gaps ORDER BY "offset"')
+    assert [tuple(g.values()) for g in gaps] == [
+        ("network", None, 3, 2), ("kernel", None, 5, 5), ("unresolved", 77, 1, 1),
+    ]  # fmt: skip
+
+
+def test_kinds_of_missing_records_are_repaid_apart(views):
+    def totals(kind, of, count, offset):
+        return row(kind, name="network", attributes={"count": count, "of": of}, offset=offset)
+
+    rows = [
+        totals("gap", "begin", 2, 1), totals("gap", "instant", 2, 2),
+        totals("heal", "instant", 1, 3),
+    ]  # fmt: skip
+    gaps = views.of(rows, 'SELECT "of", remaining FROM gaps ORDER BY ALL')
+    assert [tuple(g.values()) for g in gaps] == [("begin", 2), ("instant", 1)]
+
+
+def test_an_unknown_amount_is_a_gap_and_no_number(views):
+    rows = [row(seq=0), gap(0, reason="malformed"), gap(2, 4, offset=1)]
+    (unknown,) = views.of(rows, "SELECT * FROM gaps WHERE reason = 'malformed'")
+    assert (unknown["count"], unknown["remaining"], unknown["healed"]) == (None, None, 0)
+    (stream,) = views.of(rows, "SELECT events, missing, completeness FROM streams")
+    assert stream == {"events": 1, "missing": 2, "completeness": None}
+    (session_,) = views.of(rows, "SELECT missing, unknown FROM sessions")
+    assert session_ == {"missing": 2, "unknown": True}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_gaps_and_heals_add_up_for_any_history(views, data):
+    """Gaps never overlap and a heal lies in one of them, as the ledger makes them."""
+    rows, missing = [], {}
+    for stream in ("1", "2"):
+        first = 0
+        for _ in range(data.draw(st.integers(0, 4))):
+            first += data.draw(st.integers(0, 5))
+            count = data.draw(st.integers(1, 6))
+            reason = data.draw(st.sampled_from(["network", "late_join"]))
+            numbers = range(first, first + count)
+            rows.append(gap(count, first, reason, stream=stream, offset=len(rows)))
+            healed = data.draw(st.sets(st.sampled_from(numbers)))
+            for number in healed:
+                rows.append(heal(1, number, reason, stream=stream, offset=len(rows)))
+            left = set(numbers) - healed
+            if left:
+                missing[stream, first, reason] = len(left)
+            first += count
+    rows = data.draw(st.permutations(rows))
+    gaps = views.of(rows, "SELECT stream, first, reason, remaining FROM gaps")
+    assert {(g["stream"], g["first"], g["reason"]): g["remaining"] for g in gaps} == missing
+    streams = views.of(rows, "SELECT stream, missing FROM streams WHERE missing > 0")
+    totals = {}
+    for (stream, _, _), count in missing.items():
+        totals[stream] = totals.get(stream, 0) + count
+    assert {s["stream"]: s["missing"] for s in streams} == totals
+
+
+# Sessions and streams
+
+
+def test_a_session_is_all_that_was_said_of_it(views):
+    rows = [
+        session("open", peer="10.0.0.1:5", transport="tcp", opened=50),
+        clocked(epoch=1, producer={"name": "gpu", "version": "1"}, offset=10),
+        session("hostname", value='node "7"', offset=20),
+        session("header", producer={"version": "2"}, offset=30),
+        row(start=1, offset=40),
+        gap(3, offset=41),
+        session("footer", totals={"begin": 4}, closed="no", peer="no", offset=60),
+        session("close", closed="eof", closed_at=99, offset=60),
+        session("restart", continues="a", opened=99, session="a.1", offset=60),
+    ]
+    first, second = views.of(rows, "SELECT * FROM sessions ORDER BY session")
+    producer = json.loads(first.pop("producer"))
+    assert producer == {"name": "gpu", "version": "2", "hostname": 'node "7"'}
+    assert first == {
+        "source": "sim", "format": "heph", "session": "a", "opened": 50, "closed": "eof",
+        "closed_at": 99, "continues": None, "peer": "10.0.0.1:5", "transport": "tcp",
+        "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "totals": '{"begin":4}', "rows": 8,
+        "events": 1, "missing": 3, "unknown": False,
+    }  # fmt: skip
+    assert (second["session"], second["continues"], second["opened"]) == ("a.1", "a", 99)
+    assert (second["peer"], second["transport"], second["closed"]) == ("10.0.0.1:5", "tcp", None)
+    assert (second["rows"], second["events"], second["missing"]) == (1, 0, 0)
+
+
+def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
+    rows = [
+        clocked(epoch=1000),
+        row(seq=3, start=5, end=9, time=1005, offset=1),
+        row("instant", seq=7, start=1, time=1001, offset=2),
+        row("counter", seq=8, start=20, offset=3),
+        gap(3, 4, offset=4), heal(1, 5, offset=5),
+        row("begin", stream="2", id=1, start=3, offset=6),
+        row("begin", stream="2", id=2, start=4, offset=7),
+        row("span", stream="2", id=1, start=3, end=5, offset=8),
+        row("end", stream="2", id=5, end=6, offset=9),
+        gap(7, stream="3", offset=10),
+    ]  # fmt: skip
+    one, two, three = views.of(
+        rows, "SELECT * EXCLUDE (source, format, session) FROM streams ORDER BY stream"
+    )
+    assert one == {
+        "stream": "1", "first_seq": 3, "last_seq": 8, "events": 3, "missing": 2,
+        "completeness": 0.6, "first_time": 1001, "last_time": 1020, "open_spans": 0,
+    }  # fmt: skip
+    assert two == {
+        "stream": "2", "first_seq": None, "last_seq": None, "events": 2, "missing": 0,
+        "completeness": 1.0, "first_time": 1003, "last_time": 1004, "open_spans": 1,
+    }  # fmt: skip
+    assert (three["events"], three["missing"], three["completeness"]) == (0, 7, 0.0)
+
+
+def test_the_machines_own_rows_are_understood(views):
+    """The collector's rows for two producers, one of which restarts, with a hole in each."""
+    log = Log()
+    first = log.open()
+    log.data(first, heph_event(1, 0) + heph_event(1, 3) + heph_epoch(5 * SECOND) + heph_event(1, 4))
+    second = log.open(source="other", transport="udp")
+    log.datagrams(second, [heph_epoch(7), heph_event(2, 0), heph_epoch(8), heph_event(2, 0)])
+    log.tick(60)
+    log.data(first, heph_event(1, 1))
+    log.close(first)
+    ingest, rows = run(log.entries)
+    sessions = views.of([r | {"day": DAY} for r in rows], "SELECT * FROM sessions ORDER BY ALL")
+    assert [s["source"] for s in sessions] == ["other", "other", "s"]
+    for source in ("s", "other"):
+        account = ingest.account(source)
+        mine = [s for s in sessions if s["source"] == source]
+        assert sum(s["events"] for s in mine) == account.seen - account.duplicates
+        assert sum(s["missing"] for s in mine) == account.missing
+    assert [s["epoch"] for s in sessions] == [7, 8, 5 * SECOND]
+    assert {s["peer"] for s in sessions} == {"127.0.0.1:5"}
+    assert [s["closed"] for s in sessions] == ["restart: epoch", None, "eof"]
+
+
+# Anything
+
+
+def any_row():
+    text = st.text(max_size=3) | st.sampled_from(["", "'\"\\", "\x00\x1b[2J", "a" * 9])
+    words = st.dictionaries(
+        st.sampled_from(
+            ["count", "of", "clock", "epoch", "ticks_per_second", "producer", "value", "totals",
+             "opened", "closed", "closed_at", "continues"]
+        ),
+        INT64 | st.floats() | text | st.none() | st.just({"a": 1}) | st.lists(st.just(2**64)),
+        max_size=4,
+    )  # fmt: skip
+    attributes = st.none() | text | words.map(json.dumps)
+    kinds = ["span", "begin", "end", "instant", "counter", "annotation", "name", "session", "gap"]
+    return st.builds(
+        row,
+        st.sampled_from([*kinds, "heal"]),
+        session=st.sampled_from(["a", "a.1"]),
+        stream=st.sampled_from(["", "1", "x"]),
+        attributes=attributes,
+        offset=INT64,
+        name=st.none() | st.sampled_from(["network", "close", "open", "footer"]) | text,
+        category=st.none() | text,
+        **dict.fromkeys(["substream", "seq", "id", "parent", "start", "end", "time"], INT64 | st.none()),
+    )  # fmt: skip
+
+
+LARGEST = [gap(2**63 - 1, 2**63 - 1), gap(2**63 - 1, offset=1), gap(2**63 - 1, offset=2), row()]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(any_row(), max_size=10))
+@example(LARGEST)
+def test_no_row_makes_a_view_fail(views, rows):
+    all_views_work(views, rows)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=1000)
+@given(st.lists(any_row(), max_size=10))
+def test_no_row_at_all_makes_a_view_fail(views, rows):
+    all_views_work(views, rows)
+
+
+def all_views_work(views, rows):
+    for view in [*(view.name for view in VIEWS), "all_gaps"]:
+        views.of(rows, f"FROM {view} SELECT COLUMNS(*)::VARCHAR")
+    counted = views.of(rows, "SELECT sum(events)::BIGINT AS events FROM streams")[0]["events"]
+    spans = views.of(rows, "SELECT count(*) AS spans FROM spans")[0]["spans"]
+    others = sum(row["kind"] in {"instant", "counter", "annotation"} for row in rows)
+    assert (counted or 0) == spans + others
