@@ -56,9 +56,7 @@ def epoch(unix_ns: int) -> bytes:
     return metadata("epoch", pack(">Q", unix_ns))
 
 
-def event(  # noqa: PLR0917 - the packet's own order
-    stream: int, counter: int, substream: int, start: int, end: int, body: bytes
-) -> bytes:
+def event(stream: int, counter: int, substream: int, start: int, end: int, body: bytes) -> bytes:
     """An event packet. `stream` and `counter` are u32; `substream`, `start` and `end` u64 (ns)."""
     size = _HEADER_SIZE + len(body)
     return _pack_header(EVENT_MAGIC, size, stream, counter, substream, start, end) + body
