@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding import heph_body
+from tailrace.decoding import heph_body, heph_layout
 from tailrace.decoding.formats.heph import FORMAT
 from tailrace.model.record import Kind, Record
 
@@ -125,9 +125,26 @@ def test_the_quick_reader_says_what_the_full_one_says(
     body = string(b"d") + b"".join(attribute(*one) for one in given_attributes)
     place = 3 + position % (len(body) - 2)
     for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
-        quick = heph_body._usual(data, 3)
+        quick, _ = heph_body._usual(data, 3)
         if quick and len(data) > 3:
             assert heph_body._read_any(data) == ("d", quick, None, ())
+
+
+@given(attribute_lists, attribute_lists, st.integers(0, 400), st.integers(0, 255))
+def test_a_layout_says_what_the_full_reader_says(
+    learned: list[Attribute], asked: list[Attribute], position: int, value: int
+) -> None:
+    """A layout learned from one body, asked about another of the same site or a damaged one."""
+    given_types = [(name, type_) for name, type_, _ in learned]
+    asked = [one for one in asked if (one[0], one[1]) in given_types] or learned
+    bodies = [string(b"d") + b"".join(attribute(*one) for one in many) for many in (learned, asked)]
+    place = 3 + position % max(1, len(bodies[1]) - 3)
+    bodies.append(bodies[1][:place] + bytes([value]) + bodies[1][place + 1 :])
+    for body in bodies:
+        heph_body._read(body, 3)
+        known = heph_layout.read(body, 3)
+        if known:
+            assert heph_body._read_any(body) == (*known, None, ())
 
 
 @given(
@@ -303,3 +320,17 @@ def test_a_packet_torn_in_an_array_does_not_swallow_those_that_complete_it() -> 
     records = decode(torn + b"".join(whole))
     assert [(r.kind, r.flaw, r.size) for r in records[:1]] == [(Kind.MALFORMED, "torn", 120)]
     assert [record.count for record in records[1:]] == list(range(8))
+
+
+@pytest.mark.parametrize("size", [*range(245, 262), *range(1262, 1290)])
+def test_a_packet_is_found_after_noise_of_any_length(size: int) -> None:
+    records = decode(b"\xc1" * size + event(b"found"))
+    assert [(record.size, record.name) for record in records] == [(size, None), (47, "found")]
+
+
+def test_the_reason_of_noise_ends_with_the_datagram() -> None:
+    decoder = FORMAT.decoder(128, None)
+    records = decoder.feed(header(1000) + b"x" * 300) + decoder.end()
+    assert {record.flaw for record in records} == {"too_long"}
+    (record,) = decoder.feed(b"other noise") + decoder.end()
+    assert record.flaw == "bad_magic"

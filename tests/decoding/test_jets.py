@@ -207,6 +207,13 @@ keys = {
     "extra": json_text,
     "$own": json_text,
 }
+escapes = st.lists(
+    st.sampled_from([
+        "\\ud800", "\\udc00", "\\uD83D\\uDE00", "\\u0041", "\\u001F", "\\u001f", "\\/", "\\n", "\\\\",
+        "\\\\ud800", '\\"', "x", " ",
+    ]),
+    max_size=3,
+).map(lambda tokens: '"' + "".join(tokens) + '"')  # fmt: skip
 types = st.sampled_from(["record", "record_end", "event", "annotation"])
 usual_keys = {
     "record": ["clk", "name", "record_type", "id", "parent_id", "description"],
@@ -228,10 +235,12 @@ def lines(draw: st.DrawFn) -> str:
     fields = draw(st.permutations(fields))
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" , ", "  :\t"), (",", ": ")]))
     ascii_ = draw(st.booleans())
-    texts = [
-        json.dumps(key) + separators[1] + json.dumps(value, ensure_ascii=ascii_, separators=separators)
-        for key, value in fields
-    ]  # fmt: skip
+    texts = []
+    for key, value in fields:
+        text = json.dumps(value, ensure_ascii=ascii_, separators=separators)
+        if key in {"name", "description", "data"} and draw(st.integers(0, 5)) == 0:
+            text = draw(escapes)
+        texts.append(json.dumps(key) + separators[1] + text)
     return "{" + separators[0].join(texts) + "}" + draw(st.sampled_from(["", "", "\r", " "]))
 
 
@@ -257,7 +266,8 @@ def test_the_quick_reader_reads_what_the_known_writers_write() -> None:
         inner = (VECTORS / f"{case}.in").read_bytes().splitlines(keepends=True)[1:-1]
         assert read_usual(0, b"".join(inner)) is not None
     for spaced in (", ", ": "), (",", ":"):
-        line = json.dumps({"type": "record_end", "record_id": 1, "clk": 5}, separators=spaced)
+        fields = {"type": "event", "name": "a name", "record_id": 1, "clk": 5, "data": [1, "b c"]}
+        line = json.dumps(fields, separators=spaced)
         for newline in ("\n", "\r\n"):
             assert read_usual(0, (line + newline).encode()) is not None
 

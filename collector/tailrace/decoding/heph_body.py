@@ -32,6 +32,7 @@ from math import isfinite
 from struct import Struct, error as struct_error
 from typing import NamedTuple
 
+from tailrace.decoding import heph_layout
 from tailrace.decoding.memo import Memo
 
 U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
@@ -58,56 +59,67 @@ recall = _memo.get
 
 def read_body(body: bytes) -> Body:
     """`body` begins with the description, whose length has been checked."""
-    return _memo.keep(body, _read(body))
-
-
-def _read(body: bytes) -> Body:
     begin = 2 + (body[0] << 8 | body[1])
+    known = heph_layout.read(body, begin)
+    if known:
+        # Not remembered: values that change would only push out what does come again.
+        return *known, None, ()
+    return _memo.keep(body, _read(body, begin))
+
+
+def _read(body: bytes, begin: int) -> Body:
     try:
         name = body[2:begin].decode()
     except UnicodeDecodeError:
         return _read_any(body)
     if begin == len(body):
         return name, None, None, ()
-    attributes = _usual(body, begin)
+    attributes, values = _usual(body, begin)
+    if heph_layout.unknown(body, begin):
+        heph_layout.learn(body, begin, name, values)
     return (name, attributes, None, ()) if attributes else _read_any(body)
 
 
-def _usual(body: bytes, at: int) -> str | None:
+def _usual(body: bytes, at: int) -> tuple[str | None, list[heph_layout.Value] | None]:
     """The attributes in JSON where they are scalars with different, ordinary names; None leaves
-    them to `_read_any`, which would say the same."""
+    them to `_read_any`, which would say the same. And where the values stand, if a layout can say."""
     keys: set[str] = set()
     fields: list[str] = []
+    values: list[heph_layout.Value] = []
     types: list[str] = []
     end = len(body)
     try:
         while at < end and not body[at]:  # a name of 256 bytes is not ordinary
             value_at = at + 3 + body[at + 1]
             key, kind = _head(body[at:value_at])
+            at = value_at + 8
+            form = "Q"
             if kind == U64:
-                fields.append(f"{key}{_u64(body, value_at)[0]}")
-                at = value_at + 8
+                text = str(_u64(body, value_at)[0])
             elif kind == STRING:
-                at = value_at + 2 + (body[value_at] << 8 | body[value_at + 1])
-                fields.append(key + quote(body[value_at + 2 : at].decode()))
+                value_at += 2
+                at = value_at + (body[value_at - 2] << 8 | body[value_at - 1])
+                text = quote(body[value_at:at].decode())
+                form = f"{at - value_at}s"
             elif kind == I64:
-                fields.append(f"{key}{_i64(body, value_at)[0]}")
-                if body[value_at] < 0x80:
-                    types.append(f'{key}"i64"')
-                at = value_at + 8
+                text = str(_i64(body, value_at)[0])
+                types.append(f'{key}"i64"' if body[value_at] < 0x80 else "")
             elif kind == F64 and isfinite(number := _f64(body, value_at)[0]):
-                fields.append(f"{key}{number!r}")
-                at = value_at + 8
+                text = repr(number)
+                form = "d"
             else:
-                return None
+                return None, None
+            fields.append(key + text)
+            values.append((value_at, at, form, key))
             keys.add(key)
     except (IndexError, UnicodeDecodeError, struct_error):
-        return None
+        return None, None
     if at != end or len(keys) != len(fields):
-        return None
-    if types:
-        fields.append(f'"$types":{{{",".join(types)}}}')
-    return f"{{{','.join(fields)}}}"
+        return None, None
+    if shown := ",".join(filter(None, types)):
+        fields.append(f'"$types":{{{shown}}}')
+    # An i64's JSON depends on its sign, which no layout knows.
+    return f"{{{','.join(fields)}}}", None if types else values
 
 
 @lru_cache(8192)  # names are short here: about 4 MiB at most

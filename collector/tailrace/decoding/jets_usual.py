@@ -99,14 +99,12 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 def read_usual(offset: int, data: bytes) -> list[Record] | None:
     """Whole lines from `offset` on, or None if `read_line` might say anything else of any of them.
 
-    msgspec takes the last of repeated keys, passes over white space, and does not look into Raw
-    values. But it never writes more than it read, so what it writes for the lines shows how much it
-    dropped of them all, whatever the order of keys: that must be spaces and carriage returns. What
-    it might not see is kept away: `\\u`, since surrogates may be lone and characters be spelled in
-    two ways; bytes that are not UTF-8; too deep nesting.
+    msgspec takes the last of repeated keys, passes over white space, reads any spelling of a
+    string, and looks into Raw values only for whether they are JSON. But it never writes more than
+    it read, so what it writes for the lines shows how much it dropped of them all, whatever the
+    order of keys: that must be spaces and carriage returns. Bytes that are not UTF-8 and too deep
+    nesting, which it does not see in a Raw value, are looked for here.
     """
-    if b"\\u" in data:
-        return None
     lines = data.split(b"\n")
     lines.pop()
     try:
