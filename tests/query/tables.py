@@ -83,11 +83,9 @@ def vacuum(store):
 
 
 def shorten_log(store):
-    """Put a checkpoint in place of all versions, as upkeep does once they are old."""
-    table = DeltaTable(table_root(str(store)))
-    table.create_checkpoint()
-    log = [*(store / "events" / "_delta_log").glob("*.json")]
-    for path in log:
+    """Put a checkpoint in place of the older versions, as upkeep does in time."""
+    DeltaTable(table_root(str(store))).create_checkpoint()
+    for path in sorted((store / "events" / "_delta_log").glob("*.json"))[:-1]:
         path.unlink()
 
 

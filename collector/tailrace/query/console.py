@@ -29,7 +29,7 @@ class Console:
 
     def ask(self, sql: str) -> tuple[Answer, Iterator[Page]]:
         """For `table` and `csv`."""
-        answer = self._patience.wait(lambda: self._engine.ask(sql, Shape.TEXT))
+        answer = self._patience.make(lambda: self._engine.ask(sql, Shape.TEXT))
         return answer, self._patience.pages(answer)
 
     def table(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
@@ -44,7 +44,7 @@ class Console:
         self.out.write(f"{text}\n".encode())
 
     def json(self, sql: str) -> None:
-        answer = self._patience.wait(lambda: self._engine.ask(sql, Shape.JSON))
+        answer = self._patience.make(lambda: self._engine.ask(sql, Shape.JSON))
         output.write_json(answer.columns, self._patience.pages(answer), self.out)
 
     def csv(self, sql: str) -> None:
@@ -52,7 +52,7 @@ class Console:
         output.write_csv(answer.columns, pages, self.out)
 
     def arrow(self, sql: str) -> None:
-        answer = self._patience.wait(lambda: self._engine.ask_arrow(sql))
+        answer = self._patience.make(lambda: self._engine.ask_arrow(sql))
         output.write_arrow(answer.schema, self._patience.batches(answer), self.out)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
@@ -35,11 +34,14 @@ ATTEMPTS = 5
 Key = tuple[str, str, bool]
 
 
-class Mark(NamedTuple):
-    """The greatest offset given, and how many rows at it."""
+class Mark:
+    """The greatest offset given, and the hashes of the rows given at it (our own rows share one)."""
 
-    offset: int
-    rows: int
+    __slots__ = ("hashes", "offset")
+
+    def __init__(self, offset: int, hashes: list[int]) -> None:
+        self.offset = offset
+        self.hashes = hashes
 
 
 class Follower:
@@ -92,17 +94,17 @@ class Follower:
         key, offset = _key(row), row[OFFSET]
         mark = self._marks.get(key)
         if mark is None or offset > mark.offset:
-            self._marks[key] = Mark(offset, 1)
+            self._marks[key] = Mark(offset, [_hash(row)])
         elif offset == mark.offset:
-            self._marks[key] = Mark(offset, mark.rows + 1)
+            mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
         """Mark what is in the table now as given."""
         engine = Engine(store, options)
-        answer = engine.ask(_MARKS)
+        answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
-            for source, session, derived, offset, rows in page:
-                self._marks[source, session, bool(derived)] = Mark(offset, rows)
+            for row in page:
+                self._mark(row)
         engine.close()
         return engine.table
 
@@ -133,37 +135,47 @@ class Follower:
         raise StoreError(f"{self._table.root}: files are deleted faster than they can be read")
 
     def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[Row]]:
-        given = dict(self._marks)
-        at_mark: Counter[Key] = Counter()
+        given = {key: (mark.offset, Counter(mark.hashes)) for key, mark in self._marks.items()}
         for file in files:
             for page in self._commits.rows(file):
-                new = []
-                for row in page:
-                    key = _key(row)
-                    mark = given.get(key, _NOTHING)
-                    if row[OFFSET] == mark.offset and at_mark[key] < mark.rows:
-                        at_mark[key] += 1
-                    elif row[OFFSET] >= mark.offset:
-                        new.append(row)
-                        self._mark(row)
+                new = [row for row in page if _is_new(row, given)]
+                for row in new:
+                    self._mark(row)
                 if new:
                     yield new
+
+
+def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
+    """Whether a row lies beyond its mark; those at it are ticked off."""
+    offset, hashes = given.get(_key(row), _NOTHING)
+    if row[OFFSET] != offset:
+        return bool(row[OFFSET] > offset)
+    if (hash_ := _hash(row)) not in hashes:
+        return True
+    hashes[hash_] -= 1
+    if not hashes[hash_]:
+        del hashes[hash_]
+    return False
 
 
 def _key(row: Row) -> Key:
     return row[SOURCE], row[SESSION], row[KIND] in _DERIVED
 
 
-_NOTHING = Mark(-1, 0)
+def _hash(row: Row) -> int:
+    """Of all but the day, which not every reader gives alike."""
+    return hash(row[1:])
 
-_MARKS = """
-WITH marks AS (
-  SELECT source, session, kind IN ('gap', 'heal', 'session') AS derived, max("offset") AS "offset"
-  FROM stored
-  GROUP BY ALL
+
+_NOTHING = (-1, Counter[int]())
+
+_AT_MARKS = """
+WITH rows AS (SELECT *, kind IN ('gap', 'heal', 'session') AS derived FROM stored),
+marks AS (
+  SELECT source, session, derived, max("offset") AS "offset"
+  FROM rows
+  GROUP BY source, session, derived
 )
-SELECT source, session, derived::INTEGER, "offset", count(*)
-FROM (SELECT *, kind IN ('gap', 'heal', 'session') AS derived FROM stored)
-JOIN marks USING (source, session, derived, "offset")
-GROUP BY ALL
+SELECT * EXCLUDE (derived)
+FROM rows SEMI JOIN marks USING (source, session, derived, "offset")
 """

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
@@ -43,16 +42,26 @@ def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) 
 
 
 def write_csv(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines = _Lines(out)
+    writer = csv.writer(lines, lineterminator=_Lines.END)
     writer.writerow([column.name for column in columns])
     for page in pages:
         writer.writerows(page)
-        out.write(text.getvalue().encode())
         out.flush()
-        text.seek(0)
-        text.truncate()
-    out.write(text.getvalue().encode())
+    out.flush()
+
+
+class _Lines:
+    """Takes the writer's rows. It quotes those characters that are in its line terminator, so its
+    own has both, and only the newline is written."""
+
+    END = "\r\n"
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, row: str) -> None:
+        self._out.write(f"{row.removesuffix(self.END)}\n".encode())
 
 
 def write_arrow(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tailrace.query.answer import Answer, ArrowAnswer, Page
@@ -31,8 +31,8 @@ class Patience:
         self._notice = notice
         self._pool = ThreadPoolExecutor(1)
 
-    def wait(self, call: Callable[[], T]) -> T:
-        """What `call` gives or raises; KeyboardInterrupt interrupts the engine first."""
+    def make(self, call: Callable[[], T]) -> T:
+        """What `call` gives or raises. KeyboardInterrupt interrupts the engine first."""
         future = self._pool.submit(call)
         began = time.monotonic()
         said = False
@@ -45,7 +45,9 @@ class Patience:
                         raise
                     said = self._say(time.monotonic() - began)
         except KeyboardInterrupt:
-            self._engine.interrupt()
+            while not future.done():  # it may have been between two statements
+                self._engine.interrupt()
+                wait([future], EVERY_SECONDS)
             raise
         finally:
             if said and self._notice:
@@ -53,11 +55,11 @@ class Patience:
                 self._notice.flush()
 
     def pages(self, answer: Answer) -> Iterator[Page]:
-        while page := self.wait(answer.next_page):
+        while page := self.make(answer.next_page):
             yield page
 
     def batches(self, answer: ArrowAnswer) -> Iterator[pyarrow.RecordBatch]:
-        while (batch := self.wait(answer.next_batch)) is not None:
+        while (batch := self.make(answer.next_batch)) is not None:
             yield batch
 
     def _say(self, seconds: float) -> bool:

@@ -1,0 +1,70 @@
+"""`tailrace gaps`: what is missing, or that nothing is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.command import run
+from tests.query.tables import gap, heal, make, row
+
+from tailrace.query.views import GAPS
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make(
+        tmp_path_factory.mktemp("store"),
+        [gap(5, 10), gap(2, 30, "late_join"), gap(4, stream="2", reason="kernel", offset=3)],
+        [heal(2, 11), heal(2, 30, "late_join"), gap(0, stream="", reason="malformed", offset=9)],
+        [gap(7, 1, source="other", session="b")],
+    )
+
+
+def lines(*arguments):
+    return [line.split() for line in run("gaps", *arguments).decode().splitlines()]
+
+
+def test_each_gap_is_a_line_and_then_come_the_totals(store):
+    heading, *gaps, totals = lines("--store", store)
+    assert heading == [
+        "source", "session", "stream", "reason", "first", "last", "count", "healed", "remaining",
+        "id",
+    ]  # fmt: skip
+    assert gaps == [
+        ["other", "b", "1", "network", "1", "7", "7", "0", "7", "-"],
+        ["sim", "a", "1", "network", "10", "14", "5", "2", "3", "-"],
+        ["sim", "a", "2", "kernel", "-", "-", "4", "0", "4", "-"],
+        ["sim", "a", "malformed", "-", "-", "-", "0", "-", "-"],
+    ]
+    assert " ".join(totals) == (
+        "4 gaps: 14 events missing (kernel 4, network 10); of 1 gaps nobody knows the size"
+    )
+
+
+def test_all_gaps_include_those_that_were_repaid(store):
+    _, *gaps, totals = lines("--store", store, "--all")
+    assert ["sim", "a", "1", "late_join", "30", "31", "2", "2", "0", "-"] in gaps
+    assert totals[:2] == ["5", "gaps:"]
+
+
+def test_no_gap_is_said_in_so_many_words(tmp_path):
+    make(tmp_path, [row(seq=0), gap(1, 1), heal(1, 1)])
+    assert run("gaps", "--store", tmp_path) == b"no gaps: nothing is known to be missing\n"
+    assert run("gaps", "--store", tmp_path, "--json") == b""
+
+
+def test_filters_choose_gaps(store):
+    assert [line[0] for line in lines("--store", store, "--source", "other")[1:-1]] == ["other"]
+    assert len(lines("--store", store, "--session", "a")) == 5
+    assert lines("--store", store, "--session", "x")[0][:2] == ["no", "gaps:"]
+
+
+def test_json_has_every_column(store):
+    objects = [json.loads(line) for line in run("gaps", "--store", store, "--json").splitlines()]
+    assert all(list(o) == [column.name for column in GAPS.columns] for o in objects)
+    assert [o["remaining"] for o in objects] == [7, 3, 4, None]
+
+
+def test_a_missing_table_is_named_and_exit_1(tmp_path):
+    assert str(tmp_path) in run("gaps", "--store", tmp_path, code=1)

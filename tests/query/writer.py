@@ -1,0 +1,28 @@
+"""A process that writes a table: `writer.py STORE COMMITS`. Each commit has 100 rows, whose `seq`
+go on from 0; every seventh is followed by a merge of all files and the deletion of the old ones."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
+tables = module_from_spec(spec)
+spec.loader.exec_module(tables)
+
+ROWS = 100
+
+
+def main(store, commits):
+    for number in range(commits):
+        first = ROWS * number
+        rows = [tables.row(seq=seq, offset=90 * seq) for seq in range(first, first + ROWS)]
+        tables.commit(store, rows)
+        if number % 7 == 6:
+            tables.compact(store)
+            tables.vacuum(store)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
