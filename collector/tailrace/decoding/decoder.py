@@ -51,6 +51,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `decoder(limit, state)` makes a decoder whose longest record is `limit` bytes, fresh for None or
     going on from a `state` decoded as `state_type`.
     `counter_bits` is the width of the producer's per-stream counter, None where it has none.
+    `whole` says of a datagram that it is one whole record: such ones may be decoded as one piece.
     `flaws` and `malformed` are the closed sets of reasons its records may carry.
     """
 
@@ -60,3 +61,4 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     flaws: frozenset[str]
     malformed: frozenset[str]
     counter_bits: int | None = None
+    whole: Callable[[bytes], bool] | None = None

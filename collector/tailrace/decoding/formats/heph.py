@@ -282,6 +282,21 @@ def _read_metadata(offset: int, packet: bytes) -> Record:
     )  # fmt: skip
 
 
+def _is_event(datagram: bytes) -> bool:
+    """Whether a datagram is an event and nothing else: lengths that agree, no magic inside."""
+    have = len(datagram)
+    if have < EVENT_MIN:
+        return False
+    magic, size = _prefix(datagram)
+    return (
+        magic == EVENT
+        and size == have
+        and (datagram[40] << 8 | datagram[41]) + EVENT_MIN <= have
+        and datagram.find(MAGICS[0], 4) < 0
+        and datagram.find(MAGICS[1], 4) < 0
+    )
+
+
 FORMAT = Format(
     name="heph",
     decoder=HephDecoder,
@@ -298,4 +313,5 @@ FORMAT = Format(
         }
     ),
     counter_bits=32,
+    whole=_is_event,
 )
