@@ -39,35 +39,40 @@ while True:
     # Never a full vacuum: at 0 hours that would take what the writer is about to commit.
     LocalTurn(Path(sys.argv[1])).write(State(swept=time.time_ns()))
     upkeep.run(sys.argv[1], StoreConfig(), clock=SystemClock())
+    print("done", flush=True)
 """
 
 
 def _start(*command):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, *command], stdout=pipe, stderr=null, env=environment)
+    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment)
 
 
 def _writer(store, *options):
-    return _start(str(WRITER), str(store), "one", "--rows", str(ROWS), *options)
+    return [str(WRITER), str(store), "one", "--rows", str(ROWS), *options]
 
 
-def _cut_while_committing(fs, processes, seconds):
-    """Cut the power after `seconds` of commits; the last position that was acknowledged."""
-    writer = processes[0]
-    first = writer.stdout.readline()
-    assert first, "the writer could not start"
-    time.sleep(seconds)  # not waiting for something: this is the moment of the cut
-    fs.cut()
-    for process in processes:
-        process.kill()
-    said = (first + writer.stdout.read()).split()
+def _cut_while_committing(fs, commands, seconds):
+    """Start the writer and what runs beside it, and cut the power `seconds` after each has done
+    something; the last position that was acknowledged."""
+    processes, first = [], []
+    try:
+        for command in commands:
+            processes.append(_start(*command))
+            first.append(processes[-1].stdout.readline())
+            assert first[-1], f"{command} ended at once"
+        time.sleep(seconds)  # not waiting for something: this is the moment of the cut
+        fs.cut()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    acknowledged = (first[0] + processes[0].stdout.read()).split()
     for process in processes:
         process.stdout.close()
-        process.wait()
     fs.unmount()
     fs.mount()
-    return int(said[-1])
+    return int(acknowledged[-1])
 
 
 def _open(store):
@@ -86,10 +91,10 @@ def _cut_again_and_again(fs, trials, seed, *, with_upkeep):
     chance = random.Random(seed)
     store = fs.path / "store"
     for _ in range(trials):
-        processes = [_writer(store)]
+        commands = [_writer(store)]
         if with_upkeep:
-            processes.append(_start("-c", UPKEEP, str(store)))
-        acknowledged = _cut_while_committing(fs, processes, chance.uniform(0.0, 0.7))
+            commands.append(["-c", UPKEEP, str(store)])
+        acknowledged = _cut_while_committing(fs, commands, chance.uniform(0.0, 0.7))
         table = _open(store)
         position = table.position()
         assert position is not None, table.recovery

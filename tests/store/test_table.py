@@ -148,6 +148,16 @@ def test_a_newer_instance_that_opened_before_the_older_ones_last_commit_is_fence
     assert seqs() == list(range(5))
 
 
+def test_an_older_instance_is_fenced_when_it_shortens_the_log_too(open_table, numbered):
+    older = open_table()
+    older.commit(numbered("s", 0, 5), 1)
+    open_table().commit(numbered("s", 5, 5), 2)
+    with pytest.raises(FencedError):
+        older.checkpoint()
+    with pytest.raises(FencedError):
+        older.commit(numbered("s", 5, 5), 2)
+
+
 def test_an_epoch_is_never_used_twice_though_the_clock_stands(open_table, numbered):
     class Standing(SystemClock):
         def wall_ns(self):

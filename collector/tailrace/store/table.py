@@ -96,7 +96,7 @@ class Table:
             self._open_or_create(config)
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
-        self._position, self._fence = self._ask()
+        self._table, self._position, self._fence = self._ask()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and len(self._since_checkpoint(self._local)) >= CHECKPOINT_DUE:
             self.checkpoint()
@@ -146,7 +146,7 @@ class Table:
         """Shorten the log to `keep` versions, to be called every 100 commits; whether that was done.
 
         If not (no room, another process is at it), commits only become slower: try again later.
-        Raise SyncError."""
+        Raise SyncError or FencedError."""
         if self._broken is not None:
             raise self._broken
         try:
@@ -156,6 +156,7 @@ class Table:
             else:
                 self._sync(self._table.version())
                 durable.checkpoint(self._table, self._local, keep=keep)
+            self._renew()
         except SyncError as error:
             self._broken = error
             raise
@@ -219,28 +220,40 @@ class Table:
 
     def _landed(self, position: int) -> bool:
         """Open the table anew and ask it. Raise FencedError, or StoreError when it cannot be asked."""
-        found, epoch = self._ask()
-        self._unsure = False
-        if (found, epoch) == (position, self._epoch):
-            return True
-        if (found, epoch) == (self._position, self._fence):
-            return False
-        raise FencedError(
-            f"{self.root}: another instance of collector {self._collector} has written to the table:"
-            f" it stands at {found}, this one had committed {self._position}"
-        )
+        table, found, epoch = self._ask()
+        if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
+            raise self._fenced(found)
+        self._table, self._unsure = table, False
+        return (found, epoch) == (position, self._epoch)
 
-    def _ask(self) -> tuple[int | None, int | None]:
-        """Open the table anew; its position and epoch. Raise StoreError."""
+    def _renew(self) -> None:
+        """Open the table anew: one that stays open goes through all versions since at each commit,
+        whatever the log was shortened to (10 ms of CPU a commit, and 6 more for each 100)."""
+        table, found, epoch = self._ask()
+        if (found, epoch) != (self._position, self._fence):
+            raise self._fenced(found)
+        self._table = table
+
+    def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
+        """The table at its newest version, our position in it and its epoch. Raise StoreError.
+
+        Not to be used for a commit before position and epoch are known to be what we left: a table
+        that was just opened is not refused for what others wrote before."""
         for attempt in range(1, layout.OPEN_TRIES + 1):
-            self._table = layout.open_table(self.root, self._options)
+            table = layout.open_table(self.root, self._options)
             try:
-                position = self._table.transaction_version(self._spool_id)
-                return position, self._table.transaction_version(self._collector)
+                position = table.transaction_version(self._spool_id)
+                return table, position, table.transaction_version(self._collector)
             except (DeltaError, OSError) as error:  # it reads them only now
                 if attempt == layout.OPEN_TRIES or not is_conflict(error):
                     raise refusal(error, self.root, "read the position") from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _fenced(self, found: int | None) -> FencedError:
+        return FencedError(
+            f"{self.root}: another instance of collector {self._collector} has written to the table:"
+            f" it stands at {found}, this one had committed {self._position}"
+        )
 
     def _sync(self, version: int) -> None:
         if self._local is None:

@@ -250,7 +250,10 @@ def _remove_staging(root: Path, now: int) -> int:
     """Remove files that a process was writing when it was killed; how many there were."""
     removed = 0
     for path in root.rglob("*#*"):
-        old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
+        try:
+            old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
+        except FileNotFoundError:  # it has its name by now
+            continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)
             removed += 1
