@@ -164,3 +164,25 @@ def test_the_port_file_names_every_address(collector):
     assert all(
         not address.endswith(":0") for address in [*ports["sources"].values(), ports["admin"]]
     )
+
+
+def serve(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", "serve", *arguments],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+def test_a_store_that_cannot_be_made_is_said_in_a_line(tmp_path):
+    (tmp_path / "file").touch()
+    done = serve("--store", tmp_path / "file" / "store")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [f"tailrace: {tmp_path}/file/store: Not a directory"]
+
+
+def test_a_source_that_is_not_built_yet_is_a_configuration_error(tmp_path):
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/scratch/*"]\n')
+    done = serve("--config", config, "--store", tmp_path / "store")
+    assert done.returncode == 2
+    assert "sources.runs.type" in done.stderr

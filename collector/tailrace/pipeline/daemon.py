@@ -71,7 +71,10 @@ class Daemon:
         """Open and replay. Raise LockedError, StoreError, SyncError or OSError."""
         with self._stack:
             if self.local:
-                Path(self.store).mkdir(parents=True, exist_ok=True)
+                try:
+                    Path(self.store).mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise StoreError(f"{self.store}: {error.strerror}") from error
                 self._stack.enter_context(DirectoryLock(Path(self.store)))
             self.spool = Spool.open(self.spool_directory, self.config.spool, self.clock)
             self._stack.callback(self.spool.close)
@@ -243,7 +246,7 @@ def _source(name: str, config: SourceConfig, clock: Clock) -> Source:
         return UdpSource(name, config, clock)
     if isinstance(config, TcpConfig):
         return TcpSource(name, config)
-    raise ConfigError([f"sources.{name}.type: tail is not there yet; allowed: udp, tcp"])
+    raise ConfigError([f"sources.{name}.type: tail is not built yet; allowed: udp, tcp"])
 
 
 def _transport(config: SourceConfig) -> str:
