@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 from enum import StrEnum
 
+SPOOL = "spool"
+"""The condition under which receiving waits."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -41,8 +44,8 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether what is sent now is taken in."""
-        return self.state is State.OK
+        """Whether what is sent now is taken in: it is while only the table is behind."""
+        return self.state in {State.OK, State.DEGRADED} and SPOOL not in self.conditions
 
     def started(self) -> None:
         self._phase = State.OK

@@ -8,6 +8,7 @@ so that whoever watches it can learn more than that it is gone, and exits with 1
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,8 @@ from tailrace.serving.server import serve
 from tailrace.sources.address import bound, join
 
 LINGER_SECONDS = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
@@ -84,7 +87,11 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     def _ready(self) -> None:
-        self._daemon.write_ports(self._admin)
+        try:
+            self._daemon.write_ports(self._admin)
+        except OSError as error:
+            # A full disk is no reason not to receive: the addresses are on /status too.
+            logger.warning("cannot write the port file: %s", error)
         self._started(self.status())
 
     async def _signals(self) -> None:

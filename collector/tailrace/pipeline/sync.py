@@ -9,14 +9,12 @@ import trio
 
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError
-from tailrace.pipeline.health import Health
+from tailrace.pipeline.health import SPOOL, Health
 from tailrace.pipeline.intake import Gate
 from tailrace.spool.spool import Spool
 
 RETRY_AFTER = 0.5
 """Seconds between tries while the disk has no room."""
-
-CONDITION = "spool"
 
 
 async def run(
@@ -43,7 +41,7 @@ async def once(
             await trio.to_thread.run_sync(spool.sync)
         except FullError as error:
             gate.full = True
-            health.degrade(CONDITION, f"{error}; receiving waits until there is room")
+            health.degrade(SPOOL, f"{error}; receiving waits until there is room")
             await trio.sleep(RETRY_AFTER)
             continue
         done(trio.current_time() - begun)
@@ -56,11 +54,11 @@ def admit(spool: Spool, gate: Gate, config: SpoolConfig, health: Health) -> None
     gate.full = spool.full
     if spool.full:
         health.degrade(
-            CONDITION,
+            SPOOL,
             spool.shortage
             or f"the spool holds {spool.size} bytes, its limit is {config.max_size}"
             " (spool.max_size); receiving waits until the table has taken them",
         )
     else:
-        health.clear(CONDITION)
+        health.clear(SPOOL)
     gate.changed()

@@ -37,7 +37,7 @@ CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) T
 -- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
 -- one row, and joins it to every row even where nobody asks for its columns.
 CREATE VIEW part.session_words AS
-SELECT source, format, session, name, {'at': "offset", 'last': name = 'close'} AS place,
+SELECT source, format, session, name, {'at': "offset", 'last': false} AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
   CASE WHEN name IN ('open', 'restart', 'close') THEN words END AS ours,
   CASE WHEN name <> 'footer' THEN words END AS clock

@@ -37,13 +37,9 @@ class Patience:
         began = time.monotonic()
         said = False
         try:
-            while True:
-                try:
-                    return future.result(EVERY_SECONDS if said else FIRST_SECONDS)
-                except TimeoutError:
-                    if future.done():  # it was the call's own
-                        raise
-                    said = self._say(time.monotonic() - began)
+            while not wait([future], EVERY_SECONDS if said else FIRST_SECONDS).done:
+                said = self._say(time.monotonic() - began)
+            return future.result()
         except KeyboardInterrupt:
             while not future.done():  # it may have been between two statements
                 self._engine.interrupt()
