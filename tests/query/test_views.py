@@ -245,6 +245,12 @@ def test_what_came_after_all_is_taken_off_its_gap(views):
     assert tuple(healed.values()) == ("1", 20, 22, 3, 3, 0)
 
 
+def test_a_heal_beyond_its_gap_counts_as_far_as_the_gap_goes(views):
+    rows = [gap(5, 10), heal(4, 13, offset=1), heal(9, 100, offset=2)]
+    (left,) = views.of(rows, "SELECT healed, remaining FROM gaps")
+    assert left == {"healed": 2, "remaining": 3}
+
+
 def test_gaps_without_numbers_are_repaid_from_the_oldest_on(views):
     rows = [
         gap(4, offset=1), gap(3, offset=2), gap(5, reason="kernel", offset=3), heal(5, offset=4),

@@ -6,7 +6,6 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.errors import StoreError
 from tailrace.store.layout import is_local, open_table, table_root
 from tailrace.store.snapshot import Snapshot
 
@@ -32,17 +31,7 @@ class TableReader(Snapshot):
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
-        self._options = options
         super().__init__(open_table(self.root, options))
-
-    def refresh(self) -> bool:
-        """Go on to the newest version; whether there is a newer one."""
-        before = self.version()
-        try:
-            return super().refresh()
-        except StoreError:  # the log between the two may have been cleaned up
-            self._table = open_table(self.root, self._options)
-            return self.version() != before
 
     def file_uris(self) -> list[str]:
         """The files of this version: absolute paths, or URLs."""
