@@ -87,11 +87,12 @@ class UdpSource:
 
     def _size_buffer(self, sock: socket.socket) -> None:
         asked = int(self._config.receive_buffer)
+        # The kernel doubles what it is given and reports the doubled size; it counts in an int.
+        given = min(asked // 2, 2**30 - 1)
         try:
-            # The kernel doubles what it is given and reports the doubled size.
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, asked // 2)
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, given)
         except OSError:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, asked // 2)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
         granted = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
         if granted < min(asked, _SMALL_BUFFER):
