@@ -93,6 +93,8 @@ class Engine:
         for _ in range(ATTEMPTS):
             try:
                 return run(examine(self.connection, sql))
+            except duckdb.InterruptException as error:
+                raise QueryError(str(error)) from error
             except (duckdb.Error, OSError) as error:  # OSError: from a dataset
                 if not self._overtaken():
                     raise QueryError(str(error)) from error
@@ -161,7 +163,6 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     config: dict[str, Any] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        "python_enable_replacements": False,
         "temp_directory": spill,
     }
     if limits.seconds is not None:

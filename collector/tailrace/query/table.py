@@ -6,7 +6,11 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from deltalake.exceptions import DeltaError
+
+from tailrace.errors import StoreError
 from tailrace.store.layout import is_local, open_table, table_root
+from tailrace.store.refusal import line
 from tailrace.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -56,4 +60,7 @@ class TableReader(Snapshot):
 
     def dataset(self) -> pyarrow.dataset.Dataset:
         """The snapshot for readers that cannot open its files by themselves."""
-        return self._table.to_pyarrow_dataset()
+        try:
+            return self._table.to_pyarrow_dataset()
+        except (DeltaError, OSError) as error:
+            raise StoreError(f"{self.root}: cannot be read: {line(error)}") from error
