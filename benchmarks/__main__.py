@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from tests.system.collector import Collector, until
 
 from benchmarks import traffic
+from tests.system.collector import Collector, until
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.command import run
-from tests.query.tables import gap, heal, make, row
 
 from tailrace.query.views import GAPS
+from tests.cli.command import run
+from tests.query.tables import gap, heal, make, row
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
 from tests.cli.command import COMMAND, ENVIRONMENT, run, start
 from tests.query.tables import clocked, make, row
 

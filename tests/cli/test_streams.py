@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.command import run
-from tests.query.tables import clocked, gap, make, row
 
 from tailrace.query.views import STREAMS
+from tests.cli.command import run
+from tests.query.tables import clocked, gap, make, row
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import json
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.system.collector import Collector
 
 import tailrace_client
 from tailrace.decoding.formats import heph, jets
 from tailrace_client import _wire
+from tests.system.collector import Collector
 
 U64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(max_size=20)

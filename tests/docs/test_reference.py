@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.docs.reference import REASONS, render
-
 from tailrace.model.gap import Reason
+from tests.docs.reference import REASONS, render
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,6 +6,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+
 from tests.faults import preload
 
 _spec = spec_from_file_location("loopfs", Path(__file__).with_name("loopfs.py"))

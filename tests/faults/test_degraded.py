@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 import pytest
+
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer, free_ports

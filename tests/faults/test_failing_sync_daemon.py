@@ -6,6 +6,7 @@ import json
 import socket
 
 import pytest
+
 from tests.faults import preload
 from tests.ingest.log import heph_event
 from tests.system.collector import until

@@ -15,8 +15,6 @@ import time
 from collections import Counter, defaultdict
 
 import pytest
-from tests.ingest.log import EVENT_MAGIC
-from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
@@ -24,6 +22,8 @@ from tailrace.ingest.state import OpenInfo, decode
 from tailrace.spool.entry import EntryKind, unpack_datagrams
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
+from tests.ingest.log import EVENT_MAGIC
+from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 SEGMENT = Size(2**20)
 MORE = """

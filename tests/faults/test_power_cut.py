@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+
 from tests.faults.test_kill import MORE, SpoolReader, check
 from tests.system.collector import Collector
 from tests.system.producers import TcpProducer, UdpProducer, free_ports

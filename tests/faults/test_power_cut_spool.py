@@ -6,6 +6,7 @@ import contextlib
 import random
 
 import pytest
+
 from tests.spool.numbered import NumberedReader, NumberedWriter
 
 

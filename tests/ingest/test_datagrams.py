@@ -6,10 +6,10 @@ import struct
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.session import decode_datagrams
+from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
 PIECES = [
     struct.pack(">I", EVENT_MAGIC), struct.pack(">I", METADATA_MAGIC), b"\x00\x00\x00\x2e", b"\xff\xff",

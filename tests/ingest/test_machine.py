@@ -7,11 +7,11 @@ import random
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.ingest.log import Log, heph_epoch, heph_event, run
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
+from tests.ingest.log import Log, heph_epoch, heph_event, run
 
 JETS = b"\n".join(
     [

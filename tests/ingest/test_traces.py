@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.ingest.log import EVENT_MAGIC, Log, heph_event, run
 
 from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances, mangle
+from tests.ingest.log import EVENT_MAGIC, Log, heph_event, run
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CLEAN = ("busy", "contended", "runtime", "restart_concat", "types", "spec_examples")

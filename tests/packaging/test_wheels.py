@@ -33,7 +33,9 @@ def pip(*arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("name", "package"), [("tailrace", "tailrace"), ("tailrace_client", "tailrace_client")])
+@pytest.mark.parametrize(
+    ("name", "package"), [("tailrace", "tailrace"), ("tailrace_client", "tailrace_client")]
+)
 def test_a_wheel_holds_its_package_and_nothing_else(wheels, name, package):
     with zipfile.ZipFile(wheels[name]) as wheel:
         tops = {entry.split("/")[0] for entry in wheel.namelist()}
@@ -48,7 +50,14 @@ def test_the_client_needs_nothing(wheels):
 
 
 def test_the_client_works_as_installed_alone(wheels, tmp_path):
-    pip("install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheels["tailrace_client"])
+    pip(
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        tmp_path / "site",
+        wheels["tailrace_client"],
+    )
     trace = tmp_path / "run.trace"
     program = (
         "import sys\n"
@@ -73,6 +82,8 @@ def test_the_collector_works_as_installed(wheels, tmp_path):
         f"sys.argv = ['tailrace', 'check', {str(ROOT / 'config/tailrace.toml')!r}]\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "ok" in done.stdout

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tailrace.query.engine import Engine
 from tests.query.tables import dicts, make
 from tests.query.writer import ROWS
-
-from tailrace.query.engine import Engine
 
 WRITER = Path(__file__).with_name("writer.py")
 COMMITS = 60

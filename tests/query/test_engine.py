@@ -9,6 +9,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+
+from tailrace.errors import QueryError, StoreError
+from tailrace.query import engine as engine_module
+from tailrace.query.answer import PAGE_ROWS
+from tailrace.query.engine import Engine, Limits
+from tailrace.query.views import VIEWS
+from tailrace.units import Size
 from tests.query.tables import (
     SCHEMA,
     ask,
@@ -23,13 +30,6 @@ from tests.query.tables import (
     row,
     vacuum,
 )  # fmt: skip
-
-from tailrace.errors import QueryError, StoreError
-from tailrace.query import engine as engine_module
-from tailrace.query.answer import PAGE_ROWS
-from tailrace.query.engine import Engine, Limits
-from tailrace.query.views import VIEWS
-from tailrace.units import Size
 
 ENDLESS = "SELECT count(*) FROM range(1000000000000) AS a(i), range(9) WHERE i % 7 = 3"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.query.tables import commit, compact, gap, later, make, row, session, shorten_log, vacuum
-from tests.store.s3_server import RunningS3
 
 from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
 from tailrace.query.follow import LOOK_EVERY, Follower
+from tests.query.tables import commit, compact, gap, later, make, row, session, shorten_log, vacuum
+from tests.store.s3_server import RunningS3
 
 NAMES = [column.name for column in COLUMNS]
 SEQ = NAMES.index("seq")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.query.tables import dicts, make, row
 
 from tailrace.errors import QueryError
 from tailrace.query.engine import Engine
+from tests.query.tables import dicts, make, row
 
 
 @pytest.fixture(scope="module")

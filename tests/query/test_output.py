@@ -10,13 +10,13 @@ import math
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.query.tables import make, row
 
 from tailrace.query import grid
 from tailrace.query.answer import Column, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.grid import cells, clip, fit, layout, printable
 from tailrace.query.output import write_arrow, write_csv, write_json
+from tests.query.tables import make, row
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 HOSTILE = "\x1b[2J\x00\x7f\x9b31m\r\n\u202e\"',;"

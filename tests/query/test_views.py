@@ -7,6 +7,12 @@ import json
 import duckdb
 import pytest
 from hypothesis import example, given, settings, strategies as st
+
+from tailrace.model.record import as_int64
+from tailrace.normalize import wall_times
+from tailrace.query.engine import Engine
+from tailrace.query.parts import PARTS
+from tailrace.query.views import VIEWS
 from tests.ingest.log import Log, heph_epoch, heph_event, run
 from tests.query.tables import (
     DAY,
@@ -21,12 +27,6 @@ from tests.query.tables import (
     row,
     session,
 )  # fmt: skip
-
-from tailrace.model.record import as_int64
-from tailrace.normalize import wall_times
-from tailrace.query.engine import Engine
-from tailrace.query.parts import PARTS
-from tailrace.query.views import VIEWS
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 0, 1, -1])
 

@@ -8,6 +8,7 @@ import socket
 import struct
 
 import pytest
+
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 

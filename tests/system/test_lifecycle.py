@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import until
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from deltalake import DeltaTable
+
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import trio
-from tests.traffic.producers import Handed, send_datagrams, send_stream
 
 from tailrace.demo.heph import epoch, heph_events, numbers
 from tailrace.demo.jets import jets_trace
+from tests.traffic.producers import Handed, send_datagrams, send_stream
 
 
 class Listener:

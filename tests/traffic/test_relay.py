@@ -4,11 +4,11 @@ import socket
 from collections import Counter
 
 import trio
-from tests.traffic.producers import Handed, send_datagrams
-from tests.traffic.relay import open_relay
 
 from tailrace.demo.heph import datagrams, heph_events, numbers
 from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances
+from tests.traffic.producers import Handed, send_datagrams
+from tests.traffic.relay import open_relay
 
 
 def receiver():
