@@ -6,6 +6,12 @@ line names the fields and each further line is one record, nulls at its end left
 record's bytes are not repeated, a test compares them with the input.
 
 `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
+
+A format's vectors must take every branch of its module, so that damage is done to each of them:
+
+    coverage run --branch -m pytest tests/decoding/test_conformance.py
+    coverage combine
+    coverage report -m --include="*/decoding/formats/*" --fail-under=100
 """
 
 from __future__ import annotations
@@ -166,6 +172,8 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(vector: Vector) ->
         decided = records[-1].offset + records[-1].size if records else 0
         assert decoder.pending == i + 1 - decided
         assert decoder.pending <= vector.limit
+        if len(vector.data) <= SMALL:
+            assert len(records) == len(vector.decoder().feed(vector.data[: i + 1]))
     assert packed(records) == packed(whole.feed(vector.data))
     assert packed(decoder.end()) == packed(whole.end())
     assert decoder.pending == 0
@@ -289,6 +297,22 @@ def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
             records += decoder.end()
             assert decoder.pending == 0
         check_tiling(format_, records, b"".join(parts))
+
+
+@every
+def test_what_is_called_a_whole_record_is_one(vector: Vector) -> None:
+    """Wherever it stands: what such datagrams hold may be decoded as one piece."""
+    whole = vector.format.whole
+    if whole is None:
+        return
+    for record in vector.decode():
+        data = vector.data[record.offset : record.offset + record.size]
+        for datagram in (data, data[:-1], data + b"\0", data * 2):
+            if whole(datagram):
+                (alone,) = decode(vector.decoder(), [datagram])
+                before, after = decode(vector.decoder(), [datagram + datagram])
+                assert alone.kind != Kind.MALFORMED
+                assert packed([before, after._replace(offset=0)]) == packed([alone, alone])
 
 
 @every_format

@@ -44,10 +44,9 @@ def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
         elif len(data) - at >= limit:
             end = end or len(data)
             parts = [("too_long", stop) for stop in (*range(at + limit, end, limit), end)]
-        elif data[content:].strip(WHITE):
-            parts = [("blank", content), ("tail", len(data))]
         else:
-            parts = [("blank", len(data))]
+            rest = "tail" if data[content:].strip(WHITE) else "blank"
+            parts = [("blank", content), (rest, len(data))]
         for kind, stop in parts:
             if stop > at:
                 found.append((kind, at, data[at:stop]))

@@ -298,8 +298,8 @@ UNITS = {
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_a_million_bytes_made_to_cost_time_cost_little(unit: bytes) -> None:
-    """Packets nested in one another and magics without packets: quadratic work would take minutes
-    here. Nothing is timed."""
+    """Packets nested in one another and magics without packets: work that grows with the square
+    of the input would be felt here. Nothing is timed."""
     data = unit * (LIMIT // len(unit))
     records = decode(data)
     assert sum(record.size for record in records) == len(data)
@@ -334,3 +334,12 @@ def test_the_reason_of_noise_ends_with_the_datagram() -> None:
     assert {record.flaw for record in records} == {"too_long"}
     (record,) = decoder.feed(b"other noise") + decoder.end()
     assert record.flaw == "bad_magic"
+
+
+def test_thousands_of_call_sites_are_read_like_one() -> None:
+    """More than are remembered: what is forgotten is only learned again."""
+    sites = [event(f"site {n}".encode(), attribute("n", "u64", n)) for n in range(5000)]
+    records = decode(b"".join(sites) * 2)
+    assert [(r.name, r.attributes) for r in records] == [
+        (f"site {n}", f'{{"n":{n}}}') for n in range(5000)
+    ] * 2

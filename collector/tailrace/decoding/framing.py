@@ -88,13 +88,13 @@ class Lines:
         """The input is over: what waits. Offsets go on should more be fed."""
         data = bytes(self._waiting)
         # Blank lines are not joined to a line that may be torn: longer, it might have left them.
-        blank = len(data) if self._blank else data.rfind(b"\n") + 1
-        pieces: list[Piece] = []
-        if self._too_long:
-            pieces.append(Piece("too_long", self._offset, data))
-        else:
-            pieces.append(Piece("blank", self._offset, data[:blank]))
-            pieces.append(Piece("tail", self._offset + blank, data[blank:]))
+        blank = 0 if self._too_long else data.rfind(b"\n") + 1
+        kind: Literal["too_long", "blank", "tail"]
+        kind = "too_long" if self._too_long else "blank" if self._blank else "tail"
+        pieces = [
+            Piece("blank", self._offset, data[:blank]),
+            Piece(kind, self._offset + blank, data[blank:]),
+        ]
         self._offset += len(data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece for piece in pieces if piece.data]

@@ -27,6 +27,7 @@ body over 64 KiB up to the first string, and in `$undecoded` from there on.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import cycle, repeat
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from struct import Struct, error as struct_error
@@ -57,13 +58,18 @@ recall = _memo.get
 """What `read_body` would give, if it is remembered; else None."""
 
 
+_every_eighth = cycle((1, *repeat(0, 7))).__next__
+"""Of the bodies that a layout fits, so many are remembered: what comes often is soon among them, and
+values that change do not cost and push out too much."""
+
+
 def read_body(body: bytes) -> Body:
     """`body` begins with the description, whose length has been checked."""
     begin = 2 + (body[0] << 8 | body[1])
     known = heph_layout.read(body, begin)
     if known:
-        # Not remembered: values that change would only push out what does come again.
-        return *known, None, ()
+        found: Body = (*known, None, ())
+        return _memo.keep(body, found) if _every_eighth() else found
     return _memo.keep(body, _read(body, begin))
 
 

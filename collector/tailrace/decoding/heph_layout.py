@@ -34,7 +34,7 @@ class Layout(NamedTuple):
 
 
 _layouts: dict[tuple[bytes, int], Layout | None] = {}
-_LAYOUTS_MAX = 4096  # about 4 MiB
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
@@ -62,8 +62,8 @@ def read(body: bytes, begin: int) -> tuple[str, str] | None:
 
 
 def unknown(body: bytes, begin: int) -> bool:
-    """Whether a layout might be learned from this body."""
-    return (body[:begin], len(body)) not in _layouts
+    """Whether a layout might be learned from this body; from a long one, none is."""
+    return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn(body: bytes, begin: int, name: str, values: list[Value] | None) -> None:
