@@ -18,14 +18,15 @@ for an id (A) the column has 63 bits of the string's BLAKE2b and the string stay
 a name may be missing. A missing description (A, B) and `id` for `record_id` in a record_end (A, B)
 are accepted, as is a missing parent_id, which says the same as null.
 
-Attributes hold every field that has no column, each as its producer wrote it: description, data,
-the rest in the line's order. A header gives `{"clock":"clk","ticks_per_second":N,"producer":{…}}`,
+Attributes hold every field that has no column: the description, spelled anew, then data and the
+rest in the line's order with the text their producer wrote. A header gives `{"clock":"clk","ticks_per_second":N,"producer":{…}}`,
 a footer `{"totals":{…},…}`. A line with a repeated key (the last one counts), a key that begins
 with "$" or one that stands in the way of ours keeps its whole text instead, under `$line`.
 
 What breaks a rule and can be read is kept with a flaw. A line of an unknown type is such: nothing
 in it is wrong by itself, and later versions may add types. It is a session record and not an
-annotation because annotations are counted against the footer's total.
+annotation because annotations are counted against the footer's total. Of several flaws a record
+has the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place.
 Rules about ids (references, duplicates, order) need memory of them and are checked later.
 Blank lines belong to the line that follows them; where no whole one does they are a session record
 "blank_lines". A last line without newline is read like any; it is `truncated` if it is no JSON.
