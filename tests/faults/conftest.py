@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 from tests.faults import preload
-
-_spec = spec_from_file_location("loopfs", Path(__file__).with_name("loopfs.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_module = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
+from tests.faults.loopfs import LoopFs, why_not
 
 
 @pytest.fixture
 def loopfs(tmp_path):
     """A mounted file system whose power can be cut; skips, and says why, where there can be none."""
-    if reason := _module.why_not():
+    if reason := why_not():
         pytest.skip(reason)
-    with _module.LoopFs(tmp_path) as fs:
+    with LoopFs(tmp_path) as fs:
         yield fs
 
 
