@@ -103,6 +103,16 @@ def test_files_that_were_deleted_meanwhile_cost_and_repeat_nothing(tmp_path):
     assert len(follower.notices) == 1
 
 
+def test_files_that_were_deleted_before_they_were_given_cost_nothing(tmp_path):
+    """One day is merged, the other's file stays as it is."""
+    make(tmp_path, numbered(0, 1), numbered(2), numbered(3, 4, day=later(1)))
+    follower = Follower(str(tmp_path), {}, from_start=True)
+    compact(tmp_path)
+    vacuum(tmp_path)
+    assert sorted(seqs(follower)) == [0, 1, 2, 3, 4]
+    assert polled(follower) == []
+
+
 def test_rows_at_one_offset_are_told_apart(tmp_path):
     """A session's rows of our own share the offset up to which bytes had come."""
     follower = Follower(make(tmp_path, [gap(1, 1, offset=9)]), {})

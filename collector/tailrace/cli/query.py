@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 
 import click
@@ -12,19 +11,12 @@ from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.config.load import store_path
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    ARROW = "arrow"
-
-
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "form", flag_value=Output.JSON, help="One JSON object a row.")
-@click.option("--csv", "form", flag_value=Output.CSV, help="Comma-separated, with a heading.")
-@click.option("--arrow", "form", flag_value=Output.ARROW, help="An Arrow IPC stream.")
+@click.option("--json", "form", flag_value="json", help="One JSON object a row.")
+@click.option("--csv", "form", flag_value="csv", help="Comma-separated, with a heading.")
+@click.option("--arrow", "form", flag_value="arrow", help="An Arrow IPC stream.")
 @click.argument("sql")
 def command(config: Path | None, store: str | None, form: str | None, sql: str) -> None:
     """Ask in DuckDB's SQL; "-" reads it from standard input.
@@ -32,7 +24,7 @@ def command(config: Path | None, store: str | None, form: str | None, sql: str) 
     There are the views events, spans, gaps, sessions and streams; `DESCRIBE spans` says what is in
     one. All of them show the table as it was when the command began.
     """
-    if form == Output.ARROW and sys.stdout.isatty():
+    if form == "arrow" and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file, or pipe it on")
     loaded = load_config(config, store)
     statement = sys.stdin.read() if sql == "-" else sql
@@ -42,11 +34,11 @@ def command(config: Path | None, store: str | None, form: str | None, sql: str) 
 
     console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
     match form:
-        case Output.JSON:
+        case "json":
             console.json(statement)
-        case Output.CSV:
+        case "csv":
             console.csv(statement)
-        case Output.ARROW:
+        case "arrow":
             console.arrow(statement)
         case _:
             answer, pages = console.ask(statement)

@@ -61,7 +61,7 @@ class Follower:
         self._commits = Commits(self._table.root, options)
         files = self._table.files_by_age()
         self._backlog = files if from_start else []
-        self._known = {file.path for file in files}
+        self._known: set[str] = set() if from_start else {file.path for file in files}
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[Row]]:
@@ -89,6 +89,7 @@ class Follower:
                 for row in page:
                     self._mark(row)
                 yield page
+            self._known.add(file.path)
 
     def _mark(self, row: Row) -> None:
         key, offset = _key(row), row[OFFSET]
