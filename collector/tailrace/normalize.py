@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -146,7 +147,8 @@ def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None
         return None
     if ticks_per_second.is_integer():
         return epoch + start * 1_000_000_000 // int(ticks_per_second)
-    return epoch + round(start * (1e9 / ticks_per_second))
+    nanoseconds = start * (1e9 / ticks_per_second)
+    return epoch + round(nanoseconds) if isfinite(nanoseconds) else None
 
 
 def _fits(time: int) -> bool:

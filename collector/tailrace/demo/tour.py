@@ -148,8 +148,8 @@ class Tour:
             host, port = self._daemon.address(producer.source)
             self._say(f"{producer.format} at {producer.transport}://{host}:{port}")
         self._say(f"/status and /metrics at http://{self._daemon.admin}")
-        self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
         with trio.open_signal_receiver(signal.SIGINT) as signals:
+            self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
             async with trio.open_nursery() as nursery:
                 address = self._daemon.address("heph_tcp")
                 nursery.start_soon(trickle, address, self._clock.wall_ns(), GENTLE_RATE)
