@@ -278,3 +278,10 @@ def test_each_store_at_a_url_has_a_local_spool_of_its_own(loaded):
     ]
     assert paths[0] == paths[2] != paths[1]
     assert all(path.startswith("/data/tailrace/spool-") for path in paths)
+
+
+@pytest.mark.parametrize("character", ["[", "]", "%", "*", "?"])
+def test_a_store_whose_path_the_table_would_misread_is_refused(character):
+    with pytest.raises(ConfigError, match=r"--store: .*must not contain"):
+        load(None, environ={}, flags={"store": f"/data/a{character}b"})
+    load(None, environ={}, flags={"store": f"s3://bucket/a{character}b"})

@@ -32,6 +32,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
 }
 """The formats each type of source can carry. Whoever loads may know of more for files."""
 
+_UNSAFE_PATH = re.compile(r"[][%\\*?]")
 _SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 
 Values = dict[str, Any]
@@ -69,7 +70,15 @@ class Check:
         return Config(**parts)
 
     def _section(self, name: str) -> Values:
-        return self._values(keys(SECTIONS[name]), self._given.sections[name])
+        settings = self._given.sections[name]
+        values = self._values(keys(SECTIONS[name]), settings)
+        path = str(values.get("path", ""))
+        if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
+            message = (
+                f"must not contain {bad[0]!r}: the table's library takes it for something else"
+            )
+            self._problem(settings["path"].where, message)
+        return values
 
     def _type(self, name: str) -> str | None:
         setting = self._given.sources[name].get("type")
