@@ -114,7 +114,23 @@ def test_a_log_file_is_let_go_only_after_its_checkpoint_was_synced(
     assert log.versions() == [9, 10, 11, 12]
 
 
+def test_log_files_older_than_a_quarter_of_an_hour_go_at_a_checkpoint(open_table, numbered, root):
+    """But for what the version of a quarter of an hour ago is read from."""
+    table = open_table()
+    log = Log(root)
+    for version in range(1, 13):
+        table.commit(numbered("s", version, 1), version)
+        if version == 8:
+            assert table.checkpoint()
+            for path in log.directory.iterdir():
+                before = path.stat().st_mtime - 20 * 60
+                os.utime(path, (before, before))
+    assert table.checkpoint()
+    assert log.versions() == [8, 9, 10, 11, 12]
+
+
 def test_a_checkpoint_is_never_written_over_the_only_one(open_table, numbered, root):
+    """An unsynced file in its place, and the log files gone, would be the end of the table."""
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
     assert table.checkpoint(keep=0)
@@ -122,6 +138,16 @@ def test_a_checkpoint_is_never_written_over_the_only_one(open_table, numbered, r
     before = part.stat().st_ino
     assert table.checkpoint(keep=0)
     assert part.stat().st_ino == before
+
+
+def test_the_checkpoint_before_stays_for_who_is_reading_it(open_table, numbered, root):
+    table = open_table()
+    for number in range(9):
+        table.commit(numbered("s", number, 1), number + 1)
+        if number % 3 == 2:
+            assert table.checkpoint(keep=0)
+    assert list(Log(root).checkpoints()) == [6, 9]
+    assert Log(root).versions() == [6, 7, 8, 9]
 
 
 def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.errors import StoreError
+from tailrace.model.columns import ROW
 from tailrace.store import durable, layout
 from tailrace.store.log import Log
 from tailrace.store.recovery import recover
@@ -76,12 +78,19 @@ def test_a_missing_data_file_takes_its_version_out(written, open_table, root, se
     assert seqs() == list(range((COMMITS - 1) * ROWS))
 
 
+def test_a_data_file_of_another_size_is_not_taken_for_whole(written, open_table, root):
+    path = _data(root, COMMITS)
+    path.write_bytes(path.read_bytes() * 2)  # it ends in a footer, and decodes
+    assert open_table().recovery.versions == [COMMITS]
+
+
 def test_a_hole_of_zeros_that_decodes_all_the_same_is_found(open_table, numbered, root):
-    """Delta-packed numbers decode from zeros as well as from anything."""
+    """Plain numbers are read from zeros as well as from anything."""
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
     batch = numbered("s", 5, 60_000)
-    batch.columns[8] = [(i * 0x9E3779B97F4A7C15) % 2**62 for i in range(60_000)]
+    chance = random.Random(1)
+    batch.columns[ROW.index("substream")] = [chance.getrandbits(63) for _ in range(60_000)]
     table.commit(batch, 2)
     path = _data(root, 2)
     data = bytearray(path.read_bytes())
@@ -141,6 +150,13 @@ def test_a_table_whose_making_was_cut_off_is_made_again(open_table, root, number
     assert seqs() == list(range(5))
 
 
+def test_nothing_is_left_of_a_table_that_has_no_beginning(written, open_table, root):
+    Log(root).path(0).write_bytes(b"")
+    table = open_table()
+    assert table.recovery.versions == list(range(COMMITS, -1, -1))
+    assert table.position() is None
+
+
 def test_files_that_a_later_version_merged_away_and_vacuum_removed_are_not_missed(
     written, open_table, root, seqs
 ):
@@ -158,6 +174,18 @@ def test_a_damaged_merge_gives_way_to_the_files_that_it_merged(written, open_tab
     table = open_table()
     assert table.recovery.versions == [COMMITS + 1]
     assert (table.position(), seqs()) == (COMMITS, list(range(COMMITS * ROWS)))
+
+
+def test_what_a_version_removed_counts_again_once_that_version_is_taken_out(
+    written, open_table, root, seqs
+):
+    """The merge goes because of what is below it; so must a commit whose file it had replaced."""
+    DeltaTable(str(root)).optimize.compact(post_commithook_properties=layout.NO_HOOKS)
+    _data(root, 3).unlink()
+    Log(root).path(5).write_bytes(b"")
+    table = open_table()
+    assert table.recovery.versions == [7, 6, 5, 4, 3]
+    assert (table.position(), seqs()) == (2, list(range(2 * ROWS)))
 
 
 def test_versions_that_a_synced_checkpoint_sums_up_are_not_doubted(written, open_table, root):

@@ -57,9 +57,11 @@ def test_files_of_full_size_are_left_alone():
 
 
 def test_very_many_files_do_not_wait_for_the_hour():
-    files = _files(TODAY, SECOND_FILES + 1, FIRST_SIZE)
-    plan = decide(files, DONE, StoreConfig(), NOW)
-    assert plan.merges == [Merge(TODAY, StoreConfig().compact_size)]
+    files = _files(TODAY, SECOND_FILES, FIRST_SIZE) + _files(TODAY - 1, 2, FIRST_SIZE)
+    assert decide(files, DONE, StoreConfig(), NOW).merges == []
+    size = StoreConfig().compact_size
+    plan = decide([*files, *_files(TODAY, 1, FIRST_SIZE)], DONE, StoreConfig(), NOW)
+    assert plan.merges == [Merge(TODAY - 1, size), Merge(TODAY, size)]
 
 
 def test_vacuum_is_due_every_hour_and_a_full_one_every_day():

@@ -81,21 +81,18 @@ def sync_newest(root: Path) -> int:
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
     """Rule 3: shorten the log. `table` must stand at a version that is synced.
 
-    Nothing is done where there is a checkpoint of this version: to write it again would put an
-    unsynced file in the place of the only one. Raise SyncError; LockedError when another process is
-    at it; and what the library raises, after which the log is as long as before."""
+    Raise SyncError; LockedError when another process is at it; and what the library raises, after
+    which the log is as long as before."""
     log = Log(root)
     version = table.version()
     with DirectoryLock(root.parent, name=LOG_LOCK):
-        if version in log.checkpoints():
-            return
         table.create_checkpoint()
         try:
             for part in log.checkpoints()[version]:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
                 fsync(part)
-            fsync(log.last_checkpoint_path)
+            _sync_file(log.last_checkpoint_path, required=False)  # only a hint
             fsync(log.directory)
         except (OSError, KeyError) as error:
             raise SyncError(
