@@ -33,9 +33,10 @@ UNSYNCED_MAX = 16
 (it syncs after each of its steps; a vacuum is two versions). The newest so many are doubted."""
 
 LOG_VERSIONS_KEPT = 800
-"""Log files kept below a checkpoint. Every commit lists the directory: 15 ms with 300 files in it,
-90 ms with 1,000. With the 100 commits between checkpoints the log stays below 1,000 files, at any
-rate of commits; at one a second, `layout.LOG_RETENTION` leaves that many as well."""
+"""Log files kept below a checkpoint, whatever their age: with the 100 commits between checkpoints
+the log stays below 1,000 files at any rate of commits. A commit takes 11 ms of CPU beside 100 log
+files, 16 ms beside 800. A merge must end before as many versions have passed: at the most commits
+there can be, some 15 a second, within 50 s."""
 
 LOG_LOCK = "log.lock"
 """In the store's directory: held by who repairs the log, or removes files from it."""

@@ -51,9 +51,8 @@ class Action(msgspec.Struct, rename="camel"):
     commit_info: CommitInfo | None = None
 
 
-class LastCheckpoint(msgspec.Struct, rename="camel"):
+class LastCheckpoint(msgspec.Struct):
     version: int
-    size_in_bytes: int | None = None
 
 
 class Log:

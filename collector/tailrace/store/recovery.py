@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, DeltaProtocolError
 
 from tailrace.errors import StoreError, SyncError
 from tailrace.store import layout
@@ -101,16 +101,13 @@ class _Repair:
         return whole
 
     def _checkpoint_damage(self, version: int, parts: list[Path]) -> str | None:
-        last = self.log.last_checkpoint()
-        if last and last.version == version and last.size_in_bytes is not None:
-            size = sum(path.stat().st_size for path in parts)
-            if size != last.size_in_bytes:
-                return f"has {size} of {last.size_in_bytes} bytes"
         if not all(is_parquet(path) for path in parts):
             return "is not whole"
         try:
             DeltaTable(str(self.log.root), version=version).transaction_version("")
-        except Exception as error:  # noqa: BLE001 - whatever the library finds wrong with it
+        except Exception as error:
+            if os_error(error) is not None or isinstance(error, DeltaProtocolError):
+                raise refusal(error, str(self.log.root), f"read checkpoint {version}") from error
             return f"cannot be read: {line(error)}"
         return None
 

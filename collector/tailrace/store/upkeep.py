@@ -1,7 +1,7 @@
 """What keeps the table small and quick: merging small files, deleting old days, vacuum.
 
 `decide` says what is due from the list of files and the time, and does nothing; `run` does it, in a
-process of its own (a merge takes up to 240 MB, which only the end of a process gives back), beside
+process of its own (a merge takes up to 150 MB, which only the end of a process gives back), beside
 live writers, who are never held up and lose nothing: the table's commit protocol decides, and a step
 that met another writer is tried again once, then left to the next run. Upkeeps take turns (`turn`).
 
