@@ -28,13 +28,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.decoding.decoder import Decoder, Format
 from tailrace.decoding.formats import FORMATS
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import Kind, Missing, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL = 1200
 """Vectors up to this many bytes are tested exhaustively."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
-KINDS = frozenset(Kind) - {Kind.GAP, Kind.HEAL}
+IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
+"""Kinds of which a record may have no bytes of its own."""
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -108,8 +109,10 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
     at = 0
     for record in records:
         assert record.offset == at
-        assert record.size > 0
-        assert record.kind in KINDS
+        assert record.kind in set(Kind)
+        assert record.size > 0 or (record.size == 0 and record.kind in IMPLIED)
+        assert record.size == 0 or record.kind not in {Kind.GAP, Kind.HEAL}
+        assert isinstance(record.detail, Missing) == (record.kind in {Kind.GAP, Kind.HEAL})
         at += record.size
         if record.kind == Kind.MALFORMED:
             assert record.flaw in format_.malformed

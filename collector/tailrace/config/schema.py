@@ -130,9 +130,21 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns of the files or directories to follow."""
-    record_max: Size = Size(1 * MIB)
+    """Glob patterns of files, or of directories to search with all that is below them."""
+    dialect: str = "auto"
+    """Which of a format's dialects the files are in; auto tells by their content."""
+    record_max: Size = Size(4 * MIB)
     """The longest record; a longer one is malformed."""
+    poll_interval: Duration = Duration(0.1)
+    """How often a file that grows is looked at."""
+    idle_interval: Duration = Duration(1)
+    """How often directories and files that do not grow are looked at; more seldom when they are many."""
+    files_max: int = 65_536
+    """Files followed at a time; further ones wait."""
+    descriptors_max: int = 4096
+    """Files held open at a time, those that grew last."""
+    hole_timeout: Duration = Duration(5)
+    """How long a part of a file that nobody has written yet is waited for before it is passed over."""
 
 
 SourceConfig = UdpConfig | TcpConfig | TailConfig

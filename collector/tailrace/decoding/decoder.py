@@ -5,7 +5,9 @@ three promises, and one suite (`tests/decoding/test_conformance.py`) holds all o
 
 1. How the bytes are cut into `feed` calls never changes the records.
 2. Records *tile* the input: sorted by offset, each begins where the one before it ended; nothing is
-   skipped, nothing is read twice. What cannot be read is a malformed record with a reason.
+   skipped, nothing is read twice. What cannot be read is a malformed record with a reason. Records
+   of size 0 may stand between them: what the bytes so far imply and do not spell (events that are
+   missing, a name that is known only now).
 3. No input raises.
 
 All that a decoder must remember between calls is in `state`, a msgspec struct that survives
@@ -15,8 +17,9 @@ Memory is bounded: what waits for its end never exceeds `limit` bytes.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -45,6 +48,56 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class FileDecoder(Decoder, Protocol):
+    """A decoder that wants to know which file it reads, and of the documents beside it."""
+
+    def begin(self, path: str, dialect: str) -> None:
+        """Before the first byte, of a file's session only. `path` is absolute and may be that of a
+        compressed file; `dialect` is one of the format's `dialects`, or "auto"."""
+        ...
+
+    def document(self, name: str, data: bytes, /) -> list[Record]:
+        """A document of this stream was found or has changed: its name as given by
+        `Files.documents`, its whole content, which may be empty or half-written. Records of size 0
+        at the place the stream has reached. Documents may come before or after any byte."""
+        ...
+
+
+def _alone(path: str) -> tuple[str, ...]:  # noqa: ARG001 - a stream without documents
+    return ()
+
+
+def _visible(path: str) -> bool:
+    return not posixpath.basename(path).startswith(".")
+
+
+def without_gz(path: str) -> str:
+    """A file and its compressed form have this in common."""
+    return path.removesuffix(".gz")
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """How a format's streams lie in directories. Paths are absolute, with "/" between their parts.
+
+    `stream` says whether a file is a stream's; all others are left alone.
+    `documents` are the files that tell something about a stream, relative to its directory.
+    `group` is the run that a stream belongs to: streams of one group share names and a clock.
+    `copy` is what two files have in common when one may be a moved or compressed copy of the other;
+    they are taken for one stream only if their first bytes are the same, too.
+    `recognises` says of a path and the file's first bytes (uncompressed, up to 4 KiB) whether they
+    are this format's.
+    `document_max` bytes is the longest document that is read.
+    """
+
+    stream: Callable[[str], bool] = _visible
+    documents: Callable[[str], tuple[str, ...]] = _alone
+    group: Callable[[str], str] = posixpath.dirname
+    copy: Callable[[str], str] = without_gz
+    recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
+    document_max: int = 16 * 2**20
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What the rest of Tailrace knows of a format. Each module in `formats` has one, named FORMAT.
 
@@ -53,6 +106,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `counter_bits` is the width of the producer's per-stream counter, None where it has none.
     `whole` says of a datagram that it is one whole record: such ones may be decoded as one piece.
     `flaws` and `malformed` are the closed sets of reasons its records may carry.
+    `files` is how its files are found; `dialects` the values, beside "auto", of a source's `dialect`.
     """
 
     name: str
@@ -62,3 +116,5 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     malformed: frozenset[str]
     counter_bits: int | None = None
     whole: Callable[[bytes], bool] | None = None
+    files: Files = Files()
+    dialects: tuple[str, ...] = ()

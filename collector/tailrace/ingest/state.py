@@ -3,19 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.counters import CountersState
 from tailrace.ledger.references import ReferencesState
+from tailrace.model.gap import Reason
 from tailrace.normalize import OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 """Of the state's meaning; a checkpoint of another version is not used."""
+
+
+HEAD, LAST = 256, 64
+"""Bytes of a file kept to know it again: its first ones, and those before the place reached."""
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A place of a compressed file from which it can be inflated: in its own bytes, and in its content."""
+
+    raw: int
+    content: int
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a FILE entry, and part of a file's OPEN entry: which file a session reads."""
+
+    path: str
+    device: int
+    inode: int
+    birth: int
+    """When it was made (Unix ns); 0 where the system does not say."""
+    member: Member | None = None
+    """None for a file that is not compressed."""
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a LOSS entry: bytes that a session lacks, or has and cannot use.
+
+    hole: a part of the file that nobody wrote. bad_member: compressed bytes that cannot be inflated;
+    they are in `data`. overwritten: bytes that were read have changed since. unread: bytes that were
+    there and are gone before they could be read.
+    """
+
+    detail: Literal["hole", "bad_member", "overwritten", "unread"]
+    size: int
+    """How many bytes; of compressed bytes, as they are in the file."""
+    data: bytes = b""
+
+    @property
+    def reason(self) -> Reason:
+        return Reason.MALFORMED if self.detail == "bad_member" else Reason.TRUNCATED
+
+    @property
+    def skip(self) -> int:
+        """How far the place in the file's content moves."""
+        return self.size if self.detail == "hole" else 0
+
+
+class FileState(msgspec.Struct):
+    """How far a session's file has been read; what a source needs to go on with it."""
+
+    facts: FileFacts
+    offset: int = 0
+    """Of the next byte of its content: inflated, holes counted."""
+    head: bytes = b""
+    last: bytes = b""
+    documents: dict[str, int] = {}
+    """CRC-32 of each document as it was read last."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +89,10 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     record_max: int
     garbage_max: int
     ledger: LedgerConfig
+    file: FileFacts | None = None
+    group: str = ""
+    """What streams with common names have in common; "" for none."""
+    dialect: str = "auto"
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
@@ -70,6 +133,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """Bytes that came in it."""
     record_since: int = 0
     """When the record that is not whole yet began to come (Unix ns); 0 when none is."""
+    file: FileState | None = None
     records: int = 0
     epoch: int | None = None
     clock: str | None = None

@@ -9,10 +9,21 @@ Unsigned 64-bit values are given bit-cast to signed ones (`as_int64`): the table
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
+
+from tailrace.model.gap import Reason
+
+NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
+"""Attributes by which an event asks for names that were not known when it was read: the key of its
+own name, and an object that maps further members of its attributes to the keys of theirs."""
+
+KEY, SCOPE = "$key", "$scope"
+"""Attributes by which a `name` row gives a name: to which key, and within what."""
 
 
 class Kind(StrEnum):
@@ -47,6 +58,15 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     totals: dict[str, int] | None = None
 
 
+class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a gap record says beyond its columns: how many events (0: that is not known), the kind of
+    the missing records, and the format's own word for how it is known."""
+
+    count: int
+    of: str | None = None
+    detail: str | None = None
+
+
 class Record(NamedTuple):
     """One decoded unit.
 
@@ -54,7 +74,8 @@ class Record(NamedTuple):
     `attributes` is a JSON object as text, or None for an empty one.
     `flaw` is None or the name of the rule the record breaks although it could be read (one of the
     format's `flaws`), or, for a malformed record, why it could not be (one of its `malformed`).
-    `detail` is what has no column: the facts of a session record, the bytes of a malformed one.
+    `detail` is what has no column: the facts of a session record, the bytes of a malformed one,
+    what a gap is known of.
     """
 
     offset: int
@@ -71,7 +92,7 @@ class Record(NamedTuple):
     end: int | None
     attributes: str | None
     flaw: str | None
-    detail: SessionFacts | bytes | None
+    detail: SessionFacts | Missing | bytes | None
 
 
 def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record:
@@ -79,6 +100,43 @@ def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record
     return Record(
         offset, len(data), Kind.MALFORMED, stream,
         None, None, None, None, None, None, None, None, None, reason, data,
+    )  # fmt: skip
+
+
+def missing(
+    offset: int,
+    reason: Reason,
+    count: int,
+    *,
+    stream: str = "",
+    first: int | None = None,
+    of: str | None = None,
+    detail: str | None = None,
+) -> Record:
+    """Events that the bytes before `offset` prove to be missing, `first` by the producer's number."""
+    about = Missing(count=count, of=of, detail=detail)
+    return Record(
+        offset, 0, Kind.GAP, stream,
+        None, first, reason, None, None, None, None, None, None, None, about,
+    )  # fmt: skip
+
+
+def named(
+    offset: int,
+    size: int,
+    key: str,
+    name: str,
+    *,
+    scope: Literal["session", "group", "source"] = "session",
+    stream: str = "",
+    also: Mapping[str, object] | None = None,
+) -> Record:
+    """A name for all events that ask for `key` (see `NAME_OF_ROW`) within a scope: the session, the
+    group of files it belongs to, or the whole source (a key that is made from the name's content)."""
+    attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
+    return Record(
+        offset, size, Kind.NAME, stream,
+        None, None, name, None, None, None, None, None, attributes, None, None,
     )  # fmt: skip
 
 

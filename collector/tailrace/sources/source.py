@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 import trio
 
-from tailrace.ingest.state import OpenInfo
+from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo
 
 CHUNK_MAX = 128 * 1024
 """Bytes in one chunk: what is decoded without letting the receivers run, a few milliseconds."""
@@ -33,6 +33,39 @@ class Intake(Protocol):
 
     def sessions(self) -> dict[int, OpenInfo]:
         """This source's sessions that an earlier life of the daemon left open."""
+        ...
+
+    async def room(self) -> None:
+        """Return when there is room for more; at once if there is."""
+        ...
+
+
+class FileIntake(Protocol):
+    """Where the chunks of files go. As with `Intake`, no call blocks but `room`."""
+
+    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
+        """Begin the session of a file, at its first byte; its number."""
+        ...
+
+    def file(self, number: int, facts: FileFacts) -> None:
+        """A session's file has another name or place, or a member of it has begun."""
+        ...
+
+    def data(self, number: int, data: bytes) -> None:
+        """The next bytes of its content, at most CHUNK_MAX."""
+        ...
+
+    def document(self, number: int, name: str, data: bytes) -> None:
+        """A document beside it was found or has changed; its whole content."""
+        ...
+
+    def loss(self, number: int, loss: Loss) -> None: ...
+
+    def close(self, number: int, reason: str) -> None: ...
+
+    def files(self) -> dict[int, FileState]:
+        """This source's files that an earlier life of the daemon left open, and how far they are
+        read, by number."""
         ...
 
     async def room(self) -> None:

@@ -1,4 +1,4 @@
-"""The bytes of the spool: one entry for each thing that happened to a network source.
+"""The bytes of the spool: one entry for each thing that happened to a source.
 
 A frame, all numbers little-endian:
 
@@ -65,6 +65,12 @@ class EntryKind(IntEnum):
     """Time passed; no payload."""
     STOP = 7
     """The daemon ended in order."""
+    FILE = 8
+    """Where a session's file is now; msgpack."""
+    DOCUMENT = 9
+    """A document that tells of a session; see `pack_document`."""
+    LOSS = 10
+    """Bytes of a session that are not to be had; msgpack."""
 
 
 _KINDS = {int(kind): kind for kind in EntryKind}
@@ -176,3 +182,15 @@ def unpack_datagrams(payload: bytes) -> list[bytes]:
     if bounds[-1] != len(payload):
         raise ValueError(f"datagrams of {bounds[-1]} bytes in a payload of {len(payload)}")
     return [payload[start:end] for start, end in pairwise(bounds)]
+
+
+def pack_document(name: str, data: bytes) -> bytes:
+    """Join a document's name and content: u32 size of the name in UTF-8, name, content."""
+    encoded = name.encode(errors="surrogateescape")
+    return struct.pack("<I", len(encoded)) + encoded + data
+
+
+def unpack_document(payload: bytes) -> tuple[str, bytes]:
+    """Undo `pack_document`."""
+    (size,) = struct.unpack_from("<I", payload)
+    return payload[4 : 4 + size].decode(errors="surrogateescape"), payload[4 + size :]
