@@ -29,6 +29,9 @@ FLAWS = frozenset(
     }
 )
 
+EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
+"""Kinds of records that are an event each; an end belongs to the event that its begin is."""
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 (
@@ -60,6 +63,9 @@ class Spans:
         """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and
         check references."""
         kinds, parents = columns[KIND], columns[PARENT]
+        for kind in EVENTS:
+            if records := kinds.count(kind):
+                self._references.count(kind, records)
         opened = self.open
         for i, kind in enumerate(kinds):
             if kind == Kind.BEGIN:
@@ -70,9 +76,6 @@ class Spans:
                 parent = parents[i]
                 if parent is not None and parent not in opened:
                     self._refer(columns, i, parent, now)
-        for kind in (Kind.BEGIN, Kind.INSTANT, Kind.ANNOTATION):
-            if records := kinds.count(kind):
-                self._references.count(kind, records)
 
     def _begin(self, columns: Columns, i: int, now: int) -> None:
         id_, parent = columns[ID][i], columns[PARENT][i]

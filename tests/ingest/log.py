@@ -6,8 +6,8 @@ import struct
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import OpenInfo, encode
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams
+from tailrace.ingest.state import FileFacts, Loss, OpenInfo, encode
+from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
 
 SECOND = 10**9
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
@@ -54,6 +54,33 @@ class Log:
         )
         self.add(EntryKind.OPEN, number, encode(info))
         return number
+
+    def open_file(self, format_, path="/runs/a", *, group="/runs", dialect="auto"):
+        number = self.entries[-1].end if self.entries else 0
+        info = OpenInfo(
+            source="s",
+            format=format_,
+            session=f"session{number}",
+            transport="tail",
+            peer=path,
+            record_max=2**20,
+            ledger=LedgerConfig(),
+            file=FileFacts(path=path, device=1, inode=2, birth=3),
+            group=group,
+            dialect=dialect,
+        )
+        self.add(EntryKind.OPEN, number, encode(info))
+        return number
+
+    def file(self, session, facts):
+        self.add(EntryKind.FILE, session, encode(facts))
+
+    def document(self, session, name, data):
+        for payload in pack_document(name, data):
+            self.add(EntryKind.DOCUMENT, session, payload)
+
+    def loss(self, session, **loss):
+        self.add(EntryKind.LOSS, session, encode(Loss(**loss)))
 
     def data(self, session, payload):
         self.add(EntryKind.DATA, session, payload)

@@ -13,7 +13,10 @@ import msgspec
 
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
+    FileFacts,
+    FileState,
     IngestState,
+    Loss,
     OpenInfo,
     SessionState,
     Tally,
@@ -22,7 +25,7 @@ from tailrace.ingest.state import (
 )
 from tailrace.ledger.counters import Account
 from tailrace.model.columns import Batch
-from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams
+from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams, unpack_document
 
 DAY_NS = 86_400 * 10**9
 
@@ -115,6 +118,11 @@ class Ingest:
         """The sessions in being, by number."""
         return {number: session.state.info for number, session in self._sessions.items()}
 
+    def files(self, source: str) -> dict[int, FileState]:
+        """The files of a source's sessions in being, by number."""
+        states = (session.state for session in self._sessions.values())
+        return {s.number: s.file for s in states if s.file and s.info.source == source}
+
     def account(self, source: str) -> Account:
         """A source's events: of ended sessions and of those in being."""
         tally = self.tally(source)
@@ -144,7 +152,8 @@ class Ingest:
     def _open(self, entry: Entry) -> None:
         info = decode(entry.payload, OpenInfo)
         self.tally(info.source).opened += 1
-        state = SessionState(entry.session, info, info.session, last=entry.time_ns)
+        file = FileState(info.file) if info.file else None
+        state = SessionState(entry.session, info, info.session, last=entry.time_ns, file=file)
         session = self._sessions[entry.session] = self._session(state)
         session.opened(entry.time_ns)
 
@@ -154,6 +163,13 @@ class Ingest:
             session.datagrams(unpack_datagrams(entry.payload), now)
         elif entry.kind == EntryKind.DATA:
             session.data(entry.payload, now)
+        elif entry.kind == EntryKind.DOCUMENT:
+            name, part, more = unpack_document(entry.payload)
+            session.document(name, part, now, more=more)
+        elif entry.kind == EntryKind.FILE:
+            session.file(decode(entry.payload, FileFacts), now)
+        elif entry.kind == EntryKind.LOSS:
+            session.loss(decode(entry.payload, Loss))
         else:
             session.closed(entry.payload.decode(), now)
             self.tally(session.state.info.source).closed += 1
@@ -176,9 +192,9 @@ class Ingest:
         tally = self.tally(state.info.source)
         return Session(state, tally, emit=self._emit, quarantine=self._keep)
 
-    def _emit(self, session: Session, columns: Sequence[Sequence[Any]], size: int) -> None:
-        info = session.state.info
-        self.batch.extend(self._day, info.source, info.format, session.state.name, columns, size)
+    def _emit(self, state: SessionState, columns: Sequence[Sequence[Any]], size: int) -> None:
+        info = state.info
+        self.batch.extend(self._day, info.source, info.format, state.name, columns, size)
         self.tally(info.source).rows += len(columns[0])
 
     def _keep(self, session: str, at: int, frame: bytes) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
-from operator import add
+from itertools import compress, groupby
+from operator import add, attrgetter
 from typing import Any
+from zlib import crc32
 
-from tailrace.decoding.decoder import Decoder
+from tailrace.decoding.decoder import Decoder, FileDecoder
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.state import SessionState, Tally, decode, encode
+from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
+from tailrace.ingest.state import FileFacts, Loss, SessionState, Tally, decode, encode
 from tailrace.ledger.counters import DUPLICATE, Account, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.references import References
-from tailrace.model.columns import Row
 from tailrace.model.gap import Reason
-from tailrace.model.quarantine import frame
-from tailrace.model.record import Kind, Record, SessionFacts
+from tailrace.model.record import Kind, Missing, Record, SessionFacts
 from tailrace.normalize import (
     ATTRIBUTES,
     CATEGORY,
@@ -40,14 +39,8 @@ from tailrace.normalize import (
     write_flaws,
 )  # fmt: skip
 
-Emit = Callable[["Session", Sequence[Sequence[Any]], int], None]
-"""Takes a session, columns in the table's order and about how many bytes they are."""
-
-Quarantine = Callable[[str, int, bytes], None]
-"""Takes a file's name, a position in it and a frame."""
-
-ROW_BYTES = 96
-"""What a row adds to its record's own bytes, about."""
+_APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
+"""Kinds of records that are taken one by one; all others by the block."""
 
 
 class Session:
@@ -65,10 +58,12 @@ class Session:
         self._limits = state.info.ledger
         self._tally = tally
         self._emit = emit
-        self._quarantine = quarantine
+        self._own = OwnRows(state, tally, emit, quarantine)
         format_ = FORMATS[state.info.format]
         saved = decode(state.decoder, format_.state_type) if state.decoder else None
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
+        if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
+            self.decoder.begin(state.file.facts.path, state.info.dialect)
         self._bits = format_.counter_bits
         self._whole = format_.whole
         self._attach_ledger()
@@ -77,13 +72,14 @@ class Session:
 
     def opened(self, now: int) -> None:
         info = self.state.info
-        self._session_row(
-            "open", {"peer": info.peer, "transport": info.transport, "opened": now}, now
-        )
+        about = {"peer": info.peer, "transport": info.transport, "opened": now}
+        self._own.session("open", about | self._group(), now)
 
     def data(self, payload: bytes, now: int) -> None:
         """Bytes of a stream, cut anywhere."""
         self._received(len(payload), now)
+        if self.state.file:
+            self.state.file.read(payload)
         records = self.decoder.feed(payload)
         if records or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
@@ -93,6 +89,33 @@ class Session:
         """Datagrams: no record goes on past the end of one."""
         self._received(sum(map(len, payloads)), now)
         self._take(decode_datagrams(self.decoder, payloads, self._whole), now)
+
+    def file(self, facts: FileFacts, now: int) -> None:
+        """Its file has another name or place, or a member of it begins."""
+        file = self.state.file
+        if file is None:
+            return
+        if facts.path != file.facts.path:
+            self._own.session("moved", {"peer": facts.path}, now)
+        file.facts = facts
+
+    def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
+        """A part of a document that tells of it, which was found or has changed."""
+        file = self.state.file
+        if file is None or not isinstance(self.decoder, FileDecoder):
+            return
+        file.part += part
+        if not more:
+            data, file.part = file.part, b""
+            file.documents[name] = crc32(data)
+            self._take(self.decoder.document(name, data), now)
+
+    def loss(self, loss: Loss) -> None:
+        """Bytes of its file are not to be had."""
+        self._own.loss(loss)
+        if self.state.file:
+            self.state.file.offset += loss.skip
+        self.state.skipped += loss.skip
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
@@ -110,8 +133,7 @@ class Session:
 
     def damaged(self, size: int) -> None:
         """Up to `size` bytes of the spool that may have been this session's cannot be read."""
-        about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
-        self._row(Kind.GAP, Reason.MALFORMED, about)
+        self._own.damaged(size)
 
     def closed(self, reason: str, now: int) -> None:
         self._take(self.decoder.end(), now)
@@ -137,17 +159,20 @@ class Session:
     def _take(self, records: list[Record], now: int) -> None:
         if not records:
             return
+        if skipped := self.state.skipped:
+            records = [r._replace(offset=r.offset + skipped) for r in records]
         columns = list(zip(*records, strict=True))
         kinds = columns[KIND]
-        if Kind.SESSION not in kinds and Kind.MALFORMED not in kinds:
+        if _APART.isdisjoint(kinds):
             self._block(columns, now)
             return
         begin = 0
         run: list[Record] = []
         for i, kind in enumerate(kinds):
-            if kind == Kind.SESSION or kind == Kind.MALFORMED:  # noqa: PLR1714 - twice as fast
-                self._block([column[begin:i] for column in columns], now)
-                begin = i + 1
+            if kind not in _APART:
+                continue
+            self._block([column[begin:i] for column in columns], now)
+            begin = i + 1
             if kind == Kind.SESSION:
                 self._session(records[i], now)
             elif kind == Kind.MALFORMED:
@@ -155,6 +180,8 @@ class Session:
                 if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
                     self._malformed(run)
                     run = []
+            else:
+                self._claim(records[i])
         self._block([column[begin:] for column in columns], now)
 
     def _block(self, columns: Sequence[tuple[Any, ...]], now: int) -> None:
@@ -200,7 +227,7 @@ class Session:
         times = wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
         self._emit(
-            self,
+            state,
             [
                 columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
                 columns[CATEGORY], columns[ID], columns[PARENT], columns[START], columns[END],
@@ -239,31 +266,30 @@ class Session:
 
     def _malformed(self, run: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
-        state, tally = self.state, self._tally
-        groups: list[list[Record]] = []
-        for record in run:
-            if groups and groups[-1][0].flaw == record.flaw:
-                groups[-1].append(record)
-            else:
-                groups.append([record])
-        for group in groups:
-            why = group[0].flaw or Reason.MALFORMED
-            reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
-            size = sum(record.size for record in group)
+        for _, same in groupby(run, key=attrgetter("flaw")):
+            group = list(same)
+            # Where the producer counts, its counters say what is missing.
             count = 0 if self._counters else len(group)
-            tally.malformed += size
-            tally.malformed_records[why] = tally.malformed_records.get(why, 0) + len(group)
-            state.garbage += size
-            attributes = {"count": count, "bytes": size, "detail": why}
-            attributes["quarantine"] = state.quarantined
-            data = b"".join(r.detail for r in group if isinstance(r.detail, bytes))
-            packed = frame(group[0].offset, why, data)
-            self._quarantine(state.info.session, state.quarantined, packed)
-            state.quarantined += len(packed)
-            if not self._counters:
-                self._references.add_malformed(count)
-            tally.gaps[reason] = tally.gaps.get(reason, 0) + count
-            self._row(Kind.GAP, reason, attributes, stream=group[0].stream, offset=group[0].offset)
+            self._own.malformed(group, count)
+            self._references.add_malformed(count)
+
+    def _claim(self, record: Record) -> None:
+        """What a decoder knows to be missing, or to have come after all."""
+        about = record.detail
+        if isinstance(about, Missing):
+            self._references.claim(
+                Finding(
+                    record.kind,
+                    record.stream,
+                    record.count,
+                    about.count,
+                    record.name or Reason.NETWORK,
+                    of=about.of,
+                    detail=about.detail,
+                    offset=record.offset,
+                )
+            )
+            self._report()
 
     # The session's course
 
@@ -281,7 +307,8 @@ class Session:
         state.spans = {}
         self._attach_ledger()
         self._tally.restarts += 1
-        self._session_row("restart", {"continues": previous, "opened": now}, now)
+        about = {"continues": previous, "opened": now}
+        self._own.session("restart", about | self._group(), now)
 
     def _finish(self, reason: str, now: int) -> None:
         self.settle()
@@ -291,7 +318,7 @@ class Session:
         tally.missing += account.missing
         tally.duplicates += account.duplicates
         about = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
-        self._session_row("close", about, now)
+        self._own.session("close", about, now)
 
     def _attach_ledger(self) -> None:
         state = self.state
@@ -311,8 +338,6 @@ class Session:
         self.state.records += records
         self.state.garbage = 0
 
-    # Rows of our own
-
     def _report(self) -> None:
         """Findings to rows."""
         findings = self._references.findings
@@ -321,38 +346,11 @@ class Session:
             self._counters.findings.clear()
         self._references.findings = []
         for finding in findings:
-            self._finding(finding)
+            self._own.finding(finding)
 
-    def _finding(self, finding: Finding) -> None:
-        sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
-        sums[finding.reason] = sums.get(finding.reason, 0) + finding.count
-        attributes: dict[str, object] = {"count": finding.count}
-        if finding.of:
-            attributes["of"] = finding.of
-        self._row(
-            finding.kind, finding.reason, attributes,
-            stream=finding.stream, seq=finding.seq, id_=finding.id,
-        )  # fmt: skip
-
-    def _session_row(self, name: str, about: dict[str, object], now: int) -> None:
-        self._row(Kind.SESSION, name, about, time=now)
-
-    def _row(
-        self,
-        kind: str,
-        name: str,
-        attributes: dict[str, Any],
-        *,
-        stream: str = "",
-        seq: int | None = None,
-        id_: int | None = None,
-        time: int | None = None,
-        offset: int | None = None,
-    ) -> None:
-        text = json.dumps(attributes, separators=(",", ":"))
-        at = self.state.received if offset is None else offset
-        row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self, [(value,) for value in row], ROW_BYTES + len(text))
+    def _group(self) -> dict[str, object]:
+        group = self.state.info.group
+        return {"group": group} if group else {}
 
 
 def decode_datagrams(

@@ -75,6 +75,15 @@ class FileState(msgspec.Struct):
     last: bytes = b""
     documents: dict[str, int] = {}
     """CRC-32 of each document as it was read last."""
+    part: bytes = b""
+    """The beginning of a document whose other parts are yet to come."""
+
+    def read(self, data: bytes) -> None:
+        """The next bytes of its content."""
+        self.offset += len(data)
+        if len(self.head) < HEAD:
+            self.head = (self.head + data)[:HEAD]
+        self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +96,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     transport: str
     peer: str
     record_max: int
-    garbage_max: int
+    garbage_max: int = 0
     ledger: LedgerConfig
     file: FileFacts | None = None
     group: str = ""
@@ -134,6 +143,9 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     record_since: int = 0
     """When the record that is not whole yet began to come (Unix ns); 0 when none is."""
     file: FileState | None = None
+    """Of the sessions of files."""
+    skipped: int = 0
+    """Bytes of holes passed over, which the decoder does not count."""
     records: int = 0
     epoch: int | None = None
     clock: str | None = None

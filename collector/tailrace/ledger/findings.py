@@ -20,3 +20,7 @@ class Finding(NamedTuple):
     id: int | None = None
     of: str | None = None
     """The kind of the missing records (begin, instant, annotation), where it is known."""
+    detail: str | None = None
+    """How it is known, in the format's own word."""
+    offset: int | None = None
+    """Where in the session's bytes; None for where they are now."""

@@ -43,6 +43,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     short: dict[str, int] = {}
     """By kind, what the totals say is missing beyond unresolved and malformed records."""
     malformed: int = 0
+    claimed: int = 0
+    """Missing records that the decoder knows of, net of those that came after all."""
     unreported: int = 0
     """Malformed records that no total has been held against yet."""
 
@@ -60,7 +62,7 @@ class References:
     def account(self) -> Account:
         state = self.state
         seen = sum(state.seen.values())
-        missing = state.given_up + sum(state.short.values()) + state.malformed
+        missing = state.given_up + sum(state.short.values()) + state.malformed + state.claimed
         return Account(seen + missing, seen, missing, 0)
 
     @property
@@ -82,6 +84,12 @@ class References:
         """Records whose bytes came but could not be read: missing, with a row of their own."""
         self.state.malformed += records
         self.state.unreported += records
+
+    def claim(self, finding: Finding) -> None:
+        """What the decoder knows to be missing, or to have come after all."""
+        gap = finding.kind == Kind.GAP
+        self.state.claimed += finding.count if gap else -finding.count
+        self.findings.append(finding)
 
     def defined(self, id_: int) -> bool:
         state = self.state

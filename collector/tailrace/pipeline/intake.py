@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 import trio
+from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import OpenInfo, encode
-from tailrace.spool.entry import EntryKind, pack_datagrams
+from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo, encode
+from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
 BUFFER_MAX = 64 * 2**20
@@ -55,7 +56,7 @@ class Gate:
 
 
 class SourceIntake:
-    """The intake of one source (see `sources.source.Intake`)."""
+    """The intake of one source (see `sources.source`: `Intake` and `FileIntake`)."""
 
     def __init__(
         self,
@@ -76,21 +77,15 @@ class SourceIntake:
         self._clock = clock
         sessions = ingest.open_sessions().items()
         self._earlier = {number: info for number, info in sessions if info.source == name}
+        self._files = ingest.files(name)
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
-        number = self._spool.end
-        info = OpenInfo(
-            source=self._name,
-            format=self._format,
-            session=_draw(self._clock.wall_ns()),
-            transport=transport,
-            peer=peer,
-            record_max=record_max,
-            garbage_max=garbage_max,
-            ledger=self._ledger,
-        )
-        self._append(EntryKind.OPEN, number, encode(info))
-        return number
+        info = self._info(transport, peer, record_max)
+        return self._open(structs.replace(info, garbage_max=garbage_max))
+
+    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
+        info = self._info("tail", facts.path, record_max)
+        return self._open(structs.replace(info, file=facts, group=group, dialect=dialect))
 
     def data(self, number: int, data: bytes) -> None:
         self._append(EntryKind.DATA, number, data)
@@ -98,14 +93,43 @@ class SourceIntake:
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:
         self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
 
+    def file(self, number: int, facts: FileFacts) -> None:
+        self._append(EntryKind.FILE, number, encode(facts))
+
+    def document(self, number: int, name: str, data: bytes) -> None:
+        for payload in pack_document(name, data):
+            self._append(EntryKind.DOCUMENT, number, payload)
+
+    def loss(self, number: int, loss: Loss) -> None:
+        self._append(EntryKind.LOSS, number, encode(loss))
+
     def close(self, number: int, reason: str) -> None:
         self._append(EntryKind.CLOSE, number, reason.encode())
 
     def sessions(self) -> dict[int, OpenInfo]:
         return self._earlier
 
+    def files(self) -> dict[int, FileState]:
+        return self._files
+
     async def room(self) -> None:
         await self._gate.room()
+
+    def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
+        return OpenInfo(
+            source=self._name,
+            format=self._format,
+            session=_draw(self._clock.wall_ns()),
+            transport=transport,
+            peer=peer,
+            record_max=record_max,
+            ledger=self._ledger,
+        )
+
+    def _open(self, info: OpenInfo) -> int:
+        number = self._spool.end
+        self._append(EntryKind.OPEN, number, encode(info))
+        return number
 
     def _append(self, kind: EntryKind, number: int, payload: bytes) -> None:
         self._spool.append(kind, number, payload)

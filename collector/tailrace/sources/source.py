@@ -73,6 +73,10 @@ class FileIntake(Protocol):
         ...
 
 
+class AnyIntake(Intake, FileIntake, Protocol):
+    """What the daemon gives to every source."""
+
+
 class SourceFigures(msgspec.Struct):
     """What a source counts itself; the daemon exports it (see `metrics`)."""
 
@@ -94,9 +98,9 @@ class Source(Protocol):
     """Where it listens, with the real port; empty before it does."""
 
     async def run(
-        self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Take in until cancelled; `task_status.started()` once listening."""
+        """Take in until cancelled, or until there will be no more; `task_status.started()` once listening."""
         ...
 
     def cut(self, number: int, reason: str) -> None:

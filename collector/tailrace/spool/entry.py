@@ -184,13 +184,19 @@ def unpack_datagrams(payload: bytes) -> list[bytes]:
     return [payload[start:end] for start, end in pairwise(bounds)]
 
 
-def pack_document(name: str, data: bytes) -> bytes:
-    """Join a document's name and content: u32 size of the name in UTF-8, name, content."""
+def pack_document(name: str, data: bytes) -> list[bytes]:
+    """Cut a document into payloads: u8 whether more follow, u32 size of the name in UTF-8, the name,
+    a part of the content."""
     encoded = name.encode(errors="surrogateescape")
-    return struct.pack("<I", len(encoded)) + encoded + data
+    room = PAYLOAD_MAX - 5 - len(encoded)
+    parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]
+    last = len(parts) - 1
+    return [
+        struct.pack("<?I", i < last, len(encoded)) + encoded + part for i, part in enumerate(parts)
+    ]
 
 
-def unpack_document(payload: bytes) -> tuple[str, bytes]:
-    """Undo `pack_document`."""
-    (size,) = struct.unpack_from("<I", payload)
-    return payload[4 : 4 + size].decode(errors="surrogateescape"), payload[4 + size :]
+def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
+    """Give a document's name, a part of its content and whether more follow."""
+    more, size = struct.unpack_from("<?I", payload)
+    return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

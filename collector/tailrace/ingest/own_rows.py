@@ -1,0 +1,115 @@
+"""The rows a session gets that are not records: its course, what is missing, what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tailrace.ingest.state import Loss, SessionState, Tally
+from tailrace.ledger.findings import Finding
+from tailrace.model.columns import Row
+from tailrace.model.gap import Reason
+from tailrace.model.quarantine import frame
+from tailrace.model.record import Kind, Record
+
+Emit = Callable[[SessionState, Sequence[Sequence[Any]], int], None]
+"""Takes a session, columns in the table's order and about how many bytes they are."""
+
+Quarantine = Callable[[str, int, bytes], None]
+"""Takes a file's name, a position in it and a frame."""
+
+ROW_BYTES = 96
+"""What a row adds to its record's own bytes, about."""
+
+
+class OwnRows:
+    """Writes them, and counts in the tally what they say."""
+
+    def __init__(
+        self, state: SessionState, tally: Tally, emit: Emit, quarantine: Quarantine
+    ) -> None:
+        self._state = state
+        self._tally = tally
+        self._emit = emit
+        self._quarantine = quarantine
+
+    def session(self, name: str, about: dict[str, object], now: int) -> None:
+        self._row(Kind.SESSION, name, about, time=now)
+
+    def finding(self, finding: Finding) -> None:
+        sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
+        sums[finding.reason] = sums.get(finding.reason, 0) + finding.count
+        about: dict[str, object] = {"count": finding.count}
+        if finding.of:
+            about["of"] = finding.of
+        if finding.detail:
+            about["detail"] = finding.detail
+        self._row(
+            finding.kind, finding.reason, about, stream=finding.stream, seq=finding.seq,
+            id_=finding.id, offset=finding.offset,
+        )  # fmt: skip
+
+    def malformed(self, group: Sequence[Record], count: int) -> None:
+        """Adjacent pieces that cannot be read for one reason, `count` events as far as is known."""
+        why = group[0].flaw or Reason.MALFORMED
+        reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
+        data = b"".join(r.detail for r in group if isinstance(r.detail, bytes))
+        size = sum(record.size for record in group)
+        about = self._unreadable(why, len(group), size, data, group[0].offset)
+        self._missing(reason, count)
+        about["count"] = count
+        self._row(Kind.GAP, reason, about, stream=group[0].stream, offset=group[0].offset)
+
+    def loss(self, loss: Loss) -> None:
+        """Bytes of a file that are not to be had; how many events they were, nobody knows."""
+        about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
+        if loss.data:
+            self._state.received += len(loss.data)
+            self._tally.received += len(loss.data)
+            about |= self._unreadable(loss.detail, 1, len(loss.data), loss.data, self._at())
+        self._missing(loss.reason, 0)
+        self._row(Kind.GAP, loss.reason, about)
+
+    def damaged(self, size: int) -> None:
+        """Up to `size` bytes of the spool that may have been this session's cannot be read."""
+        about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
+        self._row(Kind.GAP, Reason.MALFORMED, about)
+
+    def _missing(self, reason: str, count: int) -> None:
+        self._tally.gaps[reason] = self._tally.gaps.get(reason, 0) + count
+
+    def _unreadable(
+        self, why: str, records: int, size: int, data: bytes, offset: int
+    ) -> dict[str, object]:
+        """Keep bytes in the quarantine; what their row says of them."""
+        state, tally = self._state, self._tally
+        tally.malformed += size
+        tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
+        state.garbage += size
+        at = state.quarantined
+        packed = frame(offset, why, data)
+        self._quarantine(state.info.session, at, packed)
+        state.quarantined += len(packed)
+        return {"count": 0, "bytes": size, "detail": why, "quarantine": at}
+
+    def _at(self) -> int:
+        """The place that the session's bytes have reached."""
+        return self._state.file.offset if self._state.file else self._state.received
+
+    def _row(
+        self,
+        kind: str,
+        name: str,
+        attributes: Mapping[str, object],
+        *,
+        stream: str = "",
+        seq: int | None = None,
+        id_: int | None = None,
+        time: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        text = json.dumps(attributes, separators=(",", ":"))
+        at = self._at() if offset is None else offset
+        row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
+        self._emit(self._state, [(value,) for value in row], ROW_BYTES + len(text))

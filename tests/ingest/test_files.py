@@ -1,0 +1,170 @@
+"""What sessions of files have beyond others: a path, documents, losses, gaps their decoder knows of."""
+
+from __future__ import annotations
+
+import json
+from zlib import crc32
+
+import pytest
+
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import HEAD, LAST, FileFacts, Member
+from tailrace.spool.entry import PAYLOAD_MAX
+from tests.ingest.log import Log, run
+from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.ingest.toy import TOY
+
+
+@pytest.fixture(autouse=True)
+def toy_format(monkeypatch):
+    monkeypatch.setitem(FORMATS, "toy", TOY)
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+def names(rows, kind):
+    return [row["name"] for row in of(rows, kind)]
+
+
+def test_the_session_row_says_path_and_group(log):
+    log.open_file("toy", "/runs/a", group="/runs")
+    _, rows = run(log.entries)
+    about = attributes(of(rows, "session")[0])
+    assert (about["peer"], about["transport"], about["group"]) == ("/runs/a", "tail", "/runs")
+
+
+def test_the_decoder_is_told_its_path_and_dialect_once_and_remembers_them(log):
+    session = log.open_file("toy", "/runs/a", dialect="odd")
+    first, _ = run(log.entries)
+    log.data(session, b"e path\n")
+    _, rows = run(log.entries[-1:], Ingest.restore(first.snapshot()))
+    assert names(rows, "instant") == ["/runs/a odd"]
+
+
+def test_a_name_is_a_row_like_any(log):
+    session = log.open_file("toy")
+    log.data(session, b"k 31\nn 31 main\n")
+    ingest, rows = run(log.entries)
+    (name,) = of(rows, "name")
+    assert (name["name"], attributes(name)) == ("main", {"$key": "31", "$scope": "session"})
+    assert_conserved(ingest)
+    assert ingest.account("s").seen == 1
+
+
+def test_a_documents_names_are_rows_where_the_stream_stands(log):
+    session = log.open_file("toy")
+    log.data(session, b"e one\n")
+    log.document(session, "names", b"4 four\n5 five\n")
+    log.data(session, b"e two\n")
+    ingest, rows = run(log.entries)
+    assert [(row["name"], row["offset"]) for row in of(rows, "name")] == [("four", 6), ("five", 6)]
+    assert ingest.files("s")[session].documents == {"names": crc32(b"4 four\n5 five\n")}
+    assert_conserved(ingest)
+
+
+def test_a_long_document_goes_on_over_entries_and_a_checkpoint(log):
+    session = log.open_file("toy")
+    content = b"".join(b"%d name%d\n" % (n, n) for n in range(150_000))
+    assert len(content) > 2 * PAYLOAD_MAX
+    log.document(session, "names", content)
+    assert len(log.entries) == 4
+    first, rows = run(log.entries[:2])
+    assert not of(rows, "name")
+    ingest, rows = run(log.entries[2:], Ingest.restore(first.snapshot()))
+    assert names(rows, "name") == [f"name{n}" for n in range(150_000)]
+    assert ingest.files("s")[session].documents == {"names": crc32(content)}
+
+
+def test_documents_of_a_format_without_any_are_passed_over(log):
+    session = log.open_file("jets")
+    log.document(session, "names", b"4 four\n")
+    _, rows = run(log.entries)
+    assert not of(rows, "name")
+
+
+def test_what_the_decoder_knows_to_be_missing_is_a_gap_and_counts(log):
+    session = log.open_file("toy")
+    log.data(session, b"e one\nm 3\n")
+    ingest, rows = run(log.entries)
+    (gap,) = of(rows, "gap")
+    assert (gap["name"], gap["seq"], gap["offset"]) == ("network", 7, 6)
+    assert attributes(gap) == {"count": 3, "detail": "counted"}
+    account = ingest.account("s")
+    assert (account.expected, account.seen, account.missing) == (5, 2, 3)
+    assert ingest.tally("s").gaps == {"network": 3}
+    log.close(session)
+    ingest, _ = run(log.entries)
+    assert ingest.account("s").missing == 3
+    assert_conserved(ingest)
+
+
+def test_how_far_a_file_is_read_is_known_to_the_byte(log):
+    session = log.open_file("toy")
+    content = b"".join(b"e %d\n" % n for n in range(200))
+    for at in range(0, len(content), 33):
+        log.data(session, content[at : at + 33])
+    ingest, _ = run(log.entries)
+    ingest = Ingest.restore(ingest.snapshot())
+    file = ingest.files("s")[session]
+    assert (file.offset, file.head, file.last) == (len(content), content[:HEAD], content[-LAST:])
+
+
+def test_a_hole_moves_the_offsets_of_what_follows(log):
+    session = log.open_file("toy")
+    log.data(session, b"e one\n")
+    log.loss(session, detail="hole", size=4096)
+    log.data(session, b"e two\nbad\n")
+    ingest, rows = run(log.entries)
+    assert [row["offset"] for row in of(rows, "instant")] == [0, 6 + 4096]
+    hole, bad = of(rows, "gap")
+    assert (hole["name"], attributes(hole)) == (
+        "truncated",
+        {"count": 0, "bytes": 4096, "detail": "hole"},
+    )
+    assert bad["offset"] == 6 + 4096 + 6
+    assert ingest.files("s")[session].offset == 6 + 4096 + 10
+    assert_conserved(ingest)
+
+
+def test_bytes_that_cannot_be_inflated_are_kept(log):
+    session = log.open_file("toy")
+    log.data(session, b"e one\n")
+    log.loss(session, detail="bad_member", size=5, data=b"\x1f\x8b\x08xx")
+    ingest = Ingest()
+    for entry in log.entries:
+        ingest.apply(entry)
+    batch, (kept,) = ingest.take()
+    assert b"\x1f\x8b\x08xx" in kept.frame
+    text = batch.column("attributes")[-1]
+    about = {"count": 0, "bytes": 5, "detail": "bad_member", "quarantine": 0}
+    assert json.loads(text) == about
+    assert ingest.tally("s").malformed_records == {"bad_member": 1}
+    assert ingest.files("s")[session].offset == 6
+    assert_conserved(ingest)
+
+
+@pytest.mark.parametrize("detail", ["unread", "overwritten"])
+def test_bytes_that_are_gone_are_named(log, detail):
+    session = log.open_file("toy")
+    log.data(session, b"e one\n")
+    log.loss(session, detail=detail, size=9)
+    ingest, rows = run(log.entries)
+    (gap,) = of(rows, "gap")
+    assert (gap["name"], gap["offset"]) == ("truncated", 6)
+    assert attributes(gap) == {"count": 0, "bytes": 9, "detail": detail}
+    assert_conserved(ingest)
+
+
+def test_a_file_that_moves_says_where_to(log):
+    session = log.open_file("toy", "/runs/a")
+    facts = FileFacts(path="/runs/a.gz", device=1, inode=9, birth=0, member=Member(10, 20))
+    log.file(session, facts)
+    log.file(session, facts)
+    ingest, rows = run(log.entries)
+    assert names(rows, "session") == ["open", "moved"]
+    assert attributes(rows[-1]) == {"peer": "/runs/a.gz"}
+    assert ingest.files("s")[session].facts == facts
