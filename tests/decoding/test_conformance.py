@@ -221,7 +221,8 @@ def test_any_truncation_loses_only_the_tail(vector: Vector) -> None:
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
         inside = [record for record in whole if record.offset + record.size <= place]
-        while inside and inside[-1].kind == Kind.MALFORMED:
+        # A record without bytes is known by those that follow it.
+        while inside and (inside[-1].kind == Kind.MALFORMED or not inside[-1].size):
             inside.pop()
         assert packed(records[: len(inside)]) == packed(inside)
 

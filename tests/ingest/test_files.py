@@ -11,9 +11,9 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import HEAD, LAST, FileFacts, Member
 from tailrace.spool.entry import PAYLOAD_MAX
+from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
-from tests.ingest.toy import TOY
 
 
 @pytest.fixture(autouse=True)

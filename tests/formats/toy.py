@@ -6,6 +6,8 @@ that events are missing, anything else cannot be read. A document's lines are na
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
 from tailrace.decoding.decoder import Format
@@ -51,7 +53,11 @@ class ToyDecoder:
         records = []
         for piece in pieces:
             offset = piece.offset
-            for line in split_lines(piece.data) if piece.kind == "lines" else [piece.data]:
+            if piece.kind != "lines":
+                why = "truncated" if piece.kind == "tail" else "bad_line"
+                records.append(malformed(offset, piece.data, why))
+                continue
+            for line in split_lines(piece.data):
                 records += self._line(offset, line)
                 offset += len(line)
         return records
@@ -63,11 +69,11 @@ class ToyDecoder:
             return [named(offset, len(line), key, text)]
         if letter in {"e", "k"}:
             name = rest if letter == "e" else None
-            attributes = None if name else f'{{"$name":"{rest}"}}'
+            attributes = None if name else json.dumps({"$name": rest})
             if rest == "path":
                 name = self._path
             return [self._event(offset, line, name, attributes)]
-        if letter == "m":
+        if letter == "m" and rest.isascii() and rest.isdecimal():
             event = self._event(offset, line, "m", None)
             return [missing(offset, Reason.NETWORK, int(rest), first=7, detail="counted"), event]
         return [malformed(offset, line, "bad_line")]
@@ -79,10 +85,10 @@ class ToyDecoder:
         )  # fmt: skip
 
 
-TOY = Format(
+FORMAT = Format(
     name="toy",
     decoder=ToyDecoder,
     state_type=ToyState,
     flaws=frozenset(),
-    malformed=frozenset({"bad_line"}),
+    malformed=frozenset({"bad_line", "truncated"}),
 )

@@ -1,0 +1,105 @@
+"""The promise that a sixth format costs one file and one vector: a copy of the tree gets just these,
+and the format is held to the decoders' contract, followed live, imported, stored and queried."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.collector import Collector, until
+
+ROOT = Path(__file__).parents[2]
+LINES = b"n 31 main\nk 31\ne one\nm 3\nwhat?\ne two\n"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "collector", copy / "collector")
+    (copy / "tests/decoding").mkdir(parents=True)
+    for name in ("pyproject.toml", "tests/decoding/test_conformance.py", "tests/conftest.py"):
+        shutil.copy(ROOT / name, copy / name)
+    shutil.copytree(ROOT / "tests/system", copy / "tests/system")
+    # The one file and the one vector:
+    shutil.copy(Path(__file__).with_name("toy.py"), copy / "collector/tailrace/decoding/formats")
+    (copy / "tests/vectors/toy").mkdir(parents=True)
+    (copy / "tests/vectors/toy/usual.in").write_bytes(LINES + b"e torn")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def environ(tree):
+    return {"PYTHONPATH": str(tree / "collector")}
+
+
+def run(tree, environ, *command):
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=tree, env=os.environ | environ, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def query(tree, environ, store, sql):
+    answer = run(tree, environ, "tailrace", "query", "--store", store, "--json", sql)
+    return [json.loads(line) for line in answer.splitlines()]
+
+
+def check_table(tree, environ, store):
+    """The four events, the name of one of them, and what is missing."""
+    events = query(tree, environ, store, "FROM events WHERE kind = 'instant' ORDER BY \"offset\"")
+    assert [event["name"] for event in events] == ["main", "one", "m", "two"]
+    assert {event["format"] for event in events} == {"toy"}
+    gaps = query(tree, environ, store, "SELECT reason, count FROM gaps ORDER BY reason")
+    assert gaps == [{"reason": "malformed", "count": 1}, {"reason": "network", "count": 3}]
+
+
+def test_the_contract_holds_it(tree, environ):
+    suite = (
+        "pytest",
+        "tests/decoding/test_conformance.py",
+        "-q",
+        "-k",
+        "toy",
+        "-p",
+        "no:cacheprovider",
+    )
+    run(tree, environ, *suite, "--update-vectors")
+    expected = (tree / "tests/vectors/toy/usual.expect.jsonl").read_text()
+    assert len(expected.splitlines()) == 1 + 8
+    assert " passed" in run(tree, environ, *suite)
+
+
+def test_its_files_are_imported(tree, environ, tmp_path):
+    (tmp_path / "a.toy").write_bytes(LINES)
+    store = tmp_path / "store"
+    said = run(tree, environ, "tailrace", "import", "--store", store, "--format", "toy", tmp_path)
+    assert "4 missing" in said
+    check_table(tree, environ, store)
+
+
+def test_its_files_are_followed(tree, environ, tmp_path):
+    runs = tmp_path / "runs"
+    source = f'[sources.toys]\ntype = "tail"\nformat = "toy"\npaths = ["{runs}"]'
+    collector = Collector(tmp_path, sources=source, environ=environ).start()
+    try:
+        runs.mkdir()
+        with (runs / "a.toy").open("wb", buffering=0) as file:
+            for at in range(0, len(LINES), 7):
+                file.write(LINES[at : at + 7])
+        until(
+            lambda: collector.status()["sources"]["toys"]["received_bytes"] == len(LINES),
+            "the file",
+        )
+        collector.settle()
+        check_table(tree, environ, collector.store)
+        collector.stop()
+    finally:
+        collector.end()
