@@ -1,6 +1,6 @@
 """The command `tailrace`: one module a subcommand, imported when it is asked for and not before.
 
-A command is `tailrace/cli/NAME.py` with a click command called `command`, and its line in
+A command is `tailrace/cli/NAME.py` (NAME_ where that is a word of Python) with a click command called `command`, and its line in
 `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a TailraceError is its
 text on standard error and an exit code, never a traceback; anything else that is raised is a
 mistake of ours, and its traceback is what we need.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -23,6 +24,7 @@ from tailrace.errors import ConfigError, TailraceError
 COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
     "check": "Find every mistake in a configuration file.",
+    "import": "Take in finished files and directories.",
     "query": "Run SQL over what was collected.",
     "streams": "What is there: one line a stream.",
     "gaps": "What is missing, and why.",
@@ -65,7 +67,8 @@ class Commands(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"tailrace.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = import_module(f"tailrace.cli.{module}").command
         return command
 
     def resolve_command(

@@ -317,7 +317,12 @@ class Session:
         tally.seen += account.seen
         tally.missing += account.missing
         tally.duplicates += account.duplicates
-        about = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        about: dict[str, object] = {
+            "closed": reason, "closed_at": now, "open_spans": len(self.state.spans),
+        }  # fmt: skip
+        if file := self.state.file:
+            facts = file.facts
+            about["file"] = {"path": facts.path, "inode": facts.inode, "size": file.offset}
         self._own.session("close", about, now)
 
     def _attach_ledger(self) -> None:

@@ -22,6 +22,7 @@ from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import SourceConfig, TcpConfig, UdpConfig
+from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError, StoreError
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
@@ -51,9 +52,12 @@ logger = logging.getLogger(__name__)
 
 
 class Daemon:
-    """One collector on one store. Enter it, then `run`."""
+    """One collector on one store. Enter it, then `run`.
 
-    def __init__(self, loaded: Loaded, clock: Clock) -> None:
+    With `once`, it is there for what its sources find now and no longer: files are read to their end,
+    sessions that other sources have left open are not its business."""
+
+    def __init__(self, loaded: Loaded, clock: Clock, *, once: bool = False) -> None:
         config = loaded.config
         self.loaded = loaded
         self.config = config
@@ -64,7 +68,9 @@ class Daemon:
         self.store = store_path(config)
         self.spool_directory = Path(spool_path(config))
         self.local = "://" not in self.store
-        self.sources = {name: _source(name, c, clock) for name, c in config.sources.items()}
+        self.sources = {name: _source(name, c, clock, once) for name, c in config.sources.items()}
+        self._once = once
+        self._receiving = len(self.sources)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -119,7 +125,7 @@ class Daemon:
             # the sources go on with.
             await decoding.caught_up()
             async with trio.open_nursery() as receiving:
-                await self._listen(receiving, gate)
+                await self._listen(receiving, gate, stop)
                 self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
                 sync.admit(self.spool, gate, self.config.spool, self.health)
@@ -181,12 +187,10 @@ class Daemon:
         ingest.rejected.clear()
         return ingest
 
-    async def _listen(self, nursery: trio.Nursery, gate: Gate) -> None:
+    async def _listen(self, nursery: trio.Nursery, gate: Gate, stop: trio.Event) -> None:
         """Start all sources. Raise ConfigError for an address that cannot be had."""
-        for number, info in self.ingest.open_sessions().items():
-            now = self.config.sources.get(info.source)
-            if now is None or now.format != info.format or _transport(now) != info.transport:
-                self.spool.append(EntryKind.CLOSE, number, b"source removed")
+        if not self._once:
+            self._close_orphans()
         for name, source in self.sources.items():
             config = self.config.sources[name]
             intake = SourceIntake(
@@ -194,10 +198,31 @@ class Daemon:
                 spool=self.spool, gate=gate, ingest=self.ingest, clock=self.clock,
             )  # fmt: skip
             try:
-                await nursery.start(source.run, intake)
+                await nursery.start(self._receive, source, intake, stop)
             except* OSError as errors:
                 raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
             logger.info("source %s: %s %s", name, config.format, source.address)
+
+    def _close_orphans(self) -> None:
+        """End the sessions of sources that the configuration does not have any more."""
+        for number, info in self.ingest.open_sessions().items():
+            now = self.config.sources.get(info.source)
+            if now is None or now.format != info.format or _transport(now) != info.transport:
+                self.spool.append(EntryKind.CLOSE, number, b"source removed")
+
+    async def _receive(
+        self,
+        source: Source,
+        intake: SourceIntake,
+        stop: trio.Event,
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        """Let a source take in; when the last one has nothing more to come, that is the end."""
+        await source.run(intake, task_status=task_status)
+        self._receiving -= 1
+        if not self._receiving:
+            stop.set()
 
     async def _tick(self, gate: Gate) -> None:
         """Time as an entry of the spool, while a window is open; and peers that are too slow."""
@@ -241,12 +266,17 @@ class Daemon:
         self.decoding.wake()
 
 
-def _source(name: str, config: SourceConfig, clock: Clock) -> Source:
+def _source(name: str, config: SourceConfig, clock: Clock, once: bool) -> Source:
     if isinstance(config, UdpConfig):
         return UdpSource(name, config, clock)
     if isinstance(config, TcpConfig):
         return TcpSource(name, config)
-    raise ConfigError([f"sources.{name}.type: tail is not built yet; allowed: udp, tcp"])
+    dialects = ("auto", *FORMATS[config.format].dialects)
+    if config.dialect not in dialects:
+        allowed = ", ".join(dialects)
+        raise ConfigError([f"sources.{name}.dialect: must be one of {allowed} for {config.format}"])
+    from tailrace.sources.tail import TailSource
+    return TailSource(name, config, clock, once=once)
 
 
 def _transport(config: SourceConfig) -> str:

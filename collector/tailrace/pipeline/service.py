@@ -37,7 +37,7 @@ def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
     """Serve until told to stop; the last status. `started` is called once everything listens.
 
     Raise TailraceError for what prevents the start or ends the work."""
-    _tame_garbage_collection()
+    tame_garbage_collection()
     with Daemon(loaded, SystemClock()) as daemon:
         service = _Service(daemon, started)
         trio.run(service.main)
@@ -46,7 +46,7 @@ def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
         return service.status()
 
 
-def _tame_garbage_collection() -> None:
+def tame_garbage_collection() -> None:
     """Records are made by the hundred thousand and hold no cycles: with the default thresholds the
     collector looks through them again and again, a fifth of the time, in pauses that lose datagrams.
     """
@@ -80,7 +80,7 @@ class _Service:
             try:
                 await self._daemon.run(self._stop, started=self._ready)
             except* TailraceError as group:
-                self.failure = _first(group)
+                self.failure = first_failure(group)
                 self._daemon.health.fail(str(self.failure))
                 if not isinstance(self.failure, ConfigError):
                     await trio.sleep(LINGER_SECONDS)
@@ -114,8 +114,8 @@ class _Service:
         yield from metrics.source_families(now.sources, daemon.config.metrics.series_max)
 
 
-def _first(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
+def first_failure(group: BaseExceptionGroup[TailraceError]) -> TailraceError:
     leaves: Iterable[BaseException] = group.exceptions
     for leaf in leaves:
-        return _first(leaf) if isinstance(leaf, BaseExceptionGroup) else leaf  # type: ignore[return-value] # only TailraceErrors are in the group
+        return first_failure(leaf) if isinstance(leaf, BaseExceptionGroup) else leaf  # type: ignore[return-value] # only TailraceErrors are in the group
     raise AssertionError("an exception group is never empty")

@@ -29,7 +29,7 @@ from typing import cast
 
 import msgspec
 
-from tailrace.decoding.decoder import Format
+from tailrace.decoding.decoder import Files, Format
 from tailrace.decoding.framing import PIECE
 from tailrace.decoding.heph_body import BODY_AT, bytes_object, read_body, recall, text_or_bytes
 from tailrace.model.record import Kind, Record, SessionFacts, malformed
@@ -314,4 +314,5 @@ FORMAT = Format(
     ),
     counter_bits=32,
     whole=_is_event,
+    files=Files(recognises=lambda _, head: head[:4] in MAGICS),
 )

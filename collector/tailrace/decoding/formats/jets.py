@@ -35,9 +35,11 @@ Limits: `limit` bytes a line, `json_line.DEPTH_MAX` levels of nesting.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-from tailrace.decoding.decoder import Format
+from tailrace.decoding.decoder import Files, Format
 from tailrace.decoding.framing import Lines, LinesState, Piece, split_lines
 from tailrace.decoding.jets_line import read_line
 from tailrace.decoding.jets_usual import read_usual
@@ -136,10 +138,17 @@ def _blank(piece: Piece) -> Record:
     )  # fmt: skip
 
 
+def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - its name says nothing
+    """Whether a file's first line is a header, as far as it is there."""
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
+
+
 FORMAT = Format(
     name="jets",
     decoder=JetsDecoder,
     state_type=JetsState,
+    files=Files(recognises=_is_jets),
     flaws=frozenset(
         {
             "after_footer",  # comes after the footer
