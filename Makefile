@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
+PRODUCERS := $(VENV)/producers/ready
 
-.PHONY: demo test test-slow lint bench reference requirements clean
+.PHONY: demo test test-slow lint bench reference producers requirements clean
 
 demo: $(READY)  ## all formats into a local table, a first query and the ledger
 	$(BIN)/tailrace demo
@@ -31,12 +32,15 @@ bench: $(DEV)  ## throughput and idle cost, beside peers measured in the same ru
 reference: $(DEV)  ## write collector/REFERENCE.md from the code
 	$(BIN)/python -m tests.docs.reference > collector/REFERENCE.md
 
+producers: $(PRODUCERS)  ## real producers for the tests that trace them (CPython 3.11 on Linux only)
+
 requirements:  ## pin anew; needs pip-tools in the environment
-	for name in build dev runtime; do \
+	for name in build dev producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
 	done
+	sed -i '/^dftracer-utils==/,/[^\\]$$/d' requirements/producers.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -50,4 +54,9 @@ $(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt 
 
 $(DEV): $(READY) requirements/dev.txt
 	$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(PRODUCERS): requirements/producers.txt
+	$(PYTHON) -m venv $(VENV)/producers
+	$(VENV)/producers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/producers.txt
 	@touch $@

@@ -1,0 +1,98 @@
+"""The real DFTracer, traced while it runs with the settings that PRODUCERS.md gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tailrace.query.engine import Engine
+from tests.system.collector import until
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv/producers/bin/python"
+PROGRAM = Path(__file__).with_name("dftracer_program.py")
+
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists(), reason="needs the real DFTracer (CPython 3.11 on Linux): make producers"
+)
+
+
+def documented_settings():
+    """The environments that the section on DFTracer tells to export, in order."""
+    section = (ROOT / "collector/PRODUCERS.md").read_text().split("\n## ")[1]
+    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return [dict(re.findall(r"export (\w+)=(\S+)", block)) for block in blocks]
+
+
+def ask(store, sql):
+    engine = Engine(str(store))
+    try:
+        answer = engine.ask(sql)
+        rows = []
+        while page := answer.next_page():
+            rows += page
+        return rows
+    finally:
+        engine.close()
+
+
+def lines_of(path):
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+
+
+@pytest.mark.parametrize("settings", documented_settings(), ids=["plain", "gz"])
+def test_a_running_program_is_seen(settings, collectors, tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    source = f'[sources.ai]\ntype = "tail"\nformat = "dftracer"\npaths = ["{runs}"]'
+    collector = collectors(sources=source).start()
+    program = subprocess.Popen(
+        [PYTHON, PROGRAM, tmp_path],
+        env=os.environ | settings | {
+            "DFTRACER_INIT": "FUNCTION", "DFTRACER_LOG_FILE": str(runs / "trace"),
+            "DFTRACER_DATA_DIR": "all",
+        },
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        works = "SELECT count(*) FROM spans WHERE name = 'work'"
+        live = []
+        for wanted in (1, 100, 300):
+
+            def seen(wanted=wanted):
+                live.append(ask(collector.store, works)[0][0])
+                return live[-1] >= wanted
+
+            until(seen, f"{wanted} events of the running program; its last counts: {live[-5:]}")
+            assert program.poll() is None
+        (tmp_path / "enough").touch()
+        rounds = int(program.communicate(timeout=60)[0])
+    finally:
+        program.kill()
+        program.wait()
+    (file,) = runs.glob("*.pfw*")
+    lines = [json.loads(line) for line in lines_of(file)]
+    until(
+        lambda: ask(collector.store, "SELECT count(*) FROM events WHERE name = 'end'")[0][0] == 1,
+        "the end of the program",
+    )
+    collector.settle()
+    assert ask(collector.store, works) == [(rounds,)]
+    spans = 'SELECT name, category, start, "end" - start FROM spans ORDER BY "offset"'
+    complete = [r for r in lines if r["ph"] == 1 and r["name"] not in {"start", "end"}]
+    assert [(r["name"], r["cat"], r["ts"], r["dur"]) for r in complete] == ask(
+        collector.store, spans
+    )
+    assert ask(collector.store, "FROM gaps") == []
+    paths = "SELECT attributes ->> '$.fname' FROM spans WHERE name = 'open64'"
+    assert ask(collector.store, paths).count((str(tmp_path / "data"),)) == rounds
+    source = collector.status()["sources"]["ai"]
+    assert (source["imbalance_bytes"], source["imbalance_events"]) == (0, 0)
+    collector.stop()
