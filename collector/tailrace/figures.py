@@ -70,6 +70,11 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     queue_bytes: int
     buffer_bytes: int
     buffer_asked_bytes: int
+    files: int
+    waiting_files: dict[str, int]
+    descriptors: int
+    errors: dict[str, int]
+    behind_bytes: int
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):

@@ -40,8 +40,8 @@ SOURCE_METRICS = (
     SourceMetric("tailrace_source_malformed_bytes", "malformed_bytes", "counter", "Bytes that could not be read."),
     SourceMetric("tailrace_source_pending_bytes", "pending_bytes", "gauge", "Bytes of records that are not whole yet."),
     SourceMetric("tailrace_source_imbalance_bytes", "imbalance_bytes", "gauge", "received - decoded - malformed - pending; 0, or Tailrace has a bug."),
-    SourceMetric("tailrace_source_taken_bytes", "taken_bytes", "counter", "Bytes taken from the network since the daemon started."),
-    SourceMetric("tailrace_source_chunks", "chunks", "counter", "Chunks taken from the network since the daemon started."),
+    SourceMetric("tailrace_source_taken_bytes", "taken_bytes", "counter", "Bytes taken in since the daemon started."),
+    SourceMetric("tailrace_source_chunks", "chunks", "counter", "Chunks taken in since the daemon started."),
     SourceMetric("tailrace_source_rows", "rows", "counter", "Rows made for the table."),
     SourceMetric("tailrace_source_records", "records", "counter", "Records decoded, by kind.", "kind"),
     SourceMetric("tailrace_source_flaws", "flaws", "counter", "Records kept although they break a rule, by rule.", "rule"),
@@ -54,17 +54,23 @@ SOURCE_METRICS = (
     SourceMetric("tailrace_ledger_gap_events", "gap_events", "counter", "Events found missing, by reason.", "reason"),
     SourceMetric("tailrace_ledger_heal_events", "heal_events", "counter", "Missing events that came after all, by the gap's reason.", "reason"),
     SourceMetric("tailrace_ledger_restarts", "restarts", "counter", "Producers that began anew within a session."),
-    SourceMetric("tailrace_source_sessions_opened", "sessions_opened", "counter", "Sessions begun: connections, datagram peers."),
+    SourceMetric("tailrace_source_sessions_opened", "sessions_opened", "counter", "Sessions begun: connections, datagram peers, files."),
     SourceMetric("tailrace_source_sessions_closed", "sessions_closed", "counter", "Sessions ended."),
-    SourceMetric("tailrace_source_open", "open", "gauge", "Connections or datagram peers now."),
+    SourceMetric("tailrace_source_open", "open", "gauge", "Connections, datagram peers or files now."),
     SourceMetric("tailrace_source_refused", "refused", "counter", "Connections not taken or cut off, by cause.", "cause"),
     SourceMetric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", "counter", "Datagrams the kernel dropped for want of room in the socket's buffer."),
     SourceMetric("tailrace_udp_queue_bytes", "queue_bytes", "gauge", "Memory of datagrams waiting in the socket's buffer."),
     SourceMetric("tailrace_udp_buffer_bytes", "buffer_bytes", "gauge", "The socket's buffer as granted by the kernel."),
     SourceMetric("tailrace_udp_buffer_asked_bytes", "buffer_asked_bytes", "gauge", "The socket's buffer as asked for."),
+    SourceMetric("tailrace_tail_files", "files", "gauge", "Files followed, or known and waiting to be."),
+    SourceMetric("tailrace_tail_waiting_files", "waiting_files", "gauge", "Files known and not followed, by what they wait for.", "cause"),
+    SourceMetric("tailrace_tail_descriptors", "descriptors", "gauge", "Files held open."),
+    SourceMetric("tailrace_tail_errors", "errors", "counter", "Calls for files and directories that failed and are tried again, by error.", "error"),
+    SourceMetric("tailrace_tail_behind_bytes", "behind_bytes", "gauge", "Bytes of followed files that are not read yet."),
 )  # fmt: skip
 
-UDP_ONLY = "tailrace_udp_"
+OF_ONE_TYPE = {"tailrace_udp_": "udp", "tailrace_tail_": "tail"}
+"""How the names of metrics begin that only one type of source has."""
 
 DAEMON_METRICS = (
     ("tailrace_build", "info", "Version, and whether compiled kernels are in use."),
@@ -89,7 +95,7 @@ def source_families(statuses: dict[str, SourceStatus], series_max: int) -> Itera
         labels = ["source", metric.label] if metric.label else ["source"]
         family = _family(metric.kind, metric.name, metric.help, labels)
         for name, status in statuses.items():
-            if metric.name.startswith(UDP_ONLY) and status.type != "udp":
+            if any(metric.name.startswith(p) and status.type != t for p, t in OF_ONE_TYPE.items()):
                 continue
             value = getattr(status, metric.field)
             if metric.label:

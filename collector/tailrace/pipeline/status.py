@@ -76,4 +76,9 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         queue_bytes=figures.queue_bytes,
         buffer_bytes=figures.buffer_bytes,
         buffer_asked_bytes=figures.buffer_asked,
+        files=figures.files,
+        waiting_files=figures.waiting,
+        descriptors=figures.descriptors,
+        errors=figures.errors,
+        behind_bytes=figures.behind_bytes,
     )
