@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from inspect import cleandoc
 
 import click
 
-from tailrace.cli import COMMANDS, ExitCode, tailrace
+from tailrace.cli import COMMANDS, ExitCode, load, tailrace
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
 from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
@@ -22,7 +21,7 @@ REASONS = {
     Reason.SENDER: "the client says that it discarded them",
     Reason.SHED: "we chose to, under a configured limit",
     Reason.MALFORMED: "the bytes are here but cannot be read; they are in the quarantine",
-    Reason.TRUNCATED: "a record was cut off",
+    Reason.TRUNCATED: "the tail is missing: of a record, or of a file",
     Reason.UNRESOLVED: "a record refers to one that was never seen",
     Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
 }
@@ -57,7 +56,7 @@ def _commands():
     yield from ("", "## Commands")
     above = click.Context(tailrace, info_name="tailrace", **tailrace.context_settings)
     for name in COMMANDS:
-        command = import_module(f"tailrace.cli.{name}").command
+        command = load(name)
         context = click.Context(command, info_name=name, parent=above)
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
         yield from ("", f"### `{usage}`", "", cleandoc(command.help or ""))

@@ -54,6 +54,13 @@ EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
 """What ends a command without being a mistake in it."""
 
 
+def load(name: str) -> click.Command:
+    """The command of this name; its module is imported now."""
+    module = f"{name}_" if iskeyword(name) else name
+    command: click.Command = import_module(f"tailrace.cli.{module}").command
+    return command
+
+
 class Commands(click.Group):
     """The group of all subcommands; knows their names without importing them."""
 
@@ -67,9 +74,7 @@ class Commands(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = import_module(f"tailrace.cli.{module}").command
-        return command
+        return load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
