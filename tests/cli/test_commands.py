@@ -72,7 +72,9 @@ def test_every_name_is_a_command(name):
 def test_every_command_has_its_name():
     modules = {path.stem for path in (COLLECTOR / "cli").glob("*.py")} - {"__init__"}
     commands = {
-        name for name in modules if hasattr(import_module(f"tailrace.cli.{name}"), "command")
+        name.removesuffix("_")
+        for name in modules
+        if hasattr(import_module(f"tailrace.cli.{name}"), "command")
     }
     assert commands == {*COMMANDS}
 
