@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tailrace.demo.producers import Traffic
+from tailrace.demo.traffic import Traffic
 
 NAMED_MAX = 5
 """Differences spelled out one by one; of more than that, how many there are."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tailrace.demo.heph import datagrams, epoch, heph_events, numbers
 from tailrace.demo.jets import jets_trace
 from tailrace.demo.mangle import DROPPED, REORDERED, Chances, Mangler
+from tailrace.demo.traffic import Traffic
 
 EVENTS = 20_000
 STREAMS = (0, 1, 2, 3)
@@ -21,20 +22,6 @@ PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
 """A stream's first events are left alone: what is missing there may also be a late join."""
-
-
-class Traffic(NamedTuple):
-    """What a producer sends, and what is to be found of it."""
-
-    chunks: list[bytes]
-    """Datagrams, or pieces of a stream, in order."""
-    events: int
-    """How many different events are in them."""
-    lost: dict[str, int]
-    """How many were left out on purpose, by stream as the table names it."""
-    numbers: set[tuple[str, int]]
-    """Which: stream and counter, where the format has counters."""
-    about: str
 
 
 class Producer(NamedTuple):

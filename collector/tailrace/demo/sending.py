@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 import trio
 
@@ -36,7 +37,7 @@ async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> No
             await pace.sent()
 
 
-SENDERS: dict[str, Callable[[Address, Iterable[bytes], float], Awaitable[None]]] = {
+SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "udp": send_udp,
     "tcp": send_tcp,
 }
