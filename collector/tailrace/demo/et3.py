@@ -1,0 +1,176 @@
+"""An Elephant Tracks 3 trace of a Java program: who calls what, and what it makes of objects.
+
+It is written in one of the two forms that exist: as the agents write it (each line ends with the
+thread; deaths have no line) or as the specification has it (it ends with the logical clock, which
+counts entries and exits). Map files, which tell the names, are written when the program ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import NamedTuple
+
+from tailrace.demo.traffic import Write
+
+_CLASSES = ("Main", "Tree", "Tree$Node", "Räume", "java.util.ArrayList")
+_METHODS = ("run", "insert", "find", "rotate", "size", "toArray")
+_FIELDS = ("root", "left", "right", "elementData")
+_THREADS = 3
+_DEPTH_MAX = 14
+_OBJECTS_MAX = 200
+
+PIECE_BYTES = 1000
+"""What is written at once; agents write line by line."""
+
+
+class Line(NamedTuple):
+    """One line with its newline. `clock` counts the entries and exits up to and with it."""
+
+    letter: str
+    clock: int
+    data: bytes
+
+
+class _Event(NamedTuple):
+    """A line without its last field."""
+
+    letter: str
+    fields: tuple[int, ...]
+    thread: int
+
+
+def agent_form(seed: int, steps: int = 4000) -> list[Line]:
+    """As the agents write it, with the entry of the thread that ends the program."""
+    random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
+    lines = []
+    clock = 0
+    ending = _identity(random)
+    for event in [*_program(random, steps), _Event("M", (1, ending), ending)]:
+        if event.letter != "D":
+            clock += event.letter in "ME"
+            lines.append(_line(event, event.thread, clock))
+    return lines
+
+
+def specification_form(seed: int, steps: int = 4000) -> list[Line]:
+    """As the specification has it, which knows no witnesses."""
+    random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
+    lines = []
+    clock = 0
+    for event in _program(random, steps):
+        if event.letter != "W":
+            clock += event.letter in "ME"
+            lines.append(_line(event, clock, clock))
+    return lines
+
+
+def agent_maps() -> dict[str, bytes]:
+    """The agents' map files, as they spell them. Each class has all the methods."""
+    members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
+    fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
+    named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
+    return {
+        file: "".join(f"{name},{id_}\n" for id_, name in enumerate(names, 1)).encode()
+        for file, names in named.items()
+    }
+
+
+def specification_maps() -> dict[str, bytes]:
+    """The specification's map files."""
+    slashed = [name.replace(".", "/") for name in _CLASSES]
+    methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
+    return {
+        "class_list": "".join(f"{id_},{name}\n" for id_, name in enumerate(slashed, 1)).encode(),
+        "method_list": "".join(
+            f"{id_},{class_},{method}\n" for id_, (class_, method) in enumerate(methods, 1)
+        ).encode(),
+    }
+
+
+def writes(path: str, lines: Iterable[Line]) -> Iterator[Write]:
+    """A trace file, piece by piece: lines are cut."""
+    data = b"".join(line.data for line in lines)
+    for at in range(0, len(data), PIECE_BYTES):
+        yield Write(path, data[at : at + PIECE_BYTES])
+
+
+def _program(random: Random, steps: int) -> Iterator[_Event]:
+    """Threads that take turns; at the end each returns from all that it called."""
+    threads = [_Thread(random) for _ in range(_THREADS)]
+    for _ in range(steps):
+        yield from random.choice(threads).step()
+    for thread in threads:
+        while thread.depth:
+            yield from thread.leave()
+
+
+class _Thread:
+    """A thread's calls and the objects it knows, the youngest last."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._number = _identity(random)
+        self._methods: list[int] = []
+        self._objects: list[int] = []
+
+    @property
+    def depth(self) -> int:
+        return len(self._methods)
+
+    def step(self) -> Iterator[_Event]:
+        """One thing that the program does; now and then an object dies of it."""
+        chance = self._random.random()
+        if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
+            method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
+            self._methods.append(method)
+            yield self._event("M", method, self._object())
+        elif chance < 0.56:
+            yield from self.leave()
+        elif chance < 0.74:
+            yield self._allocation()
+        elif chance < 0.87:
+            field = self._random.randrange(1, len(_FIELDS) + 1)
+            yield self._event("U", self._object(), self._object(), field)
+        else:
+            class_ = self._random.randrange(1, len(_CLASSES) + 1)
+            yield self._event("W", self._object(), class_)
+
+    def leave(self) -> Iterator[_Event]:
+        """Return from the innermost call. An exception ends it without a line, and so do those of
+        the calls that it passes on its way."""
+        if self.depth > 4 and self._random.random() < 0.02:
+            del self._methods[-3:]
+        yield self._event("E", self._methods.pop())
+        if len(self._objects) > _OBJECTS_MAX:
+            dead = self._objects.pop(self._random.randrange(len(self._objects)))
+            yield self._event("D", dead, self._number)
+
+    def _allocation(self) -> _Event:
+        object_ = _identity(self._random)
+        self._objects.append(object_)
+        class_ = self._random.randrange(1, len(_CLASSES) + 1)
+        site = self._random.randrange(1, 200)
+        if self._random.random() < 0.25:
+            length = self._random.randrange(1, 64)
+            return self._event("A", object_, 16 + 8 * length, class_, site, length)
+        return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
+
+    def _object(self) -> int:
+        """One it knows, or 0: of a static method or field, or null."""
+        if not self._objects or self._random.random() < 0.2:
+            return 0
+        return self._random.choice(self._objects)
+
+    def _event(self, letter: str, *fields: int) -> _Event:
+        return _Event(letter, fields, self._number)
+
+
+def _identity(random: Random) -> int:
+    """An identity hash code."""
+    return random.randrange(2**24, 2**31)
+
+
+def _line(event: _Event, last: int, clock: int) -> Line:
+    fields = " ".join(map(str, (*event.fields, last)))
+    return Line(event.letter, clock, f"{event.letter} {fields}\n".encode())
