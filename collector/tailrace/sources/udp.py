@@ -28,11 +28,13 @@ DRAIN_MAX = 4096
 """Datagrams read without letting others run, some 8 ms: receiving goes first, since what waits in
 the kernel can be lost and what waits in the spool cannot."""
 
+SMALL_BUFFER = 4 * 2**20
+"""A receive buffer below this loses bursts that are usual."""
+
 _SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
-_SMALL_BUFFER = 4 * 2**20
 _FORGET_EVERY = 60.0
 
 logger = logging.getLogger(__name__)
@@ -87,15 +89,9 @@ class UdpSource:
 
     def _size_buffer(self, sock: socket.socket) -> None:
         asked = int(self._config.receive_buffer)
-        # The kernel doubles what it is given and reports the doubled size; it counts in an int.
-        given = min(asked // 2, 2**30 - 1)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, given)
-        except OSError:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
-        granted = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        granted = size_buffer(sock, asked)
         self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
-        if granted < min(asked, _SMALL_BUFFER):
+        if granted < min(asked, SMALL_BUFFER):
             logger.warning(
                 "source %s: asked for a receive buffer of %d bytes, got %d: bursts will be lost; "
                 "raise it with: sysctl -w net.core.rmem_max=%d",
@@ -164,6 +160,19 @@ class UdpSource:
 
     def _refused(self, reason: str) -> None:
         self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
+
+
+def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
+    """Ask for a receive buffer of so many bytes; how many the kernel granted.
+
+    With `force`, and the privilege for it, beyond net.core.rmem_max."""
+    # The kernel doubles what it is given and reports the doubled size; it counts in an int.
+    given = min(asked // 2, 2**30 - 1)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
+    except OSError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
 
 def _chunks(datagrams: list[bytes]) -> Iterator[list[bytes]]:
