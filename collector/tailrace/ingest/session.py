@@ -114,7 +114,7 @@ class Session:
         """Bytes of its file are not to be had."""
         self._own.loss(loss)
         if self.state.file:
-            self.state.file.offset += loss.skip
+            self.state.file.pass_over(loss.skip)
         self.state.skipped += loss.skip
 
     def expire(self, now: int) -> None:

@@ -46,11 +46,12 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a LOSS entry: bytes that a session lacks, or has and cannot use.
 
     hole: a part of the file that nobody wrote. bad_member: compressed bytes that cannot be inflated;
-    they are in `data`. overwritten: bytes that were read have changed since. unread: bytes that were
-    there and are gone before they could be read.
+    they are in `data`. torn_member: compressed bytes end before their member does; what they held is
+    in the content, what is missing nobody knows. overwritten: bytes that were read have changed
+    since. unread: bytes that were there and are gone before they could be read.
     """
 
-    detail: Literal["hole", "bad_member", "overwritten", "unread"]
+    detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
     size: int
     """How many bytes; of compressed bytes, as they are in the file."""
     data: bytes = b""
@@ -84,6 +85,11 @@ class FileState(msgspec.Struct):
         if len(self.head) < HEAD:
             self.head = (self.head + data)[:HEAD]
         self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
+
+    def pass_over(self, size: int) -> None:
+        """A hole of this size: there it reads as zeros."""
+        self.read(bytes(min(size, HEAD)))
+        self.offset += size - min(size, HEAD)
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,6 +91,20 @@ class SourceFigures(msgspec.Struct):
     queue_bytes: int = 0
     buffer_bytes: int = 0
     buffer_asked: int = 0
+    files: int = 0
+    """Files followed, or known and waiting to be."""
+    files_ended: int = 0
+    """Files read to their end by a source that reads what is there and no more."""
+    waiting: dict[str, int] = {}
+    """Files known and not followed, by what they wait for."""
+    descriptors: int = 0
+    """Files held open."""
+    errors: dict[str, int] = {}
+    """Calls for files and directories that failed and are tried again, by the error's name."""
+    raw_bytes: int = 0
+    """Bytes of followed files behind the place reached; of compressed files, as they are in the file."""
+    behind_bytes: int = 0
+    """Bytes of followed files from the place reached to their end, as last seen."""
 
 
 class Source(Protocol):

@@ -1,0 +1,5 @@
+"""Following files while they grow."""
+
+from __future__ import annotations
+
+from tailrace.sources.tail.source import TailSource as TailSource

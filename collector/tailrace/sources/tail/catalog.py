@@ -1,0 +1,92 @@
+"""Which files there are: by path, by what the system calls them, and by what they may be copies of."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.identity import Trail
+
+ENDED_MAX = 8192
+"""Files remembered after their end, so that a copy of one is not taken for a new file."""
+
+
+class Ended(NamedTuple):
+    path: str
+    content: Trail
+
+
+class Catalog:
+    """`key` says what a path has in common with its copies' (`Files.copy`)."""
+
+    def __init__(self, key: Callable[[str], str]) -> None:
+        self._key = key
+        self._by_path: dict[str, Followed] = {}
+        self._by_node: dict[tuple[int, int], Followed] = {}
+        self._by_key: dict[str, list[Followed]] = {}
+        self._aliases: dict[str, Followed] = {}
+        self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
+        self._all: dict[Followed, str] = {}
+        """With the key each was entered under."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Followed]:
+        return iter(self._all)
+
+    def __contains__(self, file: Followed) -> bool:
+        return file in self._all
+
+    def at(self, path: str) -> Followed | None:
+        """The file of this path, or one that has it as a further name."""
+        return self._by_path.get(path) or self._aliases.get(path)
+
+    def of_node(self, node: tuple[int, int]) -> Followed | None:
+        return self._by_node.get(node)
+
+    def relatives(self, file: Followed) -> list[Followed]:
+        """Others that may be the same stream's."""
+        return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
+
+    def ended(self, file: Followed) -> list[Ended]:
+        return self._ended.get(self._all[file], [])
+
+    def add(self, file: Followed) -> None:
+        key = self._key(file.path)
+        self._all[file] = key
+        self._by_key.setdefault(key, []).append(file)
+        self._by_path[file.path] = file
+        self._by_node[file.node] = file
+
+    def add_alias(self, path: str, file: Followed) -> None:
+        self._aliases[path] = file
+
+    def remove(self, file: Followed) -> None:
+        key = self._all.pop(file)
+        self._by_key[key].remove(file)
+        if not self._by_key[key]:
+            del self._by_key[key]
+        if self._by_path.get(file.path) is file:
+            del self._by_path[file.path]
+        if self._by_node.get(file.node) is file:
+            del self._by_node[file.node]
+        for path in [path for path, owner in self._aliases.items() if owner is file]:
+            del self._aliases[path]
+
+    def forget_alias(self, path: str) -> None:
+        self._aliases.pop(path, None)
+
+    def aliases(self, file: Followed) -> list[str]:
+        return [path for path, owner in self._aliases.items() if owner is file]
+
+    def remember(self, path: str, content: Trail) -> None:
+        """A session has ended that read this much of the file at `path`."""
+        key = self._key(path)
+        self._ended.setdefault(key, []).append(Ended(path, content.copied()))
+        self._ended.move_to_end(key)
+        del self._ended[key][:-16]
+        while len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)

@@ -1,0 +1,59 @@
+"""Open files, those that grew last; the others are opened again when they grow."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import OrderedDict
+from collections.abc import Hashable
+
+OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Descriptors:
+    """At most `limit` descriptors, and at most half of what the process may have.
+
+    A pinned one is not closed to make room: the file it belongs to may have no other name."""
+
+    def __init__(self, limit: int) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 2))
+        self._open: OrderedDict[Hashable, int] = OrderedDict()
+        self._pinned: set[Hashable] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, owner: Hashable) -> int | None:
+        """The descriptor of a file if it is open; it counts as used."""
+        fd = self._open.get(owner)
+        if fd is not None:
+            self._open.move_to_end(owner)
+        return fd
+
+    def open(self, owner: Hashable, path: str) -> int:
+        """Open a file that is not. Raise OSError."""
+        while len(self._open) >= self._limit and (oldest := self._oldest()) is not None:
+            self.close(oldest)
+        fd = os.open(path, OPEN)
+        self._open[owner] = fd
+        return fd
+
+    def pin(self, owner: Hashable) -> None:
+        if owner in self._open:
+            self._pinned.add(owner)
+
+    def unpin(self, owner: Hashable) -> None:
+        self._pinned.discard(owner)
+
+    def close(self, owner: Hashable) -> None:
+        self._pinned.discard(owner)
+        if (fd := self._open.pop(owner, None)) is not None:
+            os.close(fd)
+
+    def close_all(self) -> None:
+        for owner in list(self._open):
+            self.close(owner)
+
+    def _oldest(self) -> Hashable | None:
+        return next((owner for owner in self._open if owner not in self._pinned), None)

@@ -1,0 +1,133 @@
+"""Which file a file is, and whether it is still the one we read.
+
+A file is known by device, inode and birth time, and by content: its first bytes and those before
+the place reached (its *trail*). What a look at it finds is judged by these rules, in this order:
+
+1. Shorter than what was read: *truncated*; what comes now is another incarnation.
+2. Another head: *rewritten*, another incarnation. The first two bytes of a file say nothing:
+   DFTracer 1.0 puts "[\\n" there when a trace is finished, over two blanks.
+3. The bytes before our place differ. In a file that has grown it is *rewritten* (it was emptied and
+   has grown past our place since). In one that has not, what we read was *overwritten* (ovnisort
+   sorts in place) and we go on.
+4. The first two bytes differ: *overwritten*.
+
+Bytes that change elsewhere behind our place are not found: they are not kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from tailrace.ingest.state import HEAD, LAST, FileState
+
+UNSAYING = 2
+"""First bytes that may change in one and the same file."""
+
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_STATX_BTIME = 0x800
+_STATX_SIZE = 256
+_STATX_MASK = struct.Struct("=I")
+_STATX_BIRTH = struct.Struct("=qI")
+_STATX_BIRTH_AT = 80
+
+
+def birth(fd: int) -> int:
+    """When an open file was made (Unix ns), 0 where the system does not say."""
+    if _statx is None:
+        return 0
+    buffer = ctypes.create_string_buffer(_STATX_SIZE)
+    if _statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer) != 0:
+        return 0
+    if not _STATX_MASK.unpack_from(buffer)[0] & _STATX_BTIME:
+        return 0
+    seconds, nanoseconds = _STATX_BIRTH.unpack_from(buffer, _STATX_BIRTH_AT)
+    return int(seconds * 10**9 + nanoseconds)
+
+
+def _find_statx() -> Callable[..., int] | None:
+    try:
+        return ctypes.CDLL(None).statx  # type: ignore[no-any-return]  # ctypes knows no signatures
+    except (AttributeError, OSError):
+        return None
+
+
+_statx = _find_statx()
+
+
+class Trail:
+    """What is remembered of the bytes read: how many, the first and the last of them."""
+
+    __slots__ = ("head", "last", "offset")
+
+    def __init__(self, offset: int = 0, head: bytes = b"", last: bytes = b"") -> None:
+        self.offset = offset
+        self.head = head
+        self.last = last
+
+    @classmethod
+    def of(cls, state: FileState) -> Trail:
+        return cls(state.offset, state.head, state.last)
+
+    def add(self, data: bytes) -> None:
+        if len(self.head) < HEAD and len(self.head) == self.offset:
+            self.head = (self.head + data)[:HEAD]
+        self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
+        self.offset += len(data)
+
+    def pass_over(self, size: int) -> None:
+        """A hole of this size: there it reads as zeros."""
+        self.add(bytes(min(size, HEAD)))
+        self.offset += size - min(size, HEAD)
+
+    def precedes(self, last: bytes) -> bool:
+        """Whether these are the bytes before our place."""
+        return not _differing(self.last, last, self.offset - len(self.last))
+
+    def copied(self) -> Trail:
+        return Trail(self.offset, self.head, self.last)
+
+
+class Judgement(NamedTuple):
+    verdict: Literal["same", "overwritten", "rewritten"]
+    size: int = 0
+    """Bytes known to be overwritten."""
+
+
+def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
+    """What the bytes now at the places of a trail's head and last say; see the module."""
+    if _differing(trail.head, head, 0):
+        return Judgement("rewritten")
+    behind = _differing(trail.last, last, trail.offset - len(trail.last))
+    if behind and grown:
+        return Judgement("rewritten")
+    unsaying = sum(map(int.__ne__, trail.head[:UNSAYING], head))
+    if behind or unsaying:
+        return Judgement("overwritten", behind + unsaying)
+    return Judgement("same")
+
+
+def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
+    """Of two heads: of the same content, of other content, or too short to tell."""
+    size = min(len(known), len(head))
+    if known[UNSAYING:size] != head[UNSAYING:size]:
+        return "other"
+    return "same" if size == HEAD else "open"
+
+
+def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
+    """The bytes now where a trail's head and last were. Raise OSError."""
+    head = os.pread(fd, len(trail.head), 0)
+    return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
+
+
+def _differing(before: bytes, now: bytes, offset: int) -> int:
+    """How many of these bytes, which begin at `offset`, are not what they were."""
+    skip = max(0, UNSAYING - offset)
+    before, now = before[skip:], now[skip:]
+    if before == now:
+        return 0
+    return sum(map(int.__ne__, before, now)) + abs(len(before) - len(now))

@@ -1,0 +1,252 @@
+"""From glob patterns to the paths of files.
+
+A pattern names files, or directories that are searched with all that is below them. What stands
+before its first wildcard is its *root*: a link that leads out of the root is not followed, one
+within it is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**` any number of
+parts. A hidden directory is entered only where a pattern spells its dot.
+
+A directory is listed again when its time of modification has changed. That time may be coarse, so
+a listing made within `COARSE` seconds of it does not count; on network file systems it may be
+stale, so all directories are listed again every `RELIST` seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+
+COARSE = 2.0
+RELIST = 60.0
+BREATH = 64
+"""Directories and links looked at before others may run: less than a millisecond."""
+
+_WILDCARD = re.compile(r"[*?[]")
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+Parts = tuple[str, ...]
+"""What of a pattern is still to be matched; () is matched with all that is below."""
+
+_ALL = frozenset[Parts]({()})
+
+
+class Pattern(NamedTuple):
+    root: str
+    parts: Parts
+    """From the first wildcard on."""
+
+
+class Found(NamedTuple):
+    path: str
+    named: bool = False
+    """A pattern is its very path, nothing was searched for."""
+
+
+class Outside(NamedTuple):
+    """A link that leads out of its pattern's root."""
+
+    path: str
+
+
+def parse(pattern: str) -> Pattern:
+    parts = [part for part in os.path.abspath(pattern).split("/") if part]  # noqa: PTH100 - a pattern
+    first = next((at for at, part in enumerate(parts) if not _is_literal(part)), len(parts))
+    root = "/" + "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:first])
+    return Pattern(root, tuple(parts[first:]))
+
+
+def _is_literal(part: str) -> bool:
+    return not _WILDCARD.search(_ESCAPED.sub("", part))
+
+
+class _Listing(NamedTuple):
+    search: int
+    mtime_ns: int
+    at_ns: int
+    """When it was made, wall time."""
+    expires: float
+    directories: list[str]
+    files: list[str]
+    links: list[str]
+
+
+class _Place(NamedTuple):
+    """A directory to be searched, and for what."""
+
+    path: str
+    wanted: frozenset[Parts]
+
+
+class Search:
+    """All files that some patterns lead to; a search yields those in directories that changed.
+
+    `failed` is called with the name of every error."""
+
+    def __init__(self, patterns: list[str], clock: Clock, failed: Callable[[str], None]) -> None:
+        self._patterns = [parse(pattern) for pattern in patterns]
+        self._clock = clock
+        self._failed = failed
+        self._listings: dict[str, _Listing] = {}
+        self._number = 0
+        self._unseen: set[str] = set()
+
+    def __len__(self) -> int:
+        """Directories that a search goes through."""
+        return len(self._listings)
+
+    def covers(self, path: str) -> bool:
+        """Whether the last search would have found this path: nothing above it failed."""
+        return not any(path == place or path.startswith(place + "/") for place in self._unseen)
+
+    def run(self) -> Iterator[Found | Outside | None]:
+        """One search; None now and then is a good moment to let others run."""
+        self._number += 1
+        self._unseen.clear()
+        seen: set[str] = set()
+        for pattern in self._patterns:
+            yield from self._search(pattern, seen)
+        for path in self._listings.keys() - seen:
+            del self._listings[path]
+
+    def _search(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
+        root = pattern.root
+        if (found := self._stat(root)) is None:
+            self._unseen.add(root)
+            return
+        if stat.S_ISREG(found.st_mode):
+            if not pattern.parts:
+                yield Found(root, named=True)
+            return
+        real_root = os.path.realpath(root)
+        places = [_Place(root, _everywhere({pattern.parts}))]
+        links: list[_Place] = []
+        visited: set[tuple[int, int, frozenset[Parts]]] = set()
+        while places or links:
+            # Directories before links to them, so that a file is found at its own place.
+            is_link = not places
+            place = (places or links).pop()
+            if len(visited) % BREATH == 0:
+                yield None
+            if is_link and not _inside(os.path.realpath(place.path), real_root):
+                yield Outside(place.path)
+                continue
+            found = self._stat(place.path)
+            if found is None:
+                self._unseen.add(place.path)
+                continue
+            key = (found.st_dev, found.st_ino, place.wanted)
+            if key in visited:
+                continue
+            if stat.S_ISREG(found.st_mode) and is_link:
+                if () in place.wanted:
+                    yield Found(place.path)
+            elif stat.S_ISDIR(found.st_mode):
+                visited.add(key)
+                seen.add(place.path)
+                yield from self._enter(place, found, places, links)
+
+    def _enter(
+        self, place: _Place, found: os.stat_result, places: list[_Place], links: list[_Place]
+    ) -> Iterator[Found]:
+        listing = self._list(place.path, found)
+        if listing is None:
+            self._unseen.add(place.path)
+            return
+        prefix = place.path.rstrip("/") + "/"
+        for name in listing.directories:
+            if wanted := _below(place.wanted, name):
+                places.append(_Place(prefix + name, wanted))
+        for name in listing.links:
+            if wanted := _below(place.wanted, name, hidden=True):
+                links.append(_Place(prefix + name, wanted))
+        if listing.search == self._number:
+            for name in listing.files:
+                if () in _below(place.wanted, name, hidden=True):
+                    yield Found(prefix + name)
+
+    def _list(self, path: str, found: os.stat_result) -> _Listing | None:
+        known = self._listings.get(path)
+        now = self._clock.monotonic()
+        if (
+            known is not None
+            and known.mtime_ns == found.st_mtime_ns
+            and known.at_ns - known.mtime_ns > COARSE * 1e9
+            and now < known.expires
+        ):
+            return known
+        at_ns = self._clock.wall_ns()
+        directories, files, links = [], [], []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        links.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.name)
+                    elif entry.is_file(follow_symlinks=False):
+                        files.append(entry.name)
+        except OSError as error:
+            self._fails(error)
+            return None
+        listing = _Listing(
+            self._number, found.st_mtime_ns, at_ns, now + RELIST,
+            sorted(directories, reverse=True), sorted(files), sorted(links, reverse=True),
+        )  # fmt: skip
+        self._listings[path] = listing
+        return listing
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(path)  # noqa: PTH116 - three times as fast
+        except OSError as error:
+            self._fails(error)
+            return None
+
+    def _fails(self, error: OSError) -> None:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            self._failed(errno.errorcode.get(error.errno or 0, "unknown"))
+
+
+def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
+    """With what a `**` for no part at all leaves."""
+    for parts in list(wanted):
+        while parts and parts[0] == "**":
+            parts = parts[1:]
+            wanted.add(parts)
+    return frozenset(wanted)
+
+
+def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
+    """What is wanted in an entry of a directory; nothing for a hidden one that nobody spelt,
+    unless `hidden` (of a file its format decides)."""
+    hides = name.startswith(".")
+    if wanted == _ALL:
+        return wanted if hidden or not hides else frozenset()
+    left: set[Parts] = set()
+    for parts in wanted:
+        if not parts or parts[0] == "**":
+            if hidden or not hides:
+                left.add(parts)
+        elif _matches(parts[0], name) and (parts[0].startswith(".") or not hides):
+            left.add(parts[1:])
+    return _everywhere(left)
+
+
+def _matches(part: str, name: str) -> bool:
+    return _regex(part).match(name) is not None
+
+
+@cache
+def _regex(part: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(part))
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")

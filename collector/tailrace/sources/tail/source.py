@@ -1,0 +1,341 @@
+"""Following files: one loop that searches, looks and reads in turn.
+
+No file has a task of its own. A file that grows is looked at every `poll_interval`; one that rests
+more and more seldom, down to every `idle_interval` or as often as keeps all looks together below
+`LOOKS_SHARE` of a core. The same holds for searching the directories. What is found to be there is
+read in turn, a chunk of each file.
+
+A file whose path is gone is read on (it stays open) until nothing has come for `LINGER`: its
+writer may still have it. If by then it has not turned up elsewhere, by name or as a copy with the
+same beginning, its session ends. A copy waits for as long as its original is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import stat
+from collections import Counter, deque
+from itertools import count
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.config.schema import TailConfig
+from tailrace.decoding.formats import FORMATS
+from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
+from tailrace.sources.tail.catalog import Catalog
+from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.follow import Desk, Followed
+from tailrace.sources.tail.identity import relation
+from tailrace.sources.tail.scan import Found, Search
+
+LINGER = 5.0
+LOOKS_SHARE = 0.005
+LOOK_COST = 5e-6
+"""Seconds that a look takes at least."""
+LOOKS_AT_ONCE = 100
+BACK_OFF = 2.0
+RETRY_MAX = 30.0
+
+END_OF_FILE = "end of file"
+
+
+class TailSource:
+    """With `once` it reads what is there to its end, ends all sessions and returns from `run`."""
+
+    def __init__(self, name: str, config: TailConfig, clock: Clock, *, once: bool = False) -> None:
+        self.address = ", ".join(config.paths)
+        self._name = name
+        self._config = config
+        self._clock = clock
+        self._once = once
+        self._linger = 0.0 if once else LINGER
+        self._files = FORMATS[config.format].files
+        self._figures = SourceFigures()
+        self._descriptors = Descriptors(config.descriptors_max)
+        self._catalog = Catalog(self._files.copy)
+        self._search = Search(config.paths, clock, self._failed)
+        self._searched_at = self._search_due = float("-inf")
+        self._ready: deque[Followed] = deque()
+        self._due: list[tuple[float, int, Followed]] = []
+        self._order = count()
+        self._following: set[Followed] = set()
+        self._without_place: deque[Followed] = deque()
+        self._ended_bytes = 0
+        self._outside: set[str] = set()
+        self._unreachable: set[str] = set()
+
+    async def run(
+        self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        desk = Desk(
+            intake=intake, config=self._config, files=self._files, figures=self._figures,
+            descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
+        )  # fmt: skip
+        for number, state in intake.files().items():
+            file = Followed.resumed(desk, number, state, self._clock.monotonic())
+            self._following.add(file)
+            self._enter(file)
+        task_status.started()
+        try:
+            while await self._turn(desk):
+                pass
+        finally:
+            self._descriptors.close_all()
+
+    def cut(self, number: int, reason: str) -> None:
+        """Leave a file alone until it is another one."""
+        for file in self._following:
+            if file.number == number:
+                file.leave(reason)
+                break
+
+    def figures(self) -> SourceFigures:
+        figures = self._figures
+        figures.open = sum(file.number is not None for file in self._following)
+        figures.files = len(self._catalog) + figures.files_ended
+        figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
+        figures.descriptors = len(self._descriptors)
+        figures.raw_bytes = self._ended_bytes + sum(file.raw.offset for file in self._following)
+        figures.behind_bytes = sum(file.behind for file in self._catalog)
+        return figures
+
+    async def _turn(self, desk: Desk) -> bool:
+        """Search, look, read; whether there will be another turn."""
+        if self._clock.monotonic() >= self._search_due:
+            await self._find(desk)
+        await self._look_around(desk)
+        if self._ready:
+            await self._read(desk.intake)
+        elif self._once:
+            return self._drop_waiting()
+        else:
+            wake = min(self._search_due, self._due[0][0] if self._due else float("inf"))
+            await trio.sleep(max(0.0, wake - self._clock.monotonic()))
+        return True
+
+    async def _find(self, desk: Desk) -> None:
+        began = self._clock.monotonic()
+        for path in list(self._unreachable):
+            self._admit(desk, path)
+        for found in self._search.run():
+            if isinstance(found, Found):
+                if found.named or self._files.stream(found.path):
+                    self._admit(desk, found.path)
+            elif found is None:
+                await trio.lowlevel.checkpoint()
+            elif found.path not in self._outside:
+                self._outside.add(found.path)
+                self._refused("outside")
+        self._searched_at = began
+        self._search_due = began + self._rest(2 * len(self._search))
+        if self._once:
+            self._search_due = float("inf")
+
+    def _admit(self, desk: Desk, path: str) -> None:
+        """A path was found: of a new file, or of one that is known."""
+        known = self._catalog.at(path)
+        if known is not None and known.gone is None:
+            return
+        self._unreachable.discard(path)
+        try:
+            found = os.stat(path)  # noqa: PTH116 - three times as fast
+            if not stat.S_ISREG(found.st_mode):
+                return
+            if self._is_known(path, found):
+                return
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                self._failed(_name(error))
+                self._unreachable.add(path)
+            return
+        self._enter(Followed(desk, path, found.st_dev, found.st_ino))
+
+    def _is_known(self, path: str, found: os.stat_result) -> bool:
+        """Whether a path leads to a file that has another one, or had until now. Raise OSError."""
+        file = self._catalog.of_node((found.st_dev, found.st_ino))
+        if file is None:
+            return False
+        if file.gone is None:
+            file.look(self._clock.monotonic())
+        if file.gone is None:
+            self._catalog.add_alias(path, file)
+            return True
+        if not file.recognises(path, found):
+            return False
+        self._catalog.remove(file)
+        file.moved(path)
+        self._enter(file)
+        return True
+
+    def _enter(self, file: Followed) -> None:
+        self._catalog.add(file)
+        self._schedule(file, self._clock.monotonic())
+
+    async def _look_around(self, desk: Desk) -> None:
+        """Look at all files whose time has come."""
+        now = self._clock.monotonic()
+        looks = 0
+        while self._due and self._due[0][0] <= now:
+            due, _, file = heapq.heappop(self._due)
+            if due != file.due or file not in self._catalog:
+                continue
+            try:
+                self._look(desk, file, now)
+            except OSError as error:
+                self._set_back(file, error, now)
+            looks += 1
+            if looks % LOOKS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _look(self, desk: Desk, file: Followed, now: float) -> None:
+        """See what has changed, and what is to be done about it. Raise OSError."""
+        if file.look(now):
+            self._admit(desk, file.path)
+        rested = file.changed_at != now
+        idle = self._rest(len(self._catalog))
+        file.interval = min(2 * file.interval, idle) if rested else self._config.poll_interval
+        self._schedule(file, now + file.interval)
+        if file.phase in {"new", "waits"}:
+            self._decide(file, now)
+        if file.phase in {"follows", "shadow"} and (file.behind or self._once):
+            self._enqueue(file)
+        if not file.queued and self._is_over(file, now):
+            self._end(file)
+
+    def _decide(self, file: Followed, now: float) -> None:
+        """Whether a file that is not followed is to be from now on. Raise OSError."""
+        if not file.undecided:
+            return
+        file.reason = "empty"
+        if not file.size:
+            return
+        if len(self._following) >= self._config.files_max:
+            file.wait("files_max")
+            self._without_place.append(file)
+            return
+        head = file.head()
+        for other in self._catalog.relatives(file):
+            if other.phase == "follows" and other.gone is None:
+                other.look(now)
+            if other.phase == "follows" and other.may_have_copy(file, head):
+                file.wait("original")
+                return
+        shadow = None
+        for ended in self._catalog.ended(file):
+            if ended.path == file.path or relation(ended.content.head, head) == "other":
+                continue
+            if len(head) < len(ended.content.head):
+                file.wait("original")
+                return
+            shadow = ended.content
+        self._following.add(file)
+        file.follow(shadow)
+
+    def _is_over(self, file: Followed, now: float) -> bool:
+        """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
+        if file.gone is None or now - file.changed_at < self._linger:
+            return False
+        if file.unlinked:
+            return True
+        return self._searched_at >= file.gone_at and self._search.covers(file.path)
+
+    def _end(self, file: Followed) -> None:
+        """Give its session to a copy of it, or read the last of it. Raise OSError."""
+        if file.number is not None:
+            for other in self._catalog.relatives(file):
+                if other.phase == "waits" and file.may_have_copy(other, other.head()):
+                    other.take_over(file)
+                    self._following.add(other)
+                    self._forget(file)
+                    return
+        file.final = True
+        self._enqueue(file)
+
+    async def _read(self, intake: FileIntake) -> None:
+        """Hand on about one chunk, of one file or of several."""
+        before = self._figures.bytes
+        turns = 0
+        while self._ready and self._figures.bytes - before < CHUNK_MAX and turns < LOOKS_AT_ONCE:
+            await intake.room()
+            turns += 1
+            file = self._ready.popleft()
+            file.queued = False
+            try:
+                more = file.read()
+            except OSError as error:
+                self._set_back(file, error, self._clock.monotonic())
+                continue
+            if more:
+                self._enqueue(file)
+            elif file.final:
+                self._close(file, file.gone or END_OF_FILE)
+            elif self._once and file.phase in {"follows", "shadow"}:
+                file.final = True
+                self._enqueue(file)
+        await trio.lowlevel.checkpoint()
+
+    def _close(self, file: Followed, reason: str) -> None:
+        file.close(reason)
+        self._figures.files_ended += self._once
+        self._ended_bytes += file.raw.offset if self._once else 0
+        self._forget(file)
+
+    def _forget(self, file: Followed) -> None:
+        """A file is none of ours any more; others may have waited for that."""
+        now = self._clock.monotonic()
+        waiting = [other for other in self._catalog.relatives(file) if other.phase == "waits"]
+        self._catalog.remove(file)
+        self._descriptors.close(file)
+        self._following.discard(file)
+        if self._without_place and len(self._following) < self._config.files_max:
+            waiting.append(self._without_place.popleft())
+        for other in waiting:
+            if other in self._catalog:
+                other.undecided = True
+                self._schedule(other, now)
+
+    def _drop_waiting(self) -> bool:
+        """Nothing is left to be read once: what waits now waits for nothing."""
+        if self._due and self._due[0][0] <= self._clock.monotonic():
+            return True
+        for file in list(self._catalog):
+            self._forget(file)
+        return False
+
+    def _enqueue(self, file: Followed) -> None:
+        if not file.queued:
+            file.queued = True
+            self._ready.append(file)
+
+    def _schedule(self, file: Followed, at: float) -> None:
+        file.due = at
+        heapq.heappush(self._due, (at, next(self._order), file))
+
+    def _rest(self, looks: int) -> float:
+        """Seconds between two rounds of so many looks at what does not change."""
+        return max(self._config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
+
+    def _set_back(self, file: Followed, error: OSError, now: float) -> None:
+        """What failed is tried again, more and more seldom."""
+        if error.errno != errno.ENOENT:
+            self._failed(_name(error))
+        if file.gone is None:
+            self._descriptors.close(file)
+        if self._once or file.final:
+            self._close(file, file.gone or END_OF_FILE)
+            return
+        file.interval = min(max(BACK_OFF * file.interval, self._config.idle_interval), RETRY_MAX)
+        self._schedule(file, now + file.interval)
+
+    def _failed(self, name: str) -> None:
+        self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
+
+    def _refused(self, reason: str) -> None:
+        self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
+
+
+def _name(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "unknown")

@@ -1,0 +1,133 @@
+"""What a tail source hands on, put together again as the daemon would."""
+
+from __future__ import annotations
+
+import zlib
+
+import trio
+
+from tailrace.config.schema import TailConfig
+from tailrace.ingest.state import FileFacts, FileState, Loss
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail import TailSource
+
+
+class TestClock:
+    """Trio's time, which tests turn."""
+
+    __test__ = False
+
+    def wall_ns(self) -> int:
+        return int((1e9 + trio.current_time()) * 1e9)
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+
+class Session:
+    def __init__(self, facts: FileFacts, group: str) -> None:
+        self.state = FileState(facts)
+        self.group = group
+        self.content = bytearray()
+        """Holes as zeros."""
+        self.losses: list[Loss] = []
+        self.documents: dict[str, bytes] = {}
+        self.moves: list[FileFacts] = []
+        self.closed: str | None = None
+
+    def lost(self, detail: str) -> int:
+        return sum(loss.size for loss in self.losses if loss.detail == detail)
+
+
+class Recorder:
+    """A `FileIntake` in memory. Sessions are numbered by their order."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.calls: list[str] = []
+        self.full = False
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [bytes(session.content) for session in self.sessions]
+
+    @property
+    def open(self) -> list[Session]:
+        return [session for session in self.sessions if session.closed is None]
+
+    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
+        self.sessions.append(Session(facts, group))
+        return len(self.sessions) - 1
+
+    def file(self, number: int, facts: FileFacts) -> None:
+        session = self._session(number)
+        session.moves.append(facts)
+        session.state.facts = facts
+
+    def data(self, number: int, data: bytes) -> None:
+        assert 0 < len(data) <= CHUNK_MAX
+        session = self._session(number)
+        session.content += data
+        session.state.read(data)
+
+    def document(self, number: int, name: str, data: bytes) -> None:
+        session = self._session(number)
+        session.documents[name] = data
+        session.state.documents[name] = zlib.crc32(data)
+        self.calls.append(f"document {number} {name}")
+
+    def loss(self, number: int, loss: Loss) -> None:
+        session = self._session(number)
+        session.losses.append(loss)
+        session.state.pass_over(loss.skip)
+        session.content += bytes(loss.skip)
+
+    def close(self, number: int, reason: str) -> None:
+        self._session(number).closed = reason
+
+    def files(self) -> dict[int, FileState]:
+        return {
+            number: session.state
+            for number, session in enumerate(self.sessions)
+            if session.closed is None
+        }
+
+    async def room(self) -> None:
+        while self.full:
+            await trio.sleep(0.01)
+
+    def _session(self, number: int) -> Session:
+        session = self.sessions[number]
+        assert session.closed is None, "handed on after the close"
+        return session
+
+
+class Tail:
+    """A source on a directory, run in a nursery; time goes on only where a test says so."""
+
+    def __init__(self, nursery: trio.Nursery, intake: Recorder, *paths: object, **keys) -> None:
+        format_ = keys.pop("format", "jets")
+        self.once = keys.pop("once", False)
+        self.intake = intake
+        self.config = TailConfig(format=format_, paths=[str(path) for path in paths], **keys)
+        self.nursery = nursery
+        self.start()
+
+    def start(self) -> None:
+        self.source = TailSource("tail", self.config, TestClock(), once=self.once)
+        self.scope = trio.CancelScope()
+        self.stopped = trio.Event()
+        self.nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        with self.scope:
+            await self.source.run(self.intake)
+        self.stopped.set()
+
+    async def stop(self) -> None:
+        self.scope.cancel()
+        await self.stopped.wait()
+
+    async def restart(self) -> None:
+        await self.stop()
+        self.start()
