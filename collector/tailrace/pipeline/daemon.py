@@ -33,6 +33,7 @@ from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.sources.source import Source
+from tailrace.sources.tail import TailSource
 from tailrace.sources.tcp import TcpSource
 from tailrace.sources.udp import UdpSource
 from tailrace.spool.checkpoint import Checkpoints
@@ -275,7 +276,6 @@ def _source(name: str, config: SourceConfig, clock: Clock, once: bool) -> Source
     if config.dialect not in dialects:
         allowed = ", ".join(dialects)
         raise ConfigError([f"sources.{name}.dialect: must be one of {allowed} for {config.format}"])
-    from tailrace.sources.tail import TailSource
     return TailSource(name, config, clock, once=once)
 
 
