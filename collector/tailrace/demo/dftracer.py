@@ -1,4 +1,4 @@
-"""A DFTracer trace as release 2.2.0 writes it: training processes, what they read and what they save.
+"""A DFTracer trace as release 2.2.0 writes it: training processes, what they read and save.
 
 One file a process, one JSON object a line. Numbers (`id`) count a process's events in the order in
 which they end; lines of different threads may stand in another. Files, commands and directories
@@ -21,6 +21,10 @@ _DIRECTORY = "/scratch/demo"
 _COMMAND = "python3;train.py"
 _APPLICATION, _LIBC, _PYTHON = 1, 3, 6
 _EVENT, _METADATA = 1, 4
+_CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
+
+FORK_US = 50_000
+"""After so long a process forks."""
 
 BLOCK_BYTES = 4096
 """A flush of the producer's buffer reaches the file in writes of this size."""
@@ -57,12 +61,14 @@ def dftracer_trace(seed: int, epoch_us: int, *, processes: int = 2, steps: int =
     in Unix microseconds."""
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
-    known: set[str] = set()
-    files = []
-    for pid in pids:
-        names = known if pid == pids[0] else set()
-        files.append(_process(random, pid, 3999, epoch_us, steps, names, "app"))
-    fork = _process(random, pids[0] + 1, pids[0], epoch_us + 50_000, steps, known, "fork")
+    known: list[dict[str, int]] = [{} for _ in pids]
+    files = [
+        _process(random, pid, 3999, epoch_us, steps, names, "app")
+        for pid, names in zip(pids, known, strict=True)
+    ]
+    forked_us = epoch_us + FORK_US
+    inherited = {text: told for text, told in known[0].items() if told <= forked_us}
+    fork = _process(random, pids[0] + 1, pids[0], forked_us, steps, inherited, "fork")
     return [*files, fork]
 
 
@@ -93,16 +99,22 @@ def hashed(text: str) -> str:
 
 
 def _process(
-    random: Random, pid: int, ppid: int, began_us: int, steps: int, known: set[str], kind: str
+    random: Random,
+    pid: int,
+    ppid: int,
+    began_us: int,
+    steps: int,
+    known: dict[str, int],
+    kind: str,
 ) -> File:
-    """`known` are the strings whose hashes this process has told already; they grow."""
+    """`known` are the strings whose hashes were told before, with the time of that; it grows."""
     host = hashed(HOST)
     lines = [_metadata(pid, pid, "HH", HOST, host), _metadata(pid, pid, "thread_name", str(pid))]
     lines.append(_metadata(pid, pid, "CM", "time_metric", "US"))
     for key, text in (("FH", _DIRECTORY), ("SH", _COMMAND), ("SH", "DEFAULT")):
         if text not in known:
             lines.append(_metadata(pid, pid, key, text, hashed(text)))
-            known.add(text)
+            known[text] = began_us
     start: dict[str, object] = {"ppid": ppid, "cmd_hash": hashed(_COMMAND)}
     start |= {"exec_hash": hashed("DEFAULT"), "version": 20003, "cwd": hashed(_DIRECTORY)}
     events = [_Event(began_us, pid, "start", "dftracer", _APPLICATION, began_us, None, start)]
@@ -111,7 +123,8 @@ def _process(
     events += _trainer(random, pid, began_us, steps)
     events.sort(key=lambda event: event.end_us)
     over = events[-1].end_us + 1000
-    end: dict[str, object] = {"used": {"LIBC_IO": 1, "PYTHON": 1}, "num_events": len(events)}
+    end: dict[str, object] = {"used": {"LIBC_IO": 1, "PYTHON": 1}, "cfg": _CONFIGURATION}
+    end["num_events"] = len(events)
     threads = {pid}
     written: list[tuple[int, Line]] = []
     for number, event in enumerate(events, 1):
@@ -120,7 +133,7 @@ def _process(
             threads.add(tid)
             written.append((tid, _metadata(pid, tid, "thread_name", str(tid))))
         if event.path is not None and event.path not in known:
-            known.add(event.path)
+            known[event.path] = event.end_us
             written.append((tid, _metadata(pid, tid, "FH", event.path, hashed(event.path))))
         written.append((tid, _line(pid, number, event)))
     last = _Event(over, pid, "end", "dftracer", _APPLICATION, over, None, end)

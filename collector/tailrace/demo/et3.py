@@ -16,7 +16,7 @@ from tailrace.demo.traffic import Write
 _CLASSES = ("Main", "Tree", "Tree$Node", "Räume", "java.util.ArrayList")
 _METHODS = ("run", "insert", "find", "rotate", "size", "toArray")
 _FIELDS = ("root", "left", "right", "elementData")
-_THREADS = 3
+_AGENT_THREADS = 3
 _DEPTH_MAX = 14
 _OBJECTS_MAX = 200
 
@@ -46,7 +46,7 @@ def agent_form(seed: int, steps: int = 4000) -> list[Line]:
     lines = []
     clock = 0
     ending = _identity(random)
-    for event in [*_program(random, steps), _Event("M", (1, ending), ending)]:
+    for event in [*_program(random, steps, _AGENT_THREADS), _Event("M", (1, ending), ending)]:
         if event.letter != "D":
             clock += event.letter in "ME"
             lines.append(_line(event, event.thread, clock))
@@ -54,11 +54,11 @@ def agent_form(seed: int, steps: int = 4000) -> list[Line]:
 
 
 def specification_form(seed: int, steps: int = 4000) -> list[Line]:
-    """As the specification has it, which knows no witnesses."""
+    """As the specification has it, which knows neither witnesses nor threads: here is one only."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
-    for event in _program(random, steps):
+    for event in _program(random, steps, threads=1):
         if event.letter != "W":
             clock += event.letter in "ME"
             lines.append(_line(event, clock, clock))
@@ -95,12 +95,12 @@ def writes(path: str, lines: Iterable[Line]) -> Iterator[Write]:
         yield Write(path, data[at : at + PIECE_BYTES])
 
 
-def _program(random: Random, steps: int) -> Iterator[_Event]:
+def _program(random: Random, steps: int, threads: int) -> Iterator[_Event]:
     """Threads that take turns; at the end each returns from all that it called."""
-    threads = [_Thread(random) for _ in range(_THREADS)]
+    running = [_Thread(random) for _ in range(threads)]
     for _ in range(steps):
-        yield from random.choice(threads).step()
-    for thread in threads:
+        yield from random.choice(running).step()
+    for thread in running:
         while thread.depth:
             yield from thread.leave()
 

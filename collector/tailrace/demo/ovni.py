@@ -34,6 +34,11 @@ _TYPES = {1: "stencil", 2: "reduce", 3: "räumlich"}
 _WORKERS = 2
 
 
+_ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
+_NAMES = frozenset({"VYc", "VTc"})
+"""What ends a span, and what gives a name: neither is an event by itself."""
+
+
 class Event(NamedTuple):
     """`code` is its model, category and value."""
 
@@ -90,6 +95,12 @@ def writes(thread: Thread, buffer_bytes: int) -> Iterator[Write]:
     yield Write(document, b"", anew=True)
     yield Write(document, whole[: len(whole) // 2])
     yield Write(document, whole[len(whole) // 2 :])
+
+
+def events(thread: Thread, buffer_bytes: int) -> int:
+    """How many events there are in what it writes: spans, instants and counters."""
+    flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
+    return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
 
 
 def event(code: str, clock: int, payload: bytes = b"") -> Event:
