@@ -1,0 +1,301 @@
+"""Lines of ET3 to records: what each of them is a row of, in either form.
+
+| line    | kind    | name                 | id            | parent          | attributes             |
+|---------|---------|----------------------|---------------|-----------------|------------------------|
+| M       | begin   | the method           | frame number  | enclosing frame | method, receiver       |
+| E       | end     | (its begin's)        | frame number  |                 | method                 |
+| X       | end     | (its begin's)        | frame number  |                 | method, receiver, exception |
+| N A     | instant | (array_)allocation   | object        | enclosing frame | class, size, site, length |
+| U       | instant | update               | object, 0 for a static field | enclosing frame | field, value |
+| W       | instant | witness              | object        | enclosing frame | class                  |
+| D       | instant | death                | object        |                 | thread that allocated it |
+| of ET1  | instant | as in `ET1_SHAPES`   | object        | enclosing frame | the other fields       |
+| unknown | session | the letter           |               |                 | fields                 |
+| comment | annotation | comment           |               |                 | text                   |
+
+Stream and time are the form's (`et3_specification`, `et3_agent`): `start` of a begin and an
+instant, `end` of an end. Deaths belong to no thread: their stream is "". Numbers of objects are
+u64, bit-cast; attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
+`site_id`) and beside them the names (`et3_maps`). A site has no name: nobody writes that map.
+
+An exit ends its method's innermost frame on its stack; the frames above that are left open. One
+without a frame is an end without id (`unmatched_end`), as are begins and ends out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from json.encoder import encode_basestring as quote
+from typing import cast
+
+from tailrace.decoding.et3_form import Form, Loss
+from tailrace.decoding.et3_line import ET1_SHAPES, Line, are_usual, read_line
+from tailrace.decoding.et3_maps import Names
+from tailrace.decoding.et3_stack import DEPTH_MAX, leave
+from tailrace.decoding.framing import split_lines
+from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
+
+BEGIN, END, INSTANT = Kind.BEGIN, Kind.END, Kind.INSTANT
+
+_record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
+
+Reader = Callable[[int, int, list[str]], Record]
+
+
+class Events:
+    """Reads whole lines of one trace. `et1` says that one of ET1's has come."""
+
+    def __init__(self, form: Form, names: Names, *, et1: bool) -> None:
+        self.et1 = et1
+        self._form = form
+        self._names = names
+        self._readers: dict[str, Reader] = {
+            "M": self._enter,
+            "E": self._leave,
+            "X": self._leave_by_exception,
+            "N": self._allocate,
+            "A": self._allocate_array,
+            "U": self._update,
+            "W": self._witness,
+            "D": self._die,
+        }
+
+    def read(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """Whole lines from `offset` on."""
+        read = 0 if self.et1 or not are_usual(data) else self._read_usual(offset, data, records)
+        for line in split_lines(data[read:]):
+            self.read_line(offset + read, line, records)
+            read += len(line)
+
+    def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
+        """Lines with nothing but ET3's letters and numbers, up to the first that has not the right
+        fields; how many bytes they are."""
+        readers, found, append = self._readers, self._form.found, records.append
+        at = offset
+        for line in data.decode("ascii").split("\n")[:-1]:
+            fields = line.split()
+            size = len(line) + 1
+            try:
+                append(readers[fields[0]](at, size, fields))
+            except (KeyError, ValueError):
+                break
+            if found:
+                self._tell(records)
+            at += size
+        return at - offset
+
+    def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """Any line, with blank lines before it."""
+        line = read_line(data, et1=self.et1)
+        if isinstance(line, str):
+            records.append(malformed(offset, data, line))
+            self._form.unreadable()
+            return
+        records.append(self._read(offset, len(data), line))
+        if self._form.found:
+            self._tell(records)
+
+    def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """A line without its newline, which may be cut off anywhere. It is taken for whole if its
+        last field is the one to be expected, since a number that was cut short is not."""
+        line = read_line(data, et1=self.et1)
+        if isinstance(line, Line) and (
+            line.comment is not None
+            or (line.kind == "event" and self._form.expects(line.fields[0], line.fields[-1]))
+        ):
+            self.read_line(offset, data, records)
+        else:
+            records.append(malformed(offset, data, "truncated"))
+
+    def _read(self, offset: int, size: int, line: Line) -> Record:
+        if line.kind == "event":
+            record = self._readers[line.fields[0]](offset, size, line.fields)
+        elif line.kind == "et1":
+            self._is_et1()
+            record = self._read_et1(offset, size, line.fields)
+        else:
+            return read_other(offset, size, line)
+        if line.comment is not None:
+            record = _with(record, f'"comment":{quote(line.comment)}')
+        return record if record.flaw else record._replace(flaw=line.flaw)
+
+    def _tell(self, records: list[Record]) -> None:
+        """What the form found by the last record: a new run begins before it, losses are after."""
+        found = self._form.found
+        record = records.pop()
+        if None in found:
+            records.append(begun(record.offset, self._form.name, again=True))
+        records.append(record)
+        records += [_lost(record.offset + record.size, loss) for loss in found if loss]
+        found.clear()
+
+    # Entries and exits
+
+    def _enter(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, method, receiver, last = fields
+        stream, frames, time, flaw = self._form.tick(last)
+        name, attributes, _ = self._names.methods.get(method) or self._names.method(method)
+        number = parent = None
+        if frames is not None:
+            stacks = self._form.stacks
+            number = stacks.number = stacks.number + 1
+            if frames:
+                parent = frames[-1][1]
+                if len(frames) >= DEPTH_MAX:
+                    stacks.shorten(frames)
+            frames.append((method, number, name is None))
+        return _record(
+            Record,
+            (
+                offset, size, BEGIN, stream, None, None, name, None, number, parent, time, None,
+                f"{attributes}{receiver}}}", flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _leave(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, method, last = fields
+        stream, frames, time, flaw = self._form.tick(last)
+        name, _, attributes = self._names.methods.get(method) or self._names.method(method)
+        number = None
+        if frames is not None:
+            frame = leave(frames, method)
+            if frame is None:
+                flaw = "unmatched_end"
+                self._form.unmatched(stream)
+            else:
+                number = frame[1]
+                if frame[2] and name is not None:
+                    # The span has its begin's name, which was not known then.
+                    attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
+        return _record(
+            Record,
+            (
+                offset, size, END, stream, None, None, name, None, number, None, None, time,
+                attributes, flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _leave_by_exception(self, offset: int, size: int, fields: list[str]) -> Record:
+        letter, method, receiver, exception, last = fields
+        record = self._leave(offset, size, [letter, method, last])
+        return _with(record, f'"receiver":{receiver},"exception":{exception}')
+
+    # Objects
+
+    def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
+        return self._allocated(offset, size, fields, "allocation")
+
+    def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
+        return self._allocated(offset, size, fields, "array_allocation")
+
+    def _allocated(self, offset: int, size: int, fields: list[str], name: str) -> Record:
+        letter, object_, bytes_, class_, site, length, last = fields
+        thing = self._names.things.get(("class", class_)) or self._names.thing("class", class_)
+        elements = f',"length":{length}' if length != "0" or letter == "A" else ""
+        attributes = f'{{{thing},"size":{bytes_},"site_id":{site}{elements}}}'
+        return self._instant(offset, size, name, object_, last, attributes)
+
+    def _update(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, value, field, last = fields
+        thing = self._names.things.get(("field", field)) or self._names.thing("field", field)
+        return self._instant(offset, size, "update", object_, last, f'{{{thing},"value":{value}}}')
+
+    def _witness(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, class_, last = fields
+        thing = self._names.things.get(("class", class_)) or self._names.thing("class", class_)
+        return self._instant(offset, size, "witness", object_, last, f"{{{thing}}}")
+
+    def _instant(
+        self, offset: int, size: int, name: str, object_: str, last: str, attributes: str
+    ) -> Record:
+        stream, frames, time, flaw = self._form.at(last)
+        return _record(
+            Record,
+            (
+                offset, size, INSTANT, stream, None, None, name, None, as_int64(int(object_)),
+                frames[-1][1] if frames else None, time, None, attributes, flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _die(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, thread, last = fields
+        time = self._form.death(int(last))
+        return Record(
+            offset, size, INSTANT, "", None, None, "death", None, as_int64(int(object_)), None,
+            time, None, f'{{"thread":{thread}}}', None, None,
+        )  # fmt: skip
+
+    # ET1
+
+    def _is_et1(self) -> None:
+        """From here on all numbers are hexadecimal, and what was said before is meant so, too."""
+        if not self.et1:
+            self.et1 = True
+            self._form.stacks.in_hexadecimal()
+
+    def _read_et1(self, offset: int, size: int, fields: list[str]) -> Record:
+        letter, *values = fields
+        name, keys = ET1_SHAPES[letter, len(values)]
+        said = dict(zip(keys, values, strict=True))
+        stream, frames, time, _ = self._form.of_thread(said.get("thread"))
+        if frames is not None and name == "leave":
+            record = self._leave(offset, size, [letter, said["method"], said["thread"]])
+            return _with(record, f'"receiver":{said["receiver"]}')
+        if frames is not None and name == "update":
+            record = self._update(offset, size, [letter, *values[1:]])
+            return _with(record, f'"old":{said["old"]}')
+        object_ = said.pop("object", None)
+        if stream:
+            del said["thread"]
+        if "class" in said:
+            said["class"] = quote(said["class"])
+        return Record(
+            offset, size, INSTANT, stream, None, None, name, None,
+            None if object_ is None else as_int64(int(object_)), frames[-1][1] if frames else None,
+            time, None, _object(said), None, None,
+        )  # fmt: skip
+
+
+def read_other(offset: int, size: int, line: Line) -> Record:
+    """A comment, or a line whose letter is not known: it does not matter where it stands."""
+    if line.kind == "comment":
+        kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
+    else:
+        fields = ",".join(map(quote, line.fields[1:]))
+        kind, name, about = Kind.SESSION, line.fields[0], {"fields": f"[{fields}]"}
+        if line.comment is not None:
+            about["comment"] = quote(line.comment)
+    return Record(
+        offset, size, kind, "", None, None, name, None, None, None, None, None, _object(about),
+        line.flaw, None,
+    )  # fmt: skip
+
+
+def begun(offset: int, form: str, *, again: bool) -> Record:
+    """A trace begins here, or its program anew: what its clock is."""
+    return Record(
+        offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
+        f'{{"clock":"logical","form":"{form}"}}', None,
+        SessionFacts(clock="logical", starts=again),
+    )  # fmt: skip
+
+
+def _lost(offset: int, loss: Loss) -> Record:
+    record = missing(
+        offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
+        detail=loss.detail,
+    )  # fmt: skip
+    return record._replace(kind=Kind.HEAL) if loss.heal else record
+
+
+def _with(record: Record, member: str) -> Record:
+    """With one more member in its attributes."""
+    attributes = record.attributes
+    text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
+    return record._replace(attributes=text)
+
+
+def _object(members: dict[str, str]) -> str | None:
+    if not members:
+        return None
+    return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"

@@ -1,0 +1,150 @@
+"""The documents beside an ET3 trace that name its classes, methods and fields.
+
+| written by        | document                                   | a line                     |
+|-------------------|--------------------------------------------|----------------------------|
+| the agents        | methods.list, fields.list, classs.list (sic) | Class#member,id  Class,id |
+| the specification | class_list, method_list, field_list        | id,name  id,class id,name  |
+
+Overloads share one id. The agents write theirs only when the program ends: usually an event asks
+for its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and these documents
+answer. A name that is known when an event is read is written into it. A method of the
+specification is called Class#member once its class is known, as the agents do it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from json.encoder import encode_basestring as quote
+
+import msgspec
+
+from tailrace.decoding.decoder import without_gz
+
+NAMES_MAX = 65536
+"""Names of each sort that are remembered. Those beyond it events always ask for."""
+
+_SORTS = {
+    "methods.list": "method",
+    "fields.list": "field",
+    "classs.list": "class",
+    "method_list": "method",
+    "field_list": "field",
+    "class_list": "class",
+}
+
+
+def documents(path: str) -> tuple[str, ...]:
+    """The documents of a trace: these names alone, and after the trace's own name and a dot."""
+    base = without_gz(posixpath.basename(path)).partition(".")[0]
+    return (*_SORTS, *(f"{base}.{name}" for name in _SORTS))
+
+
+def is_document(path: str) -> bool:
+    name = without_gz(posixpath.basename(path))
+    return name.endswith(tuple(f".{known}" for known in _SORTS)) or name in _SORTS
+
+
+class NamesState(msgspec.Struct):
+    """Names by sort and id; and of members that came without their class's name, by key, the id of
+    that class and their own name."""
+
+    names: dict[str, dict[str, str]] = {}
+    members: dict[str, tuple[str, str]] = {}
+
+
+Method = tuple[str | None, str, str]
+"""What events of a method say: its name if known, the attributes of a begin up to its receiver, and
+those of an end."""
+
+
+class Names:
+    """What is known of a trace's names, ready to be written into events."""
+
+    def __init__(self, state: NamesState) -> None:
+        self.state = state
+        self.methods: dict[str, Method] = {}
+        self.things: dict[tuple[str, str], str] = {}
+
+    def read(self, document: str, data: bytes) -> tuple[list[tuple[str, str]], int]:
+        """A document's keys and names as far as they are new, and how many of its lines are none.
+        A last line that has no newline yet is left for the next time."""
+        kind = next((name for name in _SORTS if document.endswith(name)), "class_list")
+        sort = _SORTS[kind]
+        found: dict[str, str] = {}
+        bad = 0
+        for line in data[: data.rfind(b"\n") + 1].splitlines():
+            entry = _read_entry(line, name_first=kind.endswith(".list"))
+            if entry is None:
+                bad += bool(line.strip())
+                continue
+            id_, owner, name = entry
+            found[id_] = self._of_class(f"{sort}:{id_}", owner, name) if owner else name
+        new = self._learn(sort, found)
+        if sort == "class" and new:
+            for member, (owner, name) in list(self.state.members.items()):
+                if owner in found:
+                    its_sort, _, id_ = member.partition(":")
+                    new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
+        if new:
+            self.methods.clear()
+            self.things.clear()
+        return new, bad
+
+    def method(self, id_: str) -> Method:
+        """What is to be said of a method; `methods` has it from then on."""
+        name = self._name("method", id_)
+        late = "" if name else f'"$name":"method:{id_}",'
+        said = (name, f'{{{late}"method_id":{id_},"receiver":', f'{{{late}"method_id":{id_}}}')
+        if len(self.methods) >= NAMES_MAX:
+            self.methods.clear()
+        self.methods[id_] = said
+        return said
+
+    def thing(self, sort: str, id_: str) -> str:
+        """The members that name an event's class or field; `things` has them from then on."""
+        name = self._name(sort, id_)
+        known = f'"{sort}":{quote(name)}' if name else f'"$late":{{"{sort}":"{sort}:{id_}"}}'
+        if len(self.things) >= NAMES_MAX:
+            self.things.clear()
+        said = self.things[sort, id_] = f'{known},"{sort}_id":{id_}'
+        return said
+
+    def _name(self, sort: str, id_: str) -> str | None:
+        return self.state.names.get(sort, {}).get(id_)
+
+    def _of_class(self, key: str, owner: str, name: str) -> str:
+        members = self.state.members
+        if key in members or len(members) < NAMES_MAX:
+            members[key] = (owner, name)
+        of = self._name("class", owner)
+        return f"{of}#{name}" if of else name
+
+    def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
+        """Keys and names of what was not known by this name."""
+        known = self.state.names.setdefault(sort, {})
+        new = {id_: name for id_, name in found.items() if known.get(id_) != name}
+        for id_, name in new.items():
+            if id_ in known or len(known) < NAMES_MAX:
+                known[id_] = name
+        return [(f"{sort}:{id_}", name) for id_, name in new.items()]
+
+
+def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
+    """Id, id of the class if the line has it, and name."""
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError:
+        return None
+    owner: str | None = None
+    if name_first:
+        name, _, id_ = text.rpartition(",")
+    else:
+        id_, _, name = text.partition(",")
+        first, comma, rest = name.partition(",")
+        if comma and _is_id(first):
+            owner, name = str(int(first)), rest
+    return (str(int(id_)), owner, name) if name and _is_id(id_) else None
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20

@@ -1,0 +1,124 @@
+"""The specification's form of ET3: each line ends with the logical clock; threads are not said.
+
+The clock counts entries and exits: theirs are 1, 2, 3, ... and a line of another kind has the time
+of the last one. So (formats in the wild §3.3) entries and exits that are missing are known exactly,
+except for a trace's end, and of other lines nothing. A jump from t to u is u-t-1 missing, at the
+beginning as `late_join`; a line of another kind that is ahead proves the same earlier. An entry at
+1 after others is a new run of the program. A time below the last one is `late` if it was missing,
+which is healed, and else `repeated_time`; such lines stand outside the stack.
+
+A line that could not be read counts as missing by itself. A hole in the clock is only what such
+lines since the last good one do not explain; what then remains of it is not healed.
+
+The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.decoding.et3_form import SPECIFICATION, FormName, Loss, Place
+from tailrace.decoding.et3_stack import Stacks
+from tailrace.model.gap import Reason
+
+HOLES_MAX = 256
+"""Holes that late lines can heal; of more the oldest are given up."""
+
+
+class Hole(msgspec.Struct, array_like=True):
+    """Times of missing entries and exits, both included."""
+
+    first: int
+    last: int
+    reason: Reason
+
+
+class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
+    """The clock stands at `time`. `unread` lines since then could not be read."""
+
+    stacks: Stacks = msgspec.field(default_factory=Stacks)
+    time: int = 0
+    begun: bool = False
+    unread: int = 0
+    holes: list[Hole] = []
+    found: list[Loss | None] = []
+
+    @property
+    def name(self) -> FormName:
+        return SPECIFICATION
+
+    def tick(self, last: str) -> Place:
+        time = int(last)
+        if time == self.time + 1:
+            self.time = time
+            self.begun = True
+            self.unread = 0
+            return "", self.stacks.of(""), time, None
+        time = _unwrapped(time)
+        if time <= self.time:
+            return self._back(time)
+        self._ahead(time - 1)
+        self.time = time
+        return "", self.stacks.of(""), time, None
+
+    def at(self, last: str) -> Place:
+        time = int(last)
+        if time != self.time:
+            time = _unwrapped(time)
+            if time < self.time:
+                return "", None, time, "late"
+            self._ahead(time)
+        self.unread = 0
+        return "", self.stacks.of(""), time, None
+
+    def of_thread(self, thread: str | None) -> Place:  # noqa: ARG002 - threads have no stacks here
+        return "", None, self.time, None
+
+    def death(self, time: int) -> int:
+        """Deaths may all be written at the end: one that is behind says nothing."""
+        time = _unwrapped(time)
+        if time > self.time:
+            self._ahead(time)
+        return time
+
+    def unmatched(self, stream: str) -> None:
+        """The clock tells of the missing entry."""
+
+    def unreadable(self) -> None:
+        self.unread += 1
+
+    def hole(self) -> None:
+        self.begun = False
+
+    def expects(self, letter: str, last: str) -> bool:
+        return int(last) == self.time + (letter in "MEX")
+
+    def _ahead(self, time: int) -> None:
+        """All entries and exits up to and with `time` have been, and were not seen."""
+        reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
+        first, count = self.time + 1, time - self.time - self.unread
+        if count > 0:
+            self.found.append(Loss(count, reason, first, "clock"))
+            if not self.unread:
+                self.holes.append(Hole(first, time, reason))
+                del self.holes[:-HOLES_MAX]
+        self.time, self.begun, self.unread = time, True, 0
+
+    def _back(self, time: int) -> Place:
+        hole = next((hole for hole in self.holes if hole.first <= time <= hole.last), None)
+        if hole is None and time == 1 < self.time:
+            self.stacks.clear()
+            self.time, self.unread, self.holes = 1, 0, []
+            self.found.append(None)
+            return "", self.stacks.of(""), time, None
+        if hole is None:
+            return "", None, time, "repeated_time"
+        at = self.holes.index(hole)
+        rest = [Hole(hole.first, time - 1, hole.reason), Hole(time + 1, hole.last, hole.reason)]
+        self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
+        self.found.append(Loss(1, hole.reason, time, "clock", heal=True))
+        return "", None, time, "late"
+
+
+def _unwrapped(time: int) -> int:
+    return time + 2**32 if -(2**31) <= time < 0 else time
