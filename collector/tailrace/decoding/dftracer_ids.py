@@ -1,0 +1,73 @@
+"""Which of a producer's numbers 1, 2, 3, … have come, in any order: the holes, as ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+HOLES_MAX = 4096
+"""Ranges that are remembered. A run of eight threads had some tens at once."""
+
+
+class IdsState(msgspec.Struct):
+    """The lowest number above all that have come, the holes below it, and whether to believe it."""
+
+    following: int = 1
+    firsts: list[int] = []
+    lasts: list[int] = []
+    believed: bool = True
+
+
+class Ids:
+    """Numbers seen. A number that comes twice, is below 1 or tears too many holes shows that this
+    is no counter or more than can be remembered: from then on it is not `believed`."""
+
+    def __init__(self, state: IdsState | None = None) -> None:
+        state = state or IdsState()
+        self._following = state.following
+        self._firsts = list(state.firsts)
+        self._lasts = list(state.lasts)
+        self.believed = state.believed
+
+    @property
+    def state(self) -> IdsState:
+        return IdsState(self._following, list(self._firsts), list(self._lasts), self.believed)
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """First and last of each run of numbers that have not come, below one that has."""
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Take in numbers as they came."""
+        if not self.believed:
+            return
+        following = self._following
+        for number in numbers:
+            if number == following:
+                following += 1
+            elif number > following:
+                self._firsts.append(following)
+                self._lasts.append(number - 1)
+                following = number + 1
+            else:
+                self._fill(number)
+        self._following = following
+        if len(self._firsts) > HOLES_MAX or not self.believed:
+            self.doubt()
+
+    def doubt(self) -> None:
+        """Forget all: these numbers say nothing."""
+        self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
+
+    def _fill(self, number: int) -> None:
+        i = bisect_right(self._firsts, number) - 1
+        if i < 0 or number > self._lasts[i]:
+            self.believed = False
+            return
+        first, last = self._firsts[i], self._lasts[i]
+        parts = [(a, b) for a, b in ((first, number - 1), (number + 1, last)) if a <= b]
+        self._firsts[i : i + 1] = [a for a, _ in parts]
+        self._lasts[i : i + 1] = [b for _, b in parts]
