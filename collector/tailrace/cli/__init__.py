@@ -30,6 +30,7 @@ COMMANDS = {
     "gaps": "What is missing, and why.",
     "follow": "Rows as they arrive.",
     "upkeep": "Merge small files and delete old days.",
+    "doctor": "What to change on this host before anything is lost.",
     "demo": "Everything at once, on generated traffic.",
 }
 """Every subcommand and what its line in `tailrace --help` says."""

@@ -1,0 +1,65 @@
+"""`tailrace doctor`: what to change on this host, and in a configuration, before anything is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli import ExitCode
+from tailrace.cli.options import config_option, load_config, store_option
+
+if TYPE_CHECKING:
+    from tailrace.doctor.finding import Severity
+
+WIDTH = 80
+"""Columns where nothing says how many there are, and the most that are used: text reads no better
+in long lines."""
+
+COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
+
+
+@click.command()
+@config_option
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
+@click.option("--quick", is_flag=True, help="Measure neither the disk nor the UDP rate.")
+def command(config: Path | None, store: str | None, *, as_json: bool, quick: bool) -> None:
+    """Look at this host and a configuration, and say what to change, as commands.
+
+    Needs no root, changes nothing, and leaves a collector that runs alone. Takes some five seconds.
+    Exits with 1 when there is a problem; advice is none.
+    """
+    loaded = load_config(config, store)
+
+    from tailrace.clock import SystemClock
+    from tailrace.config.load import spool_path, store_path
+    from tailrace.doctor import report
+    from tailrace.doctor.examination import examine
+    from tailrace.doctor.finding import Severity
+    from tailrace.doctor.host import Host
+
+    findings = examine(Host(loaded.config, os.environ, SystemClock()), quick=quick)
+    if as_json:
+        spool = spool_path(loaded.config)
+        origin = str(loaded.path or "")
+        document = report.as_json(
+            findings, config=origin, store=store_path(loaded.config), spool=spool
+        )
+        click.echo(document)
+    else:
+        in_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+        style = _coloured if in_colour else report.plain
+        for line in report.text(findings, width=width, style=style):
+            click.echo(line)
+    if report.count(findings, Severity.PROBLEM):
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _coloured(text: str, severity: Severity) -> str:
+    return click.style(text, fg=COLOURS[severity], bold=True)

@@ -1,0 +1,95 @@
+"""Can every listener have its address? Each is bound for a moment; none that a daemon has."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.config.schema import TailConfig, UdpConfig
+from tailrace.doctor.finding import Finding, Severity, good, setting
+from tailrace.doctor.host import Daemon, Host
+from tailrace.sources.address import bound, split
+
+CHECK = "addresses"
+
+
+class Listener(NamedTuple):
+    name: str
+    listen: str
+    kind: socket.SocketKind
+
+
+def check(host: Host) -> Iterator[Finding]:
+    if host.daemon is not None:
+        yield _running(host.daemon)
+    held = host.daemon.addresses if host.daemon else {}
+    free = []
+    for listener in _listeners(host):
+        if listener.name in held:
+            continue
+        try:
+            bound(listener.listen, listener.kind).close()
+        except OSError as error:
+            yield _refused(listener, error)
+        else:
+            free.append(listener.listen)
+    if free:
+        yield good(CHECK, f"Free to listen on: {', '.join(dict.fromkeys(free))}.")
+
+
+def _listeners(host: Host) -> Iterator[Listener]:
+    for name, config in host.config.sources.items():
+        if not isinstance(config, TailConfig):
+            is_udp = isinstance(config, UdpConfig)
+            kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
+            yield Listener(name, config.listen, kind)
+    yield Listener("admin", host.config.admin.listen, socket.SOCK_STREAM)
+
+
+def _running(daemon: Daemon) -> Finding:
+    places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
+    where = f" ({places})" if places else ""
+    return good(
+        CHECK,
+        f"A collector runs on this store, process {daemon.pid}{where}: it is left alone.",
+        pid=daemon.pid,
+    )
+
+
+def _refused(listener: Listener, error: OSError) -> Finding:
+    host, port = split(listener.listen)
+    what = f"{listener.name} cannot listen on {listener.listen}: "
+    why = "The collector does not start."
+    other = _moved(listener, "127.0.0.1:0")
+    match error:
+        case OSError(errno=errno.EADDRINUSE):
+            flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
+            what += "another process does."
+            commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", other]
+        case OSError(errno=errno.EACCES | errno.EPERM):
+            what += f"this user may not use ports below {'1024' if port < 1024 else 'a limit'}."
+            commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", other]
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            what += "this host has no such address."
+            commands = ["ip -brief address  # those it has", other]
+        case socket.gaierror():
+            what += "the name has no address."
+            commands = [f"getent ahosts {host}", other]
+        case _:
+            what += f"{error.strerror}."
+            commands = [other]
+    return Finding(
+        check=CHECK,
+        severity=Severity.PROBLEM,
+        what=what,
+        why=why,
+        commands=commands,
+        figures={"listen": listener.listen},
+    )
+
+
+def _moved(listener: Listener, address: str) -> str:
+    is_source = listener.name != "admin"
+    return setting(listener.name, "listen", address, source=is_source)

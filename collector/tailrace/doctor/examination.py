@@ -1,0 +1,42 @@
+"""All checks, in the order in which their findings are told."""
+
+from __future__ import annotations
+
+from tailrace.doctor import (
+    addresses,
+    buffers,
+    directories,
+    drops,
+    limits,
+    producers,
+    rate,
+    speed,
+    tails,
+    timekeeping,
+)
+from tailrace.doctor.finding import Finding, good
+from tailrace.doctor.host import Host
+
+LOOKS = (addresses, directories, tails, buffers, drops, limits, producers)
+"""Modules whose `check` only looks."""
+
+MEASUREMENTS = (speed, rate)
+"""Those that keep the disk or a core busy for a second or two."""
+
+
+def examine(host: Host, *, quick: bool) -> list[Finding]:
+    """Every finding; of the measurements only when nothing that runs would suffer, nor `quick`."""
+    clock_before = timekeeping.wall_minus_monotonic(host)
+    host = host.with_daemon()
+    findings = [finding for module in LOOKS for finding in module.check(host)]
+    if host.daemon is not None:
+        reason = f"so as not to disturb the collector, process {host.daemon.pid}"
+    else:
+        reason = "as you wished" if quick else ""
+    for module in MEASUREMENTS:
+        if reason:
+            findings.append(good(module.CHECK, f"Not measured, {reason}."))
+        else:
+            findings += module.check(host)
+    findings += timekeeping.check(host, clock_before)
+    return findings

@@ -1,0 +1,108 @@
+"""The host as the checks see it: the kernel's files, the environment, the clock and the daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.config.load import spool_path, store_path
+from tailrace.config.schema import Config
+
+
+class Daemon(NamedTuple):
+    """A collector that runs on this store."""
+
+    pid: int
+    addresses: dict[str, str]
+    """Where its sources listen, by name, and `admin`; empty when it does not say."""
+
+
+class Host(NamedTuple):
+    """`root` is where /proc and /run are looked for; all else is where it is."""
+
+    config: Config
+    environ: Mapping[str, str]
+    clock: Clock
+    root: Path = Path("/")
+    daemon: Daemon | None = None
+
+    @property
+    def store(self) -> Path | None:
+        """The store's directory; None if it is not on this machine."""
+        path = store_path(self.config, self.environ)
+        return None if "://" in path else Path(path).absolute()
+
+    @property
+    def spool(self) -> Path:
+        return Path(spool_path(self.config, self.environ)).absolute()
+
+    @property
+    def directories(self) -> dict[str, Path]:
+        """The directories that are written to, by what they are for."""
+        spool = {"spool": self.spool}
+        return spool if self.store is None else {"store": self.store, **spool}
+
+    def text(self, path: str) -> str | None:
+        """A file below the root; None where it cannot be read."""
+        try:
+            return (self.root / path).read_text(errors="replace")
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        text = (self.text(path) or "").strip()
+        return int(text) if text.isdecimal() else None
+
+    def with_daemon(self) -> Host:
+        """The same, knowing the daemon that runs on its store, if one does."""
+        locks = [directory / "lock" for directory in self.directories.values()]
+        pid = next((pid for lock in locks if (pid := self._holder(lock)) is not None), None)
+        if pid is None:
+            return self
+        return self._replace(daemon=Daemon(pid, self._ports(pid)))
+
+    def _holder(self, lock: Path) -> int | None:
+        """The process that holds a lock, read from the kernel's list: to try the lock would, for a
+        moment, keep out a daemon that is about to start."""
+        try:
+            inode = str(lock.stat().st_ino)
+            pid = int(lock.read_text())
+        except (OSError, ValueError):
+            return None
+        # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared:
+        # some file systems have another one there than `stat` has.
+        for line in (self.text("proc/locks") or "").splitlines():
+            fields = line.split()
+            held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
+            if held and fields[4] == str(pid):
+                return pid
+        return None
+
+    def _ports(self, pid: int) -> dict[str, str]:
+        try:
+            ports = json.loads(((self.store or self.spool) / "ports.json").read_text())
+            if ports["pid"] != pid:
+                return {}  # left by an earlier one: this one is still starting
+            return {**ports["sources"], "admin": ports["admin"]}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+
+def nearest(path: Path) -> Path:
+    """The path, or what exists of the way to it: where its missing directories would be made."""
+    return next(part for part in (path, *path.parents) if exists(part))
+
+
+def ports(addresses: Iterable[str]) -> set[int]:
+    return {int(address.rpartition(":")[2]) for address in addresses if address}
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something that this user can see."""
+    try:
+        return path.exists()
+    except OSError:  # a directory on the way may not be entered
+        return False

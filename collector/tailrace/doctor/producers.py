@@ -1,0 +1,123 @@
+"""Producers' settings in this environment that keep events from being seen while they happen.
+
+Which settings those are, and what each costs, is in PRODUCERS.md. A producer may of course be
+started with others than this environment's.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tailrace.doctor.finding import Finding, Severity, good
+from tailrace.doctor.host import Host
+from tailrace.doctor.tails import reaches, tails
+
+CHECK = "producers"
+
+DFTRACER_BUFFER = 16 * 2**20
+"""What DFTracer keeps in memory unless DFTRACER_WRITE_BUFFER_SIZE says otherwise."""
+LIVE_BUFFER = 64 * 2**10
+"""At most some 300 events are not seen yet."""
+
+_ON = {"1", "true", "on", "yes"}
+
+
+def check(host: Host) -> Iterator[Finding]:
+    environ = host.environ
+    dftracer = any(name.startswith("DFTRACER_") for name in environ)
+    ovni = any(name.startswith("OVNI_") for name in environ)
+    found = [*_dftracer(host)] if dftracer else []
+    if ovni:
+        found += _ovni(host)
+    yield from found
+    if not found:
+        yield good(CHECK, "No producer's setting in this environment hides events.")
+
+
+def _dftracer(host: Host) -> Iterator[Finding]:
+    environ = host.environ
+    if not _on(environ, "DFTRACER_ENABLE"):
+        yield _advice(
+            "DFTracer is set up in this environment, and not enabled.",
+            "Programs started from here are not traced.",
+            "export DFTRACER_ENABLE=1",
+        )
+        return
+    compressed = _on(environ, "DFTRACER_TRACE_COMPRESSION", default=True)
+    buffer = _number(environ.get("DFTRACER_WRITE_BUFFER_SIZE", ""), DFTRACER_BUFFER)
+    if buffer > LIVE_BUFFER:
+        commands = ["export DFTRACER_WRITE_BUFFER_SIZE=4096"]
+        if "DFTRACER_TRACE_COMPRESSION" not in environ or not compressed:
+            commands = [
+                "export DFTRACER_TRACE_COMPRESSION=0",
+                "export DFTRACER_WRITE_BUFFER_SIZE=1",
+            ]
+        yield _advice(
+            f"DFTracer keeps up to {buffer:,} bytes of events in the traced program.",
+            "They are seen when it is full or the program ends, and are gone if it is killed.",
+            *commands,
+        )
+    elif compressed and buffer < 4096:
+        yield _advice(
+            f"DFTracer compresses every {buffer:,} bytes by themselves.",
+            "That takes more room than no compression and slows the traced program.",
+            "export DFTRACER_TRACE_COMPRESSION=0",
+        )
+    if not _on(environ, "DFTRACER_INC_METADATA"):
+        yield _advice(
+            "DFTracer leaves out the arguments of events.",
+            "Names of files, sizes and offsets are not in the trace at all.",
+            "export DFTRACER_INC_METADATA=1",
+        )
+    if _on(environ, "DFTRACER_ENABLE_AGGREGATION"):
+        yield _advice(
+            "DFTracer adds events up before it writes them.",
+            "Their ids are no counter then: what is missing cannot be told.",
+            "export DFTRACER_ENABLE_AGGREGATION=0",
+        )
+    if log := environ.get("DFTRACER_LOG_FILE"):  # a prefix of file names
+        yield from _unwatched(host, "dftracer", "DFTRACER_LOG_FILE", str(Path(log).parent))
+
+
+def _ovni(host: Host) -> Iterator[Finding]:
+    environ = host.environ
+    yield from _unwatched(host, "ovni", "OVNI_TRACEDIR", environ.get("OVNI_TRACEDIR") or "ovni")
+    if temporary := environ.get("OVNI_TMPDIR"):
+        yield from _unwatched(host, "ovni", "OVNI_TMPDIR", temporary)
+
+
+def _unwatched(host: Host, format_: str, variable: str, directory: str) -> Iterator[Finding]:
+    """A finding unless a source of this format would find files in a directory."""
+    path = str(Path(directory).absolute())
+    sources = {name: c for name, c in tails(host).items() if c.format == format_}
+    if any(reaches(pattern, path) for c in sources.values() for pattern in c.paths):
+        return
+    name, paths = next(((n, c.paths) for n, c in sources.items()), (format_, []))
+    prefix = f"TAILRACE_SOURCES_{name.upper()}"
+    value = shlex.quote(",".join([*paths, path]))
+    made = f"{prefix}_TYPE=tail {prefix}_FORMAT={format_} " if not sources else ""
+    temporary = variable == "OVNI_TMPDIR"
+    yield _advice(
+        f"{variable} leads to {path}, which no source of the format {format_} watches.",
+        "A thread's events are there until it ends, and stay there if it is killed."
+        if temporary
+        else "What programs started from here write is not collected.",
+        f"export {made}{prefix}_PATHS={value}",
+    )
+
+
+def _advice(what: str, why: str, *commands: str) -> Finding:
+    return Finding(
+        check=CHECK, severity=Severity.ADVICE, what=what, why=why, commands=list(commands)
+    )
+
+
+def _on(environ: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    value = environ.get(name, "").strip().lower()
+    return value in _ON if value else default
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.strip().isdecimal() else default

@@ -1,0 +1,180 @@
+"""How many small datagrams a second arrive on loopback: a child sends, our own receive loop reads.
+
+The rate rises step by step until something is lost. It is an estimate of what this host receives in
+bursts; a collector also decodes, from the spool, when no datagram waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+from msgspec import structs
+
+from tailrace.clock import Clock
+from tailrace.config.schema import UdpConfig
+from tailrace.doctor import sending
+from tailrace.doctor.finding import Finding, Severity, good, setting
+from tailrace.doctor.host import Host
+from tailrace.ingest.state import OpenInfo
+from tailrace.sources.address import split
+from tailrace.sources.udp import UdpSource, size_buffer
+from tailrace.units import Size
+
+CHECK = "udp rate"
+
+RATES = (25_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 600_000, 800_000, 1_000_000)
+STEP_SECONDS = 0.15
+PROBE_SECONDS = 3.0
+QUEUE_SECONDS = 0.005
+"""How often an emptying queue is looked at."""
+
+REACHED = 0.9
+"""A sender that comes to less than this share of a rate is what limits it."""
+
+LOW = 50_000
+"""Datagrams a second; half of what a core of ten years ago can do."""
+
+
+class Step(NamedTuple):
+    sent: int
+    received: int
+    per_second: float
+    """As sent, which can be less than was asked for."""
+
+
+def check(host: Host) -> Iterator[Finding]:
+    sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
+    if not sources:
+        return
+    name, config = min(sources.items(), key=lambda item: item[1].receive_buffer)
+    try:
+        steps = trio.run(measure, config, host.clock)
+    except OSError as error:
+        yield good(CHECK, f"The rate could not be measured: {error}.")
+        return
+    yield judged(name, steps)
+
+
+def judged(name: str, steps: list[Step]) -> Finding:
+    lossless = []
+    for step in steps:
+        if step.received < step.sent:
+            break
+        lossless.append(int(step.per_second))
+    best = max(lossless, default=0)
+    lost = sum(step.sent - step.received for step in steps)
+    figures = {"datagrams_per_second": best, "lost": lost}
+    if not steps:
+        return good(CHECK, f"The rate could not be measured within {PROBE_SECONDS:.0f} s.")
+    rounded = round(best, -3)
+    what = (
+        f"An estimate: {rounded:,} datagrams of {sending.SIZE} bytes a second arrive without loss"
+    )
+    what += f"; at {steps[-1].per_second:,.0f}, {lost:,} were lost." if lost else " or more."
+    if best >= LOW or not lost:
+        return good(CHECK, what, **figures)
+    return Finding(
+        check=CHECK,
+        severity=Severity.ADVICE,
+        what=what,
+        why="A simulator sends more than that in its bursts: let it put more events into a"
+        " datagram, send over TCP, or leave the collector a core.",
+        commands=[
+            "nproc; uptime  # is the host busy?",
+            setting(name, "receive_buffer", "64 MiB", source=True),
+        ],
+        figures=figures,
+    )
+
+
+async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
+    """The steps taken, up to the first with a loss. Raise OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
+    config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
+    steps: list[Step] = []
+    with trio.move_on_after(PROBE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            source, intake = UdpSource("probe", config, clock), _Counting()
+            await nursery.start(source.run, intake)
+            async with _sender(split(source.address)[1]) as sender:
+                for rate in RATES:
+                    steps.append(await _step(sender, source, intake, rate))
+                    if not _goes_on(steps[-1], rate):
+                        break
+            nursery.cancel_scope.cancel()
+    return steps
+
+
+def _goes_on(step: Step, rate: int) -> bool:
+    return step.received == step.sent and step.per_second > REACHED * rate
+
+
+async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate: int) -> Step:
+    assert sender.stdin is not None  # noqa: S101 - both were asked for as pipes
+    assert sender.stdout is not None  # noqa: S101
+    before = intake.received
+    await sender.stdin.send_all(f"{round(rate * STEP_SECONDS)} {rate}\n".encode())
+    answer = b""
+    while not answer.endswith(b"\n"):
+        piece = await sender.stdout.receive_some()
+        if not piece:
+            raise OSError("the process that sends has ended")
+        answer += piece
+    sent, seconds = int(answer.split()[0]), float(answer.split()[1])
+    # On loopback, what was sent is in the queue or dropped when `send` returns.
+    while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
+        await trio.sleep(QUEUE_SECONDS)
+    await trio.sleep(QUEUE_SECONDS)  # what left the queue last is counted with its batch
+    return Step(sent, intake.received - before, sent / seconds)
+
+
+@asynccontextmanager
+async def _sender(port: int) -> AsyncIterator[trio.Process]:
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-I", str(Path(sending.__file__)), str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    await pipe.aclose()
+
+
+class _Counting:
+    """An intake that only counts."""
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:  # noqa: ARG002 - the protocol's
+        return 1
+
+    def data(self, number: int, data: bytes) -> None:
+        """Only connections have it."""
+
+    def datagrams(self, number: int, datagrams: list[bytes]) -> None:  # noqa: ARG002 - the protocol's
+        self.received += len(datagrams)
+
+    def close(self, number: int, reason: str) -> None:
+        """It is one session, and nothing of it is kept."""
+
+    def sessions(self) -> dict[int, OpenInfo]:
+        return {}
+
+    async def room(self) -> None:
+        """There always is."""

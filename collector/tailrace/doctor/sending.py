@@ -1,0 +1,57 @@
+"""The child process of the rate probe: sends datagrams to a port of this host at the rate it is told.
+
+A program of its own, with nothing but the standard library, run by its path. On standard input, a
+line `COUNT RATE` for each step; on standard output, `SENT SECONDS` when it is done. The end of the
+input ends it.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+SIZE = 72
+"""Bytes of a datagram: a usual Heph event alone in it."""
+
+BATCH = 32
+"""Datagrams handed to the kernel at a time, where it cuts one large one into pieces (UDP_SEGMENT):
+otherwise the sender is slower than the receiver."""
+
+_UDP_SEGMENT = 103
+
+
+def main() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", int(sys.argv[1])))
+        batch = BATCH
+        try:
+            sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, SIZE)
+        except OSError:
+            batch = 1
+        for line in sys.stdin:
+            count, rate = map(int, line.split())
+            sent, seconds = send(sock, count, rate, batch)
+            sys.stdout.write(f"{sent} {seconds}\n")
+            sys.stdout.flush()
+
+
+def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
+    """Send at least `count`, evenly at `rate` a second; how many, and how long that took."""
+    data = bytes(SIZE * batch)
+    sent = 0
+    begin = time.perf_counter()
+    while sent < count:
+        early = begin + sent / rate - time.perf_counter()
+        if early > 0:
+            time.sleep(early)
+        try:
+            sock.send(data)
+        except ConnectionRefusedError:  # nobody listens any more
+            break
+        sent += batch
+    return sent, time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

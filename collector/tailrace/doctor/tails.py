@@ -1,0 +1,168 @@
+"""What tail sources would find now, searched as the daemon searches: nothing is opened."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tailrace.config.schema import TailConfig
+from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
+from tailrace.doctor.host import Host
+from tailrace.sources.tail.scan import Found, Outside, Search, parse
+
+CHECK = "tail paths"
+
+SEARCH_SECONDS = 2.0
+"""All patterns together; what was not looked at by then is said."""
+
+
+class Seen(msgspec.Struct):
+    """What a search for one pattern came to."""
+
+    files: int = 0
+    unreadable: list[str] = []
+    outside: list[str] = []
+    unlisted: list[str] = []
+    whole: bool = True
+
+
+def check(host: Host) -> Iterator[Finding]:
+    end = host.clock.monotonic() + SEARCH_SECONDS
+    for name, config in tails(host).items():
+        wanted = _streams(config.format)
+        for pattern in config.paths:
+            yield from _judged(name, config, pattern, _search(host, pattern, wanted, end))
+
+
+def tails(host: Host) -> dict[str, TailConfig]:
+    return {name: c for name, c in host.config.sources.items() if isinstance(c, TailConfig)}
+
+
+def reaches(pattern: str, directory: str) -> bool:
+    """Whether files in or below a directory can match a pattern."""
+    root, parts = parse(pattern)
+    place = os.path.abspath(directory)  # noqa: PTH100 - as the pattern is taken, no link followed
+    if place == root or root.startswith(place.rstrip("/") + "/"):
+        return True
+    if not place.startswith(root.rstrip("/") + "/"):
+        return False
+    rest = place[len(root.rstrip("/")) + 1 :].split("/")
+    for part, name in zip(parts, rest, strict=False):
+        if part == "**":
+            return True
+        if not fnmatch.fnmatchcase(name, part):
+            return False
+    return True
+
+
+def _streams(format_: str) -> Callable[[str], bool]:
+    """Which files are of a format; of one without a decoder, all."""
+    from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - all formats: for tails only
+
+    known = FORMATS.get(format_)
+    return known.files.stream if known else lambda _path: True
+
+
+def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float) -> Seen:
+    seen = Seen()
+    errors: list[str] = []
+    search = Search([pattern], host.clock, errors.append)
+    for found in search.run():
+        if isinstance(found, Outside):
+            seen.outside.append(found.path)
+        elif isinstance(found, Found) and (found.named or wanted(found.path)):
+            seen.files += 1
+            if not os.access(found.path, os.R_OK):
+                seen.unreadable.append(found.path)
+        if host.clock.monotonic() > end:
+            seen.whole = False
+            return seen
+    if errors:
+        seen.unlisted = [path for path in _unlisted(parse(pattern).root) if not search.covers(path)]
+    return seen
+
+
+def _unlisted(root: str) -> list[str]:
+    """Directories, the root among them, that cannot be listed, or not be reached."""
+    failed: list[OSError] = []
+    for _ in os.walk(root, onerror=failed.append):
+        pass
+    return [str(error.filename) for error in failed if not isinstance(error, FileNotFoundError)]
+
+
+def _judged(name: str, config: TailConfig, pattern: str, seen: Seen) -> Iterator[Finding]:
+    figures: Figures = {"pattern": pattern, "files": seen.files}
+    me = '"$(id -un)"'
+    if seen.unlisted:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.PROBLEM,
+            what=f"{name}: {_names(seen.unlisted)} cannot be listed by this user.",
+            why="Files in there are never found, and nothing says that they are missing.",
+            commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
+            figures=figures,
+        )
+    if seen.unreadable:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.PROBLEM,
+            what=f"{name}: {_names(seen.unreadable)} cannot be read by this user.",
+            why="They are tried again and again and wait until they can be.",
+            commands=[f"sudo setfacl -m u:{me}:r {_words(seen.unreadable)}"],
+            figures=figures,
+        )
+    if seen.outside:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.ADVICE,
+            what=f"{name}: {_names(seen.outside)} leads out of {parse(pattern).root} and is not"
+            " followed.",
+            why="A link must not make a collector read what nobody named.",
+            commands=[_with(name, config, os.path.realpath(seen.outside[0]))],
+            figures=figures,
+        )
+    if seen.files:
+        least = "" if seen.whole else "at least "
+        text = f"{name}: {pattern} leads to {least}{plural(seen.files, 'file')}."
+        yield good(CHECK, text, **figures)
+    elif not seen.whole:
+        yield good(CHECK, f"{name}: {pattern} was not searched to its end, {SEARCH_SECONDS:.0f} s.")
+    elif not seen.unlisted:
+        yield _nothing(name, pattern, figures)
+
+
+def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
+    root = Path(parse(pattern).root)
+    what = f"{name}: {pattern} leads to no file of its format"
+    if root.exists():
+        commands = [f"ls -lR {shlex.quote(str(root))} | head  # what is there"]
+        what += " now."
+    else:
+        commands = [f"mkdir -p {shlex.quote(str(root))}"]
+        what += f": there is no {root}."
+    return Finding(
+        check=CHECK,
+        severity=Severity.ADVICE,
+        what=what,
+        why="Files that come later are found; a pattern that is misspelt waits for ever.",
+        commands=commands,
+        figures=figures,
+    )
+
+
+def _with(name: str, config: TailConfig, place: str) -> str:
+    return setting(name, "paths", ",".join([*config.paths, place]), source=True)
+
+
+def _names(paths: list[str]) -> str:
+    """The first one, and how many more."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
+
+
+def _words(paths: list[str]) -> str:
+    return " ".join(map(shlex.quote, paths[:10]))

@@ -1,0 +1,99 @@
+"""The clock: does it step, and does anything keep it right?"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+
+from tailrace.doctor.finding import Figures, Finding, Severity, good
+from tailrace.doctor.host import Host
+
+CHECK = "clock"
+
+STEP_NS = 50_000_000
+"""A difference that no slewing makes in the seconds this takes."""
+
+LARGE_ERROR_US = 1_000_000
+_UNSYNCHRONISED = 0x40
+
+
+class _Timex(ctypes.Structure):
+    """The head of the kernel's struct timex (uapi/linux/timex.h), and room for the rest of it."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * 256),
+    )
+
+
+def wall_minus_monotonic(host: Host) -> float:
+    """Nanoseconds; constant, but for slewing, as long as the wall clock is not set."""
+    return host.clock.wall_ns() - host.clock.monotonic() * 1e9
+
+
+def check(
+    host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
+) -> Iterator[Finding]:
+    """`before` is `wall_minus_monotonic` of a while ago; `kernel` says what adjtimex does."""
+    yield from _steps(wall_minus_monotonic(host) - before)
+    yield _synchronised(host, (kernel or adjtimex)())
+
+
+def _steps(difference_ns: float) -> Iterator[Finding]:
+    if abs(difference_ns) > STEP_NS:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.PROBLEM,
+            what=f"The wall clock was set by {difference_ns / 1e9:+.3f} s while this ran.",
+            why="Arrival times jump with it, and sessions of one run seem to lie apart.",
+            commands=["timedatectl status", "chronyc tracking"],
+            figures={"step_ns": int(difference_ns)},
+        )
+
+
+def _synchronised(host: Host, kernel: tuple[int, int] | None) -> Finding:
+    if kernel is not None and not kernel[0] & _UNSYNCHRONISED:
+        error_us = kernel[1]
+        figures = {"max_error_us": error_us}
+        if error_us <= LARGE_ERROR_US:
+            return good(CHECK, f"The clock is kept right to {error_us / 1e3:,.0f} ms.", **figures)
+        return _advice(f"The clock may be wrong by {error_us / 1e6:,.1f} s.", figures)
+    if (host.root / "run/systemd/timesync/synchronized").exists():
+        return good(CHECK, "The clock is kept right by systemd-timesyncd.")
+    if kernel is None:
+        return _advice("Whether the clock is kept right cannot be known here.", {})
+    return _advice(
+        "The kernel does not know that anything keeps the clock right"
+        " (chrony without rtcsync, or a virtual machine's host, would not tell it).",
+        {"max_error_us": kernel[1]},
+    )
+
+
+def _advice(what: str, figures: Figures) -> Finding:
+    return Finding(
+        check=CHECK,
+        severity=Severity.ADVICE,
+        what=what,
+        why="Producers' own times are stored as they are, and what is missing does not depend on a"
+        " clock; but arrival times, and runs of several machines, can be compared only then.",
+        commands=["sudo timedatectl set-ntp true", "timedatectl status  # or: chronyc tracking"],
+        figures=figures,
+    )
+
+
+def adjtimex() -> tuple[int, int] | None:
+    """The kernel's status bits and greatest error in us, asked without changing anything; None
+    where it does not answer."""
+    if not sys.platform.startswith("linux"):
+        return None
+    timex = _Timex()
+    library = ctypes.CDLL(None)
+    if library.adjtimex(ctypes.byref(timex)) < 0:
+        return None
+    return timex.status, timex.maxerror
