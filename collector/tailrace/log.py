@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from tailrace.config.schema import LogConfig
 
 
-def configure(config: LogConfig) -> None:
+def configure(config: LogConfig, *, quiet: bool = False) -> None:
+    """`quiet` is for commands that show what they do themselves: warnings and worse, no less."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if config.format == "json" else _Console())
-    logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
+    level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("hypercorn.error", "hypercorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

@@ -54,7 +54,7 @@ def command(
     from tailrace.cli.serve import final_ledger
     from tailrace.pipeline import finding, importing
 
-    log.configure(loaded.config.log)
+    log.configure(loaded.config.log, quiet=True)
     found, others = finding.find(paths, format_)
     if not again:
         found, known = importing.without_imported(loaded, source, found)

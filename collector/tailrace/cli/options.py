@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 
 import click
 
@@ -43,3 +45,12 @@ def file_formats() -> list[str]:
     """The names of all formats there is a decoder for, found without importing any."""
     formats = Path(tailrace.__path__[0]) / "decoding" / "formats"
     return [module.name for module in iter_modules([str(formats)])]
+
+
+def signatures() -> ModuleType:
+    """`run.signature`, which needs a package that is not installed with Tailrace."""
+    try:
+        return import_module("tailrace.run.signature")
+    except ModuleNotFoundError as error:
+        needs = "signatures need the package cryptography: pip install cryptography"
+        raise ConfigError([needs]) from error

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tailrace.decoding.decoder import Format
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 
@@ -19,16 +18,20 @@ HEAD_BYTES = 4096
 def find(paths: Iterable[Path], format_: str | None) -> tuple[dict[str, list[str]], list[str]]:
     """Absolute paths of the streams' files by format, in order, and the files that are none.
 
-    A file is of the given format, or of the first that recognises its name and first bytes.
-    Documents of streams are neither. Raise ConfigError for a path that is not there or cannot be read."""
-    formats = [FORMATS[format_]] if format_ else list(FORMATS.values())
+    With a format given, a file named by itself is of that format whatever it is called, and below
+    a directory those that may be its streams are. Without, the first format that recognises a
+    file's name and first bytes is its own. Documents of streams are neither. Raise ConfigError for a path that is not there or cannot be read."""
     found: dict[str, list[str]] = {}
     others: list[str] = []
     for path in paths:
         if not path.exists():
             raise ConfigError([f"{path}: there is no such file or directory"])
         for file in _files(path.absolute()):
-            name = _format_of(file, formats, certain=format_ is not None and not path.is_dir())
+            if format_ is None:
+                name = _recognised(file)
+            else:
+                certain = not path.is_dir() or FORMATS[format_].files.stream(file)
+                name = format_ if certain else None
             if name is None:
                 others.append(file)
             else:
@@ -58,12 +61,9 @@ def _files(path: Path) -> Iterator[str]:
                 yield str(file)
 
 
-def _format_of(file: str, formats: Iterable[Format], *, certain: bool) -> str | None:
-    """The format of a file; one that was named by itself is what it is said to be."""
-    if certain:
-        return next(iter(formats)).name
+def _recognised(file: str) -> str | None:
     head = _head(file)
-    for format_ in formats:
+    for format_ in FORMATS.values():
         if format_.files.stream(file) and format_.files.recognises(file, head):
             return format_.name
     return None

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import trio
 from prometheus_client.core import Metric
@@ -37,8 +38,7 @@ def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
     """Serve until told to stop; the last status. `started` is called once everything listens.
 
     Raise TailraceError for what prevents the start or ends the work."""
-    tame_garbage_collection()
-    with Daemon(loaded, SystemClock()) as daemon:
+    with tamed_garbage_collection(), Daemon(loaded, SystemClock()) as daemon:
         service = _Service(daemon, started)
         trio.run(service.main)
         if service.failure is not None:
@@ -46,12 +46,19 @@ def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
         return service.status()
 
 
-def tame_garbage_collection() -> None:
+@contextmanager
+def tamed_garbage_collection() -> Iterator[None]:
     """Records are made by the hundred thousand and hold no cycles: with the default thresholds the
     collector looks through them again and again, a fifth of the time, in pauses that lose datagrams.
     """
     gc.freeze()
+    before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()  # libraries tidy up with what is collected at exit
 
 
 class _Service:

@@ -1,0 +1,121 @@
+"""A run certificate: what a program emitted, what of it is stored, and that it can be checked.
+
+A certificate is one JSON object. `sha256` is over its canonical form: the object without `sha256` and
+`signature`, keys sorted, no white space, UTF-8. `signature`, where there is one, is an Ed25519
+signature over those 32 bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import msgspec
+
+from tailrace.errors import StoreError
+from tailrace.run.evidence import StreamEvidence
+
+KIND = "tailrace run certificate"
+VERSION = 1
+
+
+class Program(msgspec.Struct, kw_only=True):
+    """What was run. Times are Unix nanoseconds."""
+
+    arguments: list[str]
+    exit_status: int
+    started: int
+    ended: int
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    host: str
+    system: str
+    release: str
+    architecture: str
+    processors: int
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over the streams."""
+
+    expected: int
+    stored: int
+    missing: dict[str, int]
+    unknown: bool
+
+
+class Signature(msgspec.Struct, kw_only=True):
+    """Ed25519, both in hex."""
+
+    public_key: str
+    value: str
+
+
+class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
+    kind: str
+    version: int
+    program: Program
+    machine: Machine
+    versions: dict[str, str]
+    """Of what took part, by name."""
+    store: str
+    max_loss: int
+    """Events that may be missing; more, or an unknown amount, exceed the budget."""
+    totals: Totals
+    streams: list[StreamEvidence]
+    sha256: str = ""
+    signature: Signature | None = None
+
+    @property
+    def complete(self) -> bool:
+        return not self.totals.unknown and not any(self.totals.missing.values())
+
+    @property
+    def within_budget(self) -> bool:
+        return not self.totals.unknown and sum(self.totals.missing.values()) <= self.max_loss
+
+
+def total(streams: list[StreamEvidence]) -> Totals:
+    missing: dict[str, int] = {}
+    for stream in streams:
+        for reason, count in stream.missing.items():
+            missing[reason] = missing.get(reason, 0) + count
+    return Totals(
+        expected=sum(stream.expected for stream in streams),
+        stored=sum(stream.stored for stream in streams),
+        missing=missing,
+        unknown=any(stream.unknown for stream in streams),
+    )
+
+
+def digest(certificate: Certificate) -> bytes:
+    """SHA-256 over its canonical form."""
+    content = msgspec.to_builtins(certificate)
+    content.pop("sha256", None)
+    content.pop("signature", None)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).digest()
+
+
+def write(certificate: Certificate, path: Path) -> None:
+    """Raise StoreError when it cannot be written."""
+    text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
+    try:
+        path.write_bytes(text + b"\n")
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def read(path: Path) -> Certificate:
+    """Raise StoreError for what is no certificate or one of another version."""
+    try:
+        certificate = msgspec.json.decode(path.read_bytes(), type=Certificate)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path}: is no run certificate: {error}") from error
+    if (certificate.kind, certificate.version) != (KIND, VERSION):
+        raise StoreError(f"{path}: is no run certificate of version {VERSION}")
+    return certificate

@@ -1,0 +1,127 @@
+"""What a table holds of some sessions, stream by stream: counts, losses, and a digest of every row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from tailrace.query.engine import Engine
+from tailrace.query.filters import quote
+
+ROWS = """
+SELECT source, session, stream, to_json(row)::VARCHAR AS text
+FROM stored AS row {where}
+ORDER BY source, session, stream, "offset", text
+"""
+
+STREAMS = """
+SELECT source, session, stream, events, missing
+FROM streams {where}
+"""
+
+GAPS = """
+SELECT source, session, stream, reason, remaining, first, last, detail
+FROM gaps {where} ORDER BY source, session, stream, first, "offset", reason, remaining
+"""
+
+GAPS_SHOWN = 10
+
+SESSIONS = "SELECT session, format FROM sessions {where}"
+
+
+Key = tuple[str, str, str]
+"""Source, session and stream."""
+
+
+class StreamEvidence(msgspec.Struct, kw_only=True):
+    """One stream of one session. expected = stored + missing; `missing` by reason.
+
+    `unknown` says that something of unknown amount is missing, too. `rows` and `digest` (SHA-256, hex)
+    are over all rows of the table that are the stream's, gaps and heals among them, every column."""
+
+    source: str
+    format: str
+    session: str
+    stream: str
+    expected: int
+    stored: int
+    missing: dict[str, int]
+    gaps: list[str]
+    """The first of its gaps in words; none has more than `GAPS_SHOWN`."""
+    unknown: bool
+    rows: int
+    digest: str
+
+
+def collect(engine: Engine, sessions: Collection[str] | None = None) -> list[StreamEvidence]:
+    """The streams of these sessions, or of all; in order of source, session and stream."""
+    where = ""
+    if sessions is not None:
+        listed = ", ".join(map(quote, sorted(sessions))) or "''"
+        where = f"WHERE session IN ({listed})"
+    formats = dict(_rows(engine, SESSIONS.format(where=where)))
+    missing: dict[Key, dict[str, int]] = {}
+    unknown: set[Key] = set()
+    words: dict[Key, list[str]] = {}
+    for source, session, stream, *gap in _rows(engine, GAPS.format(where=where)):
+        key = (source, session, stream)
+        reasons = missing.setdefault(key, {})
+        if gap[1] is None:
+            unknown.add(key)
+        reasons[gap[0]] = reasons.get(gap[0], 0) + (gap[1] or 0)
+        if len(said := words.setdefault(key, [])) < GAPS_SHOWN:
+            said.append(_in_words(*gap))
+    counted = {tuple(row[:3]): row[3:] for row in _rows(engine, STREAMS.format(where=where))}
+    found: list[StreamEvidence] = []
+    for key, rows, digest in _digests(engine, where):
+        source, session, stream = key
+        stored, lost = counted.get(key, (0, 0))
+        found.append(
+            StreamEvidence(
+                source=source,
+                format=formats[session],
+                session=session,
+                stream=stream,
+                expected=stored + lost,
+                stored=stored,
+                missing=missing.get(key, {}),
+                gaps=words.get(key, []),
+                unknown=key in unknown,
+                rows=rows,
+                digest=digest,
+            )
+        )
+    return found
+
+
+def _in_words(
+    reason: str, count: int | None, first: int | None, last: int | None, detail: str | None
+) -> str:
+    where = "" if first is None else f" {first}" if first == last else f" {first} to {last}"
+    how_many = "an unknown number of events" if count is None else f"{count} events"
+    return f"{reason}{where}: {how_many}" + (f" ({detail})" if detail else "")
+
+
+def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
+    """Of each stream, how many rows it has and the SHA-256 over them."""
+    current: Key | None = None
+    digest, count = hashlib.sha256(), 0
+    for source, session, stream, text in _rows(engine, ROWS.format(where=where)):
+        key = (source, session, stream)
+        if key != current:
+            if current is not None:
+                yield current, count, digest.hexdigest()
+            current, digest, count = key, hashlib.sha256(), 0
+        digest.update(text.encode() + b"\n")
+        count += 1
+    if current is not None:
+        yield current, count, digest.hexdigest()
+
+
+def _rows(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
+    answer = engine.ask(sql)
+    while page := answer.next_page():
+        yield from page

@@ -1,0 +1,49 @@
+"""Ed25519 over a certificate's digest. The one thing here that needs the package cryptography."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from tailrace.errors import ConfigError
+from tailrace.run.certificate import Certificate, Signature, digest
+
+
+def load(path: Path) -> Ed25519PrivateKey:
+    """The private key in a PEM file. Raise ConfigError when there is none."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except (ValueError, TypeError) as error:
+        raise ConfigError([f"{path}: is no unencrypted private key in PEM: {error}"]) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError([f"{path}: must be an Ed25519 key"])
+    return key
+
+
+def sign(certificate: Certificate, key: Ed25519PrivateKey) -> None:
+    public = key.public_key().public_bytes_raw().hex()
+    value = key.sign(digest(certificate)).hex()
+    certificate.signature = Signature(public_key=public, value=value)
+
+
+def differences(certificate: Certificate, wanted: str | None) -> list[str]:
+    """What is wrong with its signature; `wanted` is the public key (hex) that must have made it."""
+    signature = certificate.signature
+    if signature is None:
+        return ["it is not signed"] if wanted else []
+    if wanted and signature.public_key != wanted.lower():
+        return [f"it is signed by another key: {signature.public_key}"]
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public_key))
+        key.verify(bytes.fromhex(signature.value), digest(certificate))
+    except (InvalidSignature, ValueError):
+        return ["its signature does not match"]
+    return []

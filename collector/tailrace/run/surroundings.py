@@ -1,0 +1,68 @@
+"""What a program is given so that its events come to us: listeners, directories, variables.
+
+Variables that are set already stay as they are; where one says where a tracer writes, that place is
+followed instead of ours.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.errors import ConfigError
+
+ANY_PORT = "127.0.0.1:0"
+
+LISTENERS: dict[str, SourceConfig] = {
+    "heph_udp": UdpConfig(format="heph", listen=ANY_PORT),
+    "heph_tcp": TcpConfig(format="heph", listen=ANY_PORT),
+    "jets_tcp": TcpConfig(format="jets", listen=ANY_PORT),
+}
+
+DFTRACER_LIVE = {
+    "DFTRACER_ENABLE": "1",
+    "DFTRACER_INC_METADATA": "1",
+    "DFTRACER_TRACE_COMPRESSION": "0",
+    "DFTRACER_WRITE_BUFFER_SIZE": "1",
+}
+"""As PRODUCERS.md has it."""
+
+
+def sources(
+    directory: Path, environ: Mapping[str, str], files: Iterable[str]
+) -> dict[str, SourceConfig]:
+    """Listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
+
+    Raise ConfigError for one that is not of that form."""
+    found = dict(LISTENERS)
+    log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
+    found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
+    found["ovni"] = _tail("ovni", Path(environ.get("OVNI_TRACEDIR", directory / "ovni")))
+    for number, given in enumerate(files, 1):
+        format_, equals, path = given.partition("=")
+        if not (format_ and equals and path):
+            raise ConfigError([f"--source {given}: must be FORMAT=PATH, such as et3=./trace"])
+        found[f"files_{number}_{format_}"] = _tail(format_, Path(path))
+    return found
+
+
+def variables(
+    directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str]
+) -> dict[str, str]:
+    """What is set for the program beyond what is set already. `addresses` are host:port by source."""
+    ours = {
+        "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
+        "TAILRACE_HEPH_UDP": addresses["heph_udp"],
+        "TAILRACE_HEPH_TCP": addresses["heph_tcp"],
+        "TAILRACE_JETS_TCP": addresses["jets_tcp"],
+        "OVNI_TRACEDIR": str(directory / "ovni"),
+        "DFTRACER_LOG_FILE": str(directory / "dftracer/trace"),
+        **DFTRACER_LIVE,
+    }
+    return {name: value for name, value in ours.items() if name not in environ}
+
+
+def _tail(format_: str, path: Path) -> TailConfig:
+    return TailConfig(format=format_, paths=[glob.escape(str(path.absolute()))])

@@ -1,0 +1,268 @@
+"""`tailrace run` and `tailrace verify`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.ingest.log import heph_event
+from tests.system.collector import until
+
+EMIT = """
+import tailrace_client as trace
+trace.connect()
+for cell in range(500):
+    with trace.span("step", cell=cell):
+        pass
+trace.close()
+print("emitted")
+"""
+
+
+def tailrace(directory, *arguments, environ=None):
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *map(str, arguments)],
+        cwd=directory, env=os.environ | (environ or {}), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+
+
+def run(directory, program, *options, environ=None):
+    """`tailrace run` around a Python program; what it did and its certificate."""
+    options = ("--store", "store", *options)
+    done = tailrace(
+        directory, "run", *options, "--", sys.executable, "-c", program, environ=environ
+    )
+    path = directory / "store/certificate.json"
+    return done, json.loads(path.read_bytes()) if path.exists() else None
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("clean")
+    return directory, *run(directory, EMIT, "--max-loss", 0)
+
+
+def test_a_clean_program_gets_a_clean_certificate(clean):
+    _, done, certificate = clean
+    assert (done.returncode, done.stdout) == (0, "emitted\n"), done.stderr
+    assert certificate["totals"] == {
+        "expected": 500,
+        "stored": 500,
+        "missing": {},
+        "unknown": False,
+    }
+    assert "500 expected, 500 stored, 0 missing" in done.stderr
+    assert certificate["program"]["exit_status"] == 0
+    stream = next(s for s in certificate["streams"] if s["stored"])
+    assert (stream["source"], stream["format"], stream["stored"]) == ("heph_tcp", "heph", 500)
+
+
+def test_a_certificate_holds(clean):
+    directory, _, _ = clean
+    done = tailrace(directory, "verify", "store/certificate.json")
+    assert done.returncode == 0, done.stdout
+    assert "500 of 500 events stored" in done.stdout
+
+
+def test_a_certificate_of_a_table_that_went_on_still_holds(clean, tmp_path):
+    directory, _, _ = clean
+    kept = tmp_path / "certificate.json"
+    kept.write_bytes((directory / "store/certificate.json").read_bytes())
+    run(directory, EMIT, "--certificate", tmp_path / "second.json")
+    for path in (kept, tmp_path / "second.json"):
+        done = tailrace(directory, "verify", path)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("totals", "stored"), 499),
+        (("streams", -1, "stored"), 499),
+        (("streams", -1, "digest"), "0" * 64),
+        (("program", "exit_status"), 1),
+        (("machine", "host"), "elsewhere"),
+        (("sha256",), "0" * 64),
+    ],
+)
+def test_a_changed_certificate_does_not(clean, tmp_path, place, value):
+    directory, _, certificate = clean
+    changed = json.loads(json.dumps(certificate))
+    part = changed
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(changed))
+    done = tailrace(directory, "verify", path)
+    assert done.returncode == 1
+    assert "does not hold" in done.stdout
+
+
+LOSSY = f"""
+import os, socket, sys
+sys.path[:0] = {sys.path!r}
+from tests.ingest.log import heph_event
+host, _, port = os.environ["TAILRACE_HEPH_UDP"].rpartition(":")
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for count in range(20):
+    if count not in {{7, 8}}:
+        sock.sendto(heph_event(3, count), (host, int(port)))
+"""
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("lossy")
+    return directory, *run(directory, LOSSY, "--max-loss", 0)
+
+
+def test_a_lost_datagram_exceeds_the_budget_and_is_named(lossy):
+    _, done, certificate = lossy
+    assert done.returncode == 4, done.stderr
+    assert certificate["totals"]["missing"] == {"network": 2}
+    stream = next(s for s in certificate["streams"] if s["missing"])
+    assert (stream["stream"], stream["expected"], stream["stored"]) == ("3", 20, 18)
+    assert stream["gaps"] == ["network 7 to 8: 2 events"]
+    assert "stream 3: 2 missing (network 2)" in done.stderr
+    assert "network 7 to 8" in done.stderr
+
+
+def test_a_budget_that_is_kept_is_none_exceeded(tmp_path):
+    done, _ = run(tmp_path, LOSSY, "--max-loss", 2)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_budget_loss_is_said_and_no_failure(tmp_path):
+    done, certificate = run(tmp_path, LOSSY)
+    assert done.returncode == 0
+    assert certificate["totals"]["missing"] == {"network": 2}
+
+
+@pytest.mark.parametrize("change", ["a span's name", "a gap's count", "a row more", "a row less"])
+def test_a_changed_table_does_not_verify(lossy, tmp_path, change):
+    directory, _, _ = lossy
+    table = DeltaTable(str(next(p.parent for p in (directory / "store").rglob("_delta_log"))))
+    rows = table.to_pyarrow_table().to_pylist()
+    span = next(row for row in rows if row["kind"] == "span")
+    gap = next(row for row in rows if row["kind"] == "gap")
+    if change == "a span's name":
+        span["name"] = "other"
+    elif change == "a gap's count":
+        gap["attributes"] = gap["attributes"].replace("2", "1")
+    elif change == "a row more":
+        rows.append(dict(span))
+    else:
+        rows.remove(span)
+    copy = tmp_path / "store"
+    there = Path(table.table_uri.removeprefix("file://")).relative_to(directory / "store")
+    import pyarrow as pa
+
+    data = pa.Table.from_pylist(rows, schema=table.to_pyarrow_table().schema)
+    write_deltalake(str(copy / there), data, partition_by=["day"])
+    done = tailrace(directory, "verify", "--store", copy, "store/certificate.json")
+    assert done.returncode == 1, done.stdout
+    assert "stream 3" in done.stdout
+
+
+def test_the_programs_exit_status_is_ours(tmp_path):
+    done, certificate = run(tmp_path, "raise SystemExit(7)")
+    assert done.returncode == 7
+    assert certificate["program"]["exit_status"] == 7
+
+
+def test_a_program_that_is_not_there_is_a_clear_error(tmp_path):
+    done = tailrace(tmp_path, "run", "--store", "store", "--", "no-such-program")
+    assert done.returncode == 2
+    assert "no-such-program: No such file or directory" in done.stderr
+
+
+def test_a_signal_reaches_the_program(tmp_path):
+    program = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "pathlib.Path('ready').touch()\n"
+        "time.sleep(60)\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "tailrace",
+        "run",
+        "--store",
+        "store",
+        "--",
+        sys.executable,
+        "-c",
+    ]
+    process = subprocess.Popen([*command, program], cwd=tmp_path, stderr=subprocess.PIPE)
+    until((tmp_path / "ready").exists, "the program to start")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+
+
+def test_files_are_followed_to_their_end(tmp_path):
+    packets = b"".join(heph_event(1, count) for count in range(5))
+    program = f"open('out.heph', 'wb').write({packets!r})"
+    done, certificate = run(tmp_path, program, "--source", "heph=out.heph", "--max-loss", 0)
+    assert done.returncode == 0, done.stderr
+    assert certificate["totals"]["stored"] == 5
+    assert "files_1_heph" in {stream["source"] for stream in certificate["streams"]}
+
+
+def test_a_source_of_another_shape_is_a_clear_error(tmp_path):
+    done, _ = run(tmp_path, "pass", "--source", "out.heph")
+    assert done.returncode == 2
+    assert "--source out.heph: must be FORMAT=PATH" in done.stderr
+
+
+def test_what_tracers_are_told_stays_when_it_is_set(tmp_path):
+    program = "import os, json; json.dump(dict(os.environ), open('seen', 'w'))"
+    run(tmp_path, program, environ={"DFTRACER_WRITE_BUFFER_SIZE": "4096"})
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert seen["DFTRACER_WRITE_BUFFER_SIZE"] == "4096"
+    assert seen["DFTRACER_TRACE_COMPRESSION"] == "0"
+    assert seen["OVNI_TRACEDIR"] == str(tmp_path / "store/traces/ovni")
+    assert seen["TAILRACE_ADDRESS"].startswith("tcp://127.0.0.1:")
+
+
+class TestSignature:
+    @pytest.fixture
+    def key(self, tmp_path):
+        reason = "needs the package cryptography: pip install cryptography"
+        ed25519 = pytest.importorskip(
+            "cryptography.hazmat.primitives.asymmetric.ed25519", reason=reason
+        )
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+
+        private = ed25519.Ed25519PrivateKey.generate()
+        path = tmp_path / "key.pem"
+        path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return path, private.public_key().public_bytes_raw().hex()
+
+    def test_it_holds_for_its_key_only(self, tmp_path, key):
+        path, public = key
+        done, certificate = run(tmp_path, "pass", "--sign", path)
+        assert done.returncode == 0, done.stderr
+        assert certificate["signature"]["public_key"] == public
+        good = tailrace(tmp_path, "verify", "--key", public, "store/certificate.json")
+        assert good.returncode == 0, good.stdout
+        other = tailrace(tmp_path, "verify", "--key", "ab" * 32, "store/certificate.json")
+        assert other.returncode == 1
+        certificate["signature"]["value"] = "00" * 64
+        (tmp_path / "forged.json").write_text(json.dumps(certificate))
+        forged = tailrace(tmp_path, "verify", "forged.json")
+        assert (forged.returncode, "signature does not match" in forged.stdout) == (1, True)
