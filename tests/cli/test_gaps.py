@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from tailrace.cli.gaps import COLUMNS
+from tailrace.query.engine import Engine
+from tailrace.query.grid import layout
 from tailrace.query.views import GAPS
 from tests.cli.command import run
 from tests.query.tables import gap, heal, make, row
@@ -18,7 +21,14 @@ def store(tmp_path_factory):
         [gap(5, 10), gap(2, 30, "late_join"), gap(4, stream="2", reason="kernel", offset=3)],
         [heal(2, 11), heal(2, 30, "late_join"), gap(0, stream="", reason="malformed", offset=9)],
         [gap(7, 1, source="other", session="b")],
+        [told(0, "stale_tail", source="runs", session="c", stream="node.x/proc.7/thread.8")],
     )
+
+
+def told(count, detail, **values):
+    """A gap that a decoder knows of."""
+    about = {"count": count, "detail": detail}
+    return row("gap", name="truncated", attributes=about, **values)
 
 
 def lines(*arguments):
@@ -28,30 +38,47 @@ def lines(*arguments):
 def test_each_gap_is_a_line_and_then_come_the_totals(store):
     heading, *gaps, totals = lines("--store", store)
     assert heading == [
-        "source", "session", "stream", "reason", "first", "last", "count", "healed", "remaining",
+        "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining",
         "id",
     ]  # fmt: skip
     assert gaps == [
-        ["other", "b", "1", "network", "1", "7", "7", "0", "7", "-"],
-        ["sim", "a", "1", "network", "10", "14", "5", "2", "3", "-"],
-        ["sim", "a", "2", "kernel", "-", "-", "4", "0", "4", "-"],
-        ["sim", "a", "malformed", "-", "-", "-", "0", "-", "-"],
+        ["other", "b", "1", "network", "-", "1", "7", "7", "7", "-"],
+        ["runs", "c", "node.x/proc.7/thread.8", "truncated", "stale_tail", *"-----"],
+        ["sim", "a", "1", "network", "-", "10", "14", "5", "3", "-"],
+        ["sim", "a", "2", "kernel", "-", "-", "-", "4", "4", "-"],
+        ["sim", "a", "malformed", *"------"],
     ]
     assert " ".join(totals) == (
-        "4 gaps: 14 events missing (kernel 4, network 10); of 1 gaps nobody knows the size"
+        "5 gaps: 14 events missing (kernel 4, network 10); of 2 gaps nobody knows the size"
     )
 
 
 def test_all_gaps_include_those_that_were_repaid(store):
     _, *gaps, totals = lines("--store", store, "--all")
-    assert ["sim", "a", "1", "late_join", "30", "31", "2", "2", "0", "-"] in gaps
-    assert totals[:2] == ["5", "gaps:"]
+    assert ["sim", "a", "1", "late_join", "-", "30", "31", "2", "0", "-", "2"] in gaps
+    assert totals[:2] == ["6", "gaps:"]
 
 
 def test_no_gap_is_said_in_so_many_words(tmp_path):
     make(tmp_path, [row(seq=0), gap(1, 1), heal(1, 1)])
     assert run("gaps", "--store", tmp_path) == b"no gaps: nothing is known to be missing\n"
     assert run("gaps", "--store", tmp_path, "--json") == b""
+
+
+def test_a_terminal_of_80_columns_has_a_line_for_each_gap(tmp_path):
+    number = 10**9
+    wide = {
+        "source": "simulators",
+        "session": "0123456789abcdef",
+        "stream": "node.x/proc.7/thread.8",
+    }
+    make(tmp_path, [told(number, "stale_tail", seq=number, id=number, **wide)])
+    engine = Engine(str(tmp_path))
+    answer = engine.ask(f"SELECT {', '.join(COLUMNS)} FROM gaps")  # noqa: S608 - our own words
+    heading, line = layout(answer.columns, [answer.next_page()], width=80)
+    engine.close()
+    assert heading.split()[:2] == ["source", "sessi…"]
+    assert len(line) == 78
 
 
 def test_filters_choose_gaps(store):
@@ -63,7 +90,7 @@ def test_filters_choose_gaps(store):
 def test_json_has_every_column(store):
     objects = [json.loads(line) for line in run("gaps", "--store", store, "--json").splitlines()]
     assert all(list(o) == [column.name for column in GAPS.columns] for o in objects)
-    assert [o["remaining"] for o in objects] == [7, 3, 4, None]
+    assert [o["remaining"] for o in objects] == [7, None, 3, 4, None]
 
 
 def test_a_missing_table_is_named_and_exit_1(tmp_path):

@@ -173,7 +173,7 @@ def test_too_many_columns_for_a_terminal_are_a_line_each(engine):
     lines = as_lines(engine, "FROM events", width=40)
     assert lines[0] == "row 1"
     assert [line.split()[0] for line in lines[1:4]] == ["day", "source", "format"]
-    assert len(lines) == 19
+    assert len(lines) == 20
 
 
 def test_a_table_shows_controls_and_obeys_none(engine):

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 ORDER = 'ORDER BY source, session, try_cast(stream AS BIGINT), stream, first, "offset"'
 
-COLUMNS = "source, session, stream, reason, first, last, count, healed, remaining, id"
+COLUMNS = (
+    "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id",
+)  # fmt: skip
+REASON, REMAINING = COLUMNS.index("reason"), COLUMNS.index("remaining")
 
 
 @click.command()
@@ -39,8 +42,8 @@ def command(
 ) -> None:
     """What is missing: one line a gap, net of what came after all.
 
-    `first` and `last` are the producer's own numbers, where it has any; a dash as `count` means that
-    nobody knows how much is missing.
+    `detail` is how it is known; `first` and `last` are the producer's own numbers, where it has any. A
+    dash as `count` means that nobody knows how much is missing.
     """
     loaded = load_config(config, store)
 
@@ -54,7 +57,8 @@ def command(
     if as_json:
         console.json(f"SELECT * {selection}")
         return
-    answer, pages = console.ask(f"SELECT {COLUMNS} {selection}")
+    columns = (*COLUMNS, "healed") if everything else COLUMNS
+    answer, pages = console.ask(f"SELECT {', '.join(columns)} {selection}")
     totals = Totals()
     lines = totals.adding(pages)
     if (first := next(lines, None)) is None:
@@ -73,10 +77,10 @@ class Totals:
 
     def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
         for page in pages:
-            for _, _, _, reason, _, _, _, _, remaining, _ in page:
+            for row in page:
                 self.gaps += 1
-                self.unknown += remaining is None
-                self.missing[reason] += remaining or 0
+                self.unknown += row[REMAINING] is None
+                self.missing[row[REASON]] += row[REMAINING] or 0
             yield page
 
     def text(self) -> str:

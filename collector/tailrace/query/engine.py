@@ -23,9 +23,10 @@ from tailrace.model.columns import COLUMNS
 from tailrace.query.answer import Answer, ArrowAnswer, Shape
 from tailrace.query.filters import quote
 from tailrace.query.guard import Statement, examine
-from tailrace.query.parts import PARTS
+from tailrace.query.names import learn
 from tailrace.query.table import TableReader
-from tailrace.query.views import TYPES, VIEWS
+from tailrace.query.views import TYPES, define
+from tailrace.store.refusal import line
 from tailrace.units import Size
 
 T = TypeVar("T")
@@ -102,14 +103,10 @@ class Engine:
 
     def _overtaken(self) -> bool:
         """Whether a statement failed because files are gone; then there is a new snapshot now."""
-        missing = self.table.missing_files()
-        if self.table.local and not missing:
-            return False
-        if self.refresh():
-            return True
-        if missing:
-            raise StoreError(f"{missing[0]}: belongs to the table, but is not there")
-        return False
+        newer = overtaken(self.table)
+        if newer:
+            show(self.connection, self.table)
+        return newer
 
 
 def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
@@ -118,9 +115,7 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config=_config(limits, spill))
     weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
     connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # binds the others in no time
-    connection.execute(PARTS)
-    for view in VIEWS:
-        connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+    define(connection)
     if table.local:
         directories = f"{table.root}/", f"{_literal(table.root)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
@@ -134,7 +129,9 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
 
 
 def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
-    """Make `stored` the table's snapshot; a newer one, if the files of this one are gone."""
+    """Make `stored` the table's snapshot; a newer one, if the files of this one are gone.
+
+    Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
     for _ in range(ATTEMPTS):
         try:
             if table.local:
@@ -144,15 +141,29 @@ def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
             else:
                 connection.execute("DROP VIEW IF EXISTS stored")
                 connection.register("stored", table.dataset())
-        except duckdb.IOException:
-            missing = table.missing_files()
-            if not missing:
-                raise
-            if not table.refresh():
-                raise StoreError(f"{missing[0]}: belongs to the table, but is not there") from None
+            learn(connection)
+        except duckdb.InterruptException as error:
+            raise QueryError(str(error)) from error
+        except (duckdb.Error, OSError) as error:  # OSError: from a dataset
+            if not overtaken(table):
+                raise StoreError(f"{table.root}: cannot be read: {line(error)}") from error
         else:
             return
     raise too_fast(table)
+
+
+def overtaken(table: TableReader) -> bool:
+    """Whether the table has gone on to a newer version because this one's files are deleted.
+
+    Raise StoreError if files are gone that no newer version does without."""
+    missing = table.missing_files()
+    if table.local and not missing:
+        return False
+    if table.refresh():
+        return True
+    if missing:
+        raise StoreError(f"{missing[0]}: belongs to the table, but is not there")
+    return False
 
 
 def too_fast(table: TableReader) -> StoreError:

@@ -1,6 +1,7 @@
 """What the views are made of: macros and inner views, as SQL over one snapshot, called `stored`.
 
-They are in the schema `part`, out of people's way; `all_gaps` is for them.
+They are in the schema `part`, out of people's way; `all_gaps` is for them. `part.rows` is `stored`
+with the names that came late (see `names`).
 
 No value of the table makes them fail: sums are made in 128 bits, and what does not fit in 64 (or is
 no JSON, or no number) becomes null.
@@ -9,8 +10,6 @@ no JSON, or no number) becomes null.
 from __future__ import annotations
 
 PARTS = """
-CREATE SCHEMA part;
-
 CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
 
 -- Ticks as nanoseconds from `zero` on; null where the clock has no tick rate. Exact where it has a
@@ -20,7 +19,7 @@ CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
   WHEN rate >= 1 AND rate < 1e18 AND rate = trunc(rate) THEN
     try_cast(zero::HUGEINT + part.floor_divide(ticks::HUGEINT * 1000000000, rate::HUGEINT) AS BIGINT)
   WHEN rate > 0 AND rate < 1e18 THEN
-    try_cast(try_cast(round_even(ticks * (1e9 / rate), 0) AS BIGINT)::HUGEINT + zero AS BIGINT)
+    try_cast(round_even(greatest(least(ticks * (1e9 / rate), 1e37), -1e37), 0)::HUGEINT + zero AS BIGINT)
 END;
 
 -- Those times that a TIMESTAMP_NS can hold: all but 1 ns at either end.
@@ -48,7 +47,16 @@ CREATE VIEW part.clocks AS
 SELECT source, session,
   arg_max(clock ->> '$.clock', place) AS clock,
   arg_max(try_cast(clock ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second,
-  arg_max(try_cast(clock ->> '$.epoch' AS BIGINT), place) AS epoch
+  arg_max(try_cast(clock ->> '$.epoch' AS BIGINT), place) AS epoch,
+  arg_max(try_cast(clock ->> '$.clock_offset' AS BIGINT), place) AS clock_offset
+FROM part.session_words
+GROUP BY source, session;
+
+-- When each session was opened, and the run of its file. A run is the group of `decoding.decoder`.
+CREATE VIEW part.runs AS
+SELECT source, session,
+  arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,
+  arg_max(nullif(ours ->> '$.group', ''), place) AS run
 FROM part.session_words
 GROUP BY source, session;
 
@@ -77,27 +85,27 @@ GROUP BY source, session, id;
 -- the stream and name. Begins alike in all of these cannot be told apart and end together.
 CREATE VIEW part.open_begins AS
 SELECT b.*
-FROM (FROM stored WHERE kind = 'begin' AND id IS NOT NULL) AS b
+FROM (FROM part.rows WHERE kind = 'begin' AND id IS NOT NULL) AS b
 ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NOT NULL) AS s
   ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
 UNION ALL
 SELECT b.*
-FROM (FROM stored WHERE kind = 'begin' AND id IS NULL) AS b
+FROM (FROM part.rows WHERE kind = 'begin' AND id IS NULL) AS b
 ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NULL) AS s
-  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.name
+  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.stored_name
   AND s.session = b.session AND s.source = b.source;
 
 -- What begins say beyond their columns, for the spans that they became.
 CREATE VIEW part.begin_words AS
 SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
-FROM stored SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
+FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id, start;
 
 -- All gap and heal rows; an amount of 0 means that it is not known.
 CREATE VIEW part.findings AS
 SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
   nullif(greatest(try_cast(part.member(attributes, '$.count') AS BIGINT), 0), 0) AS amount,
-  part.member(attributes, '$.of') AS "of"
+  part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM stored
 WHERE kind IN ('gap', 'heal');
 
@@ -128,7 +136,7 @@ without_number AS (
   WHERE kind = 'heal' AND seq IS NULL
   GROUP BY ALL
 )
-SELECT day, source, format, session, stream, name AS reason, seq AS "first", "last",
+SELECT day, source, format, session, stream, name AS reason, detail, seq AS "first", "last",
   amount AS "count", repaid AS healed, amount - repaid AS remaining, "of", id, attributes, "offset"
 FROM (
   SELECT g.*,

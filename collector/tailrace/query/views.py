@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import duckdb
+
 from tailrace.model.columns import COLUMNS
+from tailrace.query.names import AS_STORED, NAMES
+from tailrace.query.parts import PARTS
 
 
 class Column(NamedTuple):
@@ -34,6 +38,11 @@ def _as_stored(names: str) -> tuple[Column, ...]:
 
 
 _WALL = Column("wall", "TIMESTAMP_NS", "time, readable, in UTC")
+_ALIGNED = Column(
+    "aligned",
+    "BIGINT",
+    "start on the clock that the sessions of a run share: ticks + clock_offset, in ticks",
+)
 
 EVENTS = View(
     "events",
@@ -45,6 +54,7 @@ EVENTS = View(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
+        _ALIGNED,
         *_as_stored("attributes offset"),
     ),
     """
@@ -52,8 +62,9 @@ EVENTS = View(
       coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.start, e."end",
       coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second)) AS time,
       part.readable(coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second))) AS wall,
+      try_cast(e.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
       e.attributes, e."offset"
-    FROM stored AS e
+    FROM part.rows AS e
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN part.late_names AS n USING (source, session, id)
     """,
@@ -75,6 +86,7 @@ SPANS = View(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
+        _ALIGNED,
         Column(
             "attributes", "VARCHAR", "JSON object: the members of the span's row, then the begin's"
         ),
@@ -87,6 +99,7 @@ SPANS = View(
       part.ticks_ns(e."end"::HUGEINT - start, 0, c.ticks_per_second) AS duration,
       coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second)) AS time,
       part.readable(coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second))) AS wall,
+      try_cast(start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
       CASE
         WHEN e.open OR nullif(b.begun_with, '{}') IS NULL THEN e.attributes
         WHEN nullif(e.attributes, '{}') IS NULL THEN b.begun_with
@@ -94,7 +107,7 @@ SPANS = View(
       END AS attributes,
       e."offset"
     FROM (
-      SELECT *, false AS open FROM stored WHERE kind = 'span'
+      SELECT *, false AS open FROM part.rows WHERE kind = 'span'
       UNION ALL
       SELECT *, true AS open FROM part.open_begins
     ) AS e
@@ -110,6 +123,7 @@ GAPS = View(
     (
         *_as_stored("day source format session stream"),
         Column("reason", "VARCHAR", "why it is missing (model.gap.Reason)"),
+        Column("detail", "VARCHAR", "how it is known, in the word of the format or the collector"),
         Column(
             "first", "BIGINT", "the first missing number; null where the producer has no counter"
         ),
@@ -137,9 +151,15 @@ SESSIONS = View(
         ),
         Column("peer", "VARCHAR", "address or path it came from"),
         Column("transport", "VARCHAR", "udp, tcp or tail"),
+        Column(
+            "run", "VARCHAR", "of a file: the group whose sessions share names and a clock, if any"
+        ),
         Column("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
         Column("ticks_per_second", "DOUBLE", "of start and end"),
         Column("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
+        Column(
+            "clock_offset", "BIGINT", "from its clock to its run's (ns); null where none is known"
+        ),
         Column("producer", "VARCHAR", "JSON object: what the producer says of itself"),
         Column("totals", "VARCHAR", "JSON object: how many records of each kind it says it wrote"),
         Column("rows", "BIGINT", "its rows in the table"),
@@ -150,7 +170,6 @@ SESSIONS = View(
     """
     WITH words AS (
       SELECT source, session,
-        arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,
         arg_max(ours ->> '$.closed', place) AS closed,
         arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at,
         arg_max(ours ->> '$.continues', place) AS continues,
@@ -180,9 +199,9 @@ SESSIONS = View(
       FROM part.missing_events
       GROUP BY source, session
     )
-    SELECT source, s.format, session, w.opened, w.closed, w.closed_at, w.continues,
+    SELECT source, s.format, session, r.opened, w.closed, w.closed_at, w.continues,
       coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
-      c.clock, c.ticks_per_second, c.epoch, p.producer, w.totals, s."rows",
+      r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals, s."rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
       coalesce(l.unknown, false) AS unknown
@@ -190,6 +209,7 @@ SESSIONS = View(
     LEFT JOIN words AS w USING (source, session)
     LEFT JOIN words AS f  -- the nth restart of a session x is x.n
       ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
+    LEFT JOIN part.runs AS r USING (source, session)
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
     LEFT JOIN open AS o USING (source, session)
@@ -209,7 +229,11 @@ STREAMS = View(
         Column("events", "BIGINT", "its events in the table"),
         Column("missing", "BIGINT", "its events known to be missing"),
         Column(
-            "completeness", "DOUBLE", "events / (events + missing); null where an amount is unknown"
+            "completeness",
+            "DOUBLE",
+            "at least this share is here: events / (events + missing), where missing includes, for a"
+            " stream without numbers, what its session misses of no known stream; null where an"
+            " amount is unknown",
         ),
         Column("first_time", "BIGINT", "of its earliest start (Unix ns); null without an epoch"),
         Column("last_time", "BIGINT", "of its latest start (Unix ns)"),
@@ -218,13 +242,17 @@ STREAMS = View(
     """
     SELECT source, format, session, stream, first_seq, last_seq, events, missing,
       CASE WHEN NOT unknown AND (events > 0 OR missing > 0)
-        THEN events / (events + missing::DOUBLE) END AS completeness,
+        THEN events / (events + missing::DOUBLE + elsewhere) END AS completeness,
       first_time, last_time, open_spans
     FROM (
       SELECT source, format, session, stream, s.first_seq, s.last_seq,
         (coalesce(s.events, 0) + coalesce(o.open_spans, 0))::BIGINT AS events,
         coalesce(l.missing, 0) AS missing,
-        coalesce(l.unknown, false) AS unknown,
+        stream <> '' AND s.events IS NOT NULL AND s.first_seq IS NULL AS exposed,
+        CASE WHEN exposed THEN coalesce(max(l.missing) FILTER (stream = '') OVER whole, 0) ELSE 0 END
+          AS elsewhere,
+        coalesce(l.unknown, false)
+          OR exposed AND coalesce(bool_or(l.unknown) FILTER (stream = '') OVER whole, false) AS unknown,
         least(s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS first_time,
         greatest(s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second)) AS last_time,
         coalesce(o.open_spans, 0) AS open_spans
@@ -232,8 +260,16 @@ STREAMS = View(
       FULL JOIN part.missing_events AS l USING (source, format, session, stream)
       LEFT JOIN part.open_counts AS o USING (source, format, session, stream)
       LEFT JOIN part.clocks AS c USING (source, session)
+      WINDOW whole AS (PARTITION BY source, format, session)
     )
     """,
 )
 
 VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
+
+
+def define(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the views of `stored`, which is there already."""
+    connection.execute(f"CREATE SCHEMA part; {AS_STORED}; {PARTS} {NAMES}")
+    for view in VIEWS:
+        connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")

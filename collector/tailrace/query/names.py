@@ -1,0 +1,136 @@
+"""Names that came late, or from another file: how rows that ask for them get them.
+
+The words are those of `model.record`: a `name` row gives a name to a key, within a scope; an event
+asks by the attribute `$name` for its own name, and by `$late` for further members. What the session
+itself says comes first, then what sessions of its run say, then the rest of its source. Of several
+names for one key the last counts: of the session that was opened last, and there the one furthest on.
+
+All names of a snapshot are one value, a hash table made of a list of maps, so that looking one up is
+an expression: rows are not joined, nothing is done for a row or a column that nobody asks for. Still
+attributes, the largest column, are read wherever a name is shown. So `learn` looks for names first,
+and where there are none rows are taken as they are stored.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+NAMES = r"""
+-- What an event asks for: a key, and an object of keys; null for nothing. Only text that has the
+-- word is read as JSON.
+CREATE MACRO part.asked_name(attributes) AS CASE
+  WHEN contains(attributes, '"$name"') THEN part.member(attributes, '$."$name"')
+END;
+CREATE MACRO part.asked_members(attributes) AS CASE
+  WHEN contains(attributes, '"$late"') THEN CASE
+    WHEN json_valid(attributes) THEN CASE
+      WHEN json_type(attributes, '$."$late"') = 'OBJECT' THEN attributes -> '$."$late"'
+    END
+  END
+END;
+
+-- An entry of the table of names. What comes before the key has no character 0.
+CREATE MACRO part.entry(scope, source, within, key) AS
+  scope || chr(0) || source || chr(0) || within || chr(0) || key;
+
+CREATE MACRO part.look_up(names, entry) AS names[(hash(entry) % len(names))::BIGINT + 1][entry];
+
+CREATE MACRO part.name_of(names, source, session, key) AS CASE WHEN key IS NOT NULL THEN coalesce(
+  part.look_up(names, part.entry('session', source, session, key)),
+  part.look_up(names, part.entry(
+    'group', source, part.look_up(names, part.entry('run', source, session, '')), key)),
+  part.look_up(names, part.entry('source', source, '', key))
+) END;
+
+-- A member of an object by its name, whatever that is.
+CREATE MACRO part.named_member(object, name) AS
+  object ->> ('/' || replace(replace(name, '~', '~0'), '/', '~1'));
+
+-- Those of the members that are known, as JSON.
+CREATE MACRO part.known_members(names, source, session, asked) AS list_filter(
+  list_transform(json_keys(asked), lambda member: {
+    'member': to_json(member)::VARCHAR,
+    'name': to_json(part.name_of(names, source, session, part.named_member(asked, member)))::VARCHAR
+  }),
+  lambda known: known.name IS NOT NULL
+);
+
+-- Attributes with the members that are known, and without the questions that are answered.
+CREATE MACRO part.answered(attributes, named, asked, known) AS CASE
+  WHEN named OR len(known) > 0 THEN nullif(json_merge_patch(
+    attributes,
+    CASE WHEN named THEN '{"$name":null}' ELSE '{}' END,
+    '{' || list_aggregate(list_transform(known, lambda k: k.member || ':' || k.name || ','), 'string_agg', '')
+      || '"$late":' || CASE
+        WHEN len(known) = len(json_keys(asked)) THEN 'null'
+        ELSE '{' || list_aggregate(list_transform(known, lambda k: k.member || ':null'), 'string_agg', ',') || '}'
+      END || '}'
+  )::VARCHAR, '{}')
+  ELSE attributes
+END;
+
+-- The table of names of a snapshot: one row, its hash table null if there are no names.
+CREATE VIEW part.name_rows AS
+SELECT source, session, name, "offset" AS place,
+  part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
+FROM stored
+WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
+
+CREATE VIEW part.learnt AS
+WITH given AS MATERIALIZED (
+  SELECT entry, arg_max(name, rank) AS name
+  FROM (
+    SELECT name, {'opened': opened, 'session': session, 'place': place, 'name': name} AS rank,
+      unnest([
+        part.entry('session', source, session, key),
+        CASE WHEN scope = 'group' THEN part.entry('group', source, run, key) END,
+        CASE WHEN scope = 'source' THEN part.entry('source', source, '', key) END
+      ]) AS entry
+    FROM part.name_rows LEFT JOIN part.runs USING (source, session)
+    UNION ALL
+    SELECT run, NULL, part.entry('run', source, session, '') FROM part.runs
+  )
+  WHERE entry IS NOT NULL AND name IS NOT NULL
+  GROUP BY entry
+),
+sized AS (SELECT count(*) AS size FROM given),
+filled AS (
+  SELECT hash(entry) % size AS number, map(list(entry), list(name)) AS bucket
+  FROM given, sized
+  GROUP BY number
+)
+SELECT list(bucket ORDER BY number) AS names
+FROM (SELECT unnest(range(size)) AS number FROM sized)
+LEFT JOIN filled USING (number);
+
+CREATE TABLE part.known AS FROM part.learnt;
+"""
+
+AS_STORED = "CREATE OR REPLACE VIEW part.rows AS SELECT *, name AS stored_name FROM stored"
+
+ANSWERED = """
+CREATE OR REPLACE VIEW part.rows AS
+SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
+  coalesce(name, answer) AS name,
+  part.answered(attributes, answer IS NOT NULL, members, known) AS attributes
+), name AS stored_name
+FROM (
+  SELECT *,
+    part.name_of(names, source, session, asked) AS answer,
+    part.known_members(names, source, session, members) AS known
+  FROM (
+    SELECT *,
+      CASE WHEN name IS NULL THEN part.asked_name(attributes) END AS asked,
+      part.asked_members(attributes) AS members
+    FROM stored, part.known
+  )
+)
+"""
+
+
+def learn(connection: duckdb.DuckDBPyConnection) -> None:
+    """Take up the names that `stored` gives; to be called whenever it has changed."""
+    given = connection.execute("SELECT EXISTS(FROM part.name_rows)").fetchall()[0][0]
+    if given:
+        connection.execute("CREATE OR REPLACE TABLE part.known AS FROM part.learnt")
+    connection.execute(ANSWERED if given else AS_STORED)
