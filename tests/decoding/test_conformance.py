@@ -3,7 +3,8 @@
 A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
 record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
 line names the fields and each further line is one record, nulls at its end left out; a malformed
-record's bytes are not repeated, a test compares them with the input.
+record's bytes are not repeated, a test compares them with the input. Of a file's vector, `CASE.beside.json` has the path
+it is begun with and the documents it is given, as pairs of name and text, before the first byte.
 
 `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
 
@@ -48,13 +49,26 @@ class Vector:
         case, _, limit = path.stem.partition(".limit")
         self.limit = int(limit or 64 * 1024)
         self.expectation = path.with_suffix(".expect.jsonl")
+        beside = path.with_suffix(".beside.json")
+        self.beside = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
         self.name = f"{path.parent.name}/{case}"
 
+    def begun(self) -> tuple[Decoder, list[Record]]:
+        """A decoder that knows what stands beside the vector, and what it said of that."""
+        decoder = self.format.decoder(self.limit, None)
+        records: list[Record] = []
+        if self.beside:
+            decoder.begin(self.beside["path"], "auto")
+            for name, text in self.beside["documents"]:
+                records += decoder.document(name, text.encode())
+        return decoder, records
+
     def decoder(self) -> Decoder:
-        return self.format.decoder(self.limit, None)
+        return self.begun()[0]
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
-        return decode(self.decoder(), [self.data] if parts is None else parts)
+        decoder, records = self.begun()
+        return records + decode(decoder, [self.data] if parts is None else parts)
 
 
 def decode(decoder: Decoder, parts: Iterable[bytes]) -> list[Record]:
@@ -200,8 +214,8 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector) -> N
     size = len(vector.data)
     places = range(size + 1) if size <= SMALL else random.Random(7).sample(range(size), 60)
     for place in places:
-        first = vector.decoder()
-        records = first.feed(vector.data[:place])
+        first, records = vector.begun()
+        records += first.feed(vector.data[:place])
         saved = msgspec.msgpack.encode(first.state)
         state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
         second = vector.format.decoder(vector.limit, state)

@@ -1,0 +1,108 @@
+"""What tasks, task types and marks are called, as far as one stream tells.
+
+Task types are named and tasks created in any thread of a process, marks described in any thread of
+a trace; so an event may come before its name, and in another stream. What this stream knows is
+written into the event; for the rest it asks (see `model.record.NAME_OF_ROW`) for one of these keys,
+which are names within the trace:
+
+    task_type:LOOM/PID:V7    the type 7 of the process, of the model V
+    task:LOOM/PID:V12        its task 12
+    mark:TYPE                the title of a mark's type
+    mark:TYPE:VALUE          the label of a value
+"""
+
+from __future__ import annotations
+
+from json.encoder import encode_basestring as quote
+
+import msgspec
+
+from tailrace.model.record import NAME_OF_ROW, NAMES_OF_MEMBERS
+
+TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
+"""How many of each are remembered; beyond, the oldest is forgotten and asked for."""
+NAME_MAX = 256
+"""Longer names are not remembered."""
+
+Named = tuple[str | None, str]
+"""A name, if it is known, and members of the attributes that ask for what is not."""
+
+
+class NamesState(msgspec.Struct):
+    """Labels of types by model and id ("V7"), types of tasks likewise; titles and labels of marks
+    by what follows "mark:" in their keys."""
+
+    process: str = ""
+    types: dict[str, str] = {}
+    tasks: dict[str, int] = {}
+    marks: dict[str, str] = {}
+
+
+class Names:
+    def __init__(self, state: NamesState) -> None:
+        self.state = state
+
+    def type_key(self, model: str, type_: int) -> str:
+        return f"task_type:{self.state.process}:{model}{type_}"
+
+    def task_key(self, model: str, task: int) -> str:
+        return f"task:{self.state.process}:{model}{task}"
+
+    def learn_type(self, model: str, type_: int, label: str) -> None:
+        _keep(self.state.types, f"{model}{type_}", label, TYPES_MAX)
+
+    def learn_task(self, model: str, task: int, type_: int) -> None:
+        tasks = self.state.tasks
+        tasks.pop(f"{model}{task}", None)  # ids come again
+        if len(tasks) >= TASKS_MAX:
+            del tasks[next(iter(tasks))]
+        tasks[f"{model}{task}"] = type_
+
+    def learn_mark(self, key: str, name: str) -> str | None:
+        """Give the name that `key` is known to have had before."""
+        before = self.state.marks.get(key)
+        _keep(self.state.marks, key, name, MARKS_MAX)
+        return before
+
+    def of_type(self, model: str, type_: int) -> Named:
+        label = self.state.types.get(f"{model}{type_}")
+        return label, "" if label else _ask(self.type_key(model, type_))
+
+    def of_task(self, model: str, task: int) -> Named:
+        type_ = self.state.tasks.get(f"{model}{task}")
+        if type_ is None:
+            return None, _ask(self.task_key(model, task))
+        return self.of_type(model, type_)
+
+    def of_mark(self, type_: int, value: int) -> Named:
+        """A mark with a value is called by the value's label; without one, by its type's title."""
+        marks = self.state.marks
+        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
+        if label or title:
+            return label or title, about
+        return None, about + _ask(f"mark:{type_}:{value}")
+
+    def of_set(self, type_: int, value: int) -> Named:
+        """What a mark is set to is a value over time, called by the type's title."""
+        marks = self.state.marks
+        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        if title:
+            return title, f',"label":{quote(label)}' if label else ""
+        return None, _ask(f"mark:{type_}") + _ask_member("label", f"mark:{type_}:{value}")
+
+
+def _keep(names: dict[str, str], key: str, name: str, entries_max: int) -> None:
+    names.pop(key, None)
+    if len(name) <= NAME_MAX:
+        if len(names) >= entries_max:
+            del names[next(iter(names))]
+        names[key] = name
+
+
+def _ask(key: str) -> str:
+    return f',"{NAME_OF_ROW}":{quote(key)}'
+
+
+def _ask_member(member: str, key: str) -> str:
+    return f',"{NAMES_OF_MEMBERS}":{{"{member}":{quote(key)}}}'
