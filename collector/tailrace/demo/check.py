@@ -43,13 +43,13 @@ def differences(
         for stream in sorted(lost.keys() | traffic.lost.keys())
         if lost.get(stream, 0) != traffic.lost.get(stream, 0)
     ]
-    lines += _named("left out and not found", traffic.numbers - named)
-    lines += _named("found and not left out", named - traffic.numbers)
+    lines += _named(source, "left out and not found", traffic.numbers - named)
+    lines += _named(source, "found and not left out", named - traffic.numbers)
     return lines
 
 
-def _named(what: str, numbers: set[tuple[str, int]]) -> list[str]:
-    lines = [f"stream {stream}, number {seq}: {what}" for stream, seq in sorted(numbers)]
+def _named(source: str, what: str, numbers: set[tuple[str, int]]) -> list[str]:
+    lines = [f"stream {stream or source}, number {seq}: {what}" for stream, seq in sorted(numbers)]
     if len(lines) > NAMED_MAX:
         return [*lines[:NAMED_MAX], f"… and {len(lines) - NAMED_MAX} more {what}"]
     return lines

@@ -30,7 +30,8 @@ class Daemon:
     def __init__(self, directory: Path, store: Path, producers: Iterable[Producer]) -> None:
         self.store = store
         self.config = directory / "demo.toml"
-        self.config.write_text(configuration(producers))
+        self._traces = directory / "traces"
+        self.config.write_text(configuration(producers, self._traces))
         self.command = ["serve", "--config", str(self.config), "--store", str(store)]
         self._output = directory / "serve.log"
         self._process: trio.Process | None = None
@@ -60,6 +61,10 @@ class Daemon:
     def address(self, source: str) -> Address:
         host, _, port = self._ports["sources"][source].rpartition(":")
         return host, int(port)
+
+    def directory(self, source: str) -> Path:
+        """Where a source that follows files looks for them."""
+        return self._traces / source
 
     async def start(self) -> None:
         """Return once it is ready. Raise TailraceError, with what it printed, if it never is."""
@@ -130,12 +135,15 @@ async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
         await daemon.stop()
 
 
-def configuration(producers: Iterable[Producer]) -> str:
-    """One source a producer, on ports that the system chooses."""
+def configuration(producers: Iterable[Producer], traces: Path) -> str:
+    """One source a producer: on a port that the system chooses, or of a directory in `traces`."""
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
-    parts += [
-        f"[sources.{producer.source}]\n"
-        f'type = "{producer.transport}"\nformat = "{producer.format}"\nlisten = "127.0.0.1:0"\n'
-        for producer in producers
-    ]
+    for producer in producers:
+        place = 'listen = "127.0.0.1:0"'
+        if producer.transport == "tail":
+            place = f"paths = [{json.dumps(str(traces / producer.source))}]"
+        parts.append(
+            f"[sources.{producer.source}]\n"
+            f'type = "{producer.transport}"\nformat = "{producer.format}"\n{place}\n'
+        )
     return "\n".join(parts)

@@ -1,16 +1,19 @@
-"""The demonstration's senders: chunks to an address, at a bounded rate."""
+"""The demonstration's senders: chunks to an address or into a directory, at a bounded rate."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from io import FileIO
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import trio
 
 from tailrace.demo.heph import epoch, heph_events
+from tailrace.demo.traffic import Write
 
 Address = tuple[str, int]
 
@@ -37,9 +40,32 @@ async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> No
             await pace.sent()
 
 
+async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
+    """`rate` writes a second to files below a directory; all stay open until the end, as they do
+    in the producers."""
+    with ExitStack() as stack:
+        files: dict[str, FileIO] = {}
+        pace = Pace(rate)
+        for write in writes:
+            file = files.get(write.path)
+            if file is None:
+                file = files[write.path] = stack.enter_context(_created(directory / write.path))
+            if write.anew:
+                file.seek(0)
+                file.truncate()
+            file.write(write.data)
+            await pace.sent()
+
+
+def _created(path: Path) -> FileIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("xb", buffering=0)
+
+
 SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "udp": send_udp,
     "tcp": send_tcp,
+    "tail": write_files,
 }
 """By transport, as the configuration names it."""
 

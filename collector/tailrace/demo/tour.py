@@ -19,16 +19,16 @@ from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
 from tailrace.demo.commands import as_typed, tailrace
 from tailrace.demo.daemon import Daemon, running
 from tailrace.demo.producers import PRODUCERS, Producer
-from tailrace.demo.sending import SENDERS, trickle
+from tailrace.demo.sending import SENDERS, Address, trickle
 from tailrace.errors import TailraceError
 
 SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.25
 GENTLE_RATE = 20.0
 
-LONGEST = """SELECT name, count(*) AS spans, round(avg(duration) / 1000) AS mean_us, \
-max(duration) // 1000 AS longest_us FROM spans WHERE format = 'heph' \
-GROUP BY name ORDER BY sum(duration) DESC LIMIT 5"""
+LONGEST = """SELECT format, count(*) AS spans, count(DISTINCT name) AS names, \
+arg_max(name, ticks) AS longest, max(duration) // 1000 AS longest_us FROM spans \
+GROUP BY format ORDER BY format"""
 
 METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing", "imbalance"))
 
@@ -84,11 +84,18 @@ class Tour:
         self._title("Send it traces")
         async with trio.open_nursery() as nursery:
             for producer, traffic in self._parts:
-                address = self._daemon.address(producer.source)
-                where = f"{producer.transport}://{address[0]}:{address[1]}"
-                self._say(f"{producer.source}: {producer.format} to {where}: {traffic.about}")
+                where, shown = self._place(producer)
+                self._say(f"{producer.source}: {producer.format} to {shown}: {traffic.about}")
                 send = SENDERS[producer.transport]
-                nursery.start_soon(send, address, traffic.chunks, producer.rate)
+                nursery.start_soon(send, where, traffic.chunks, producer.rate)
+
+    def _place(self, producer: Producer) -> tuple[Address | Path, str]:
+        """Where its traffic goes, and that in words."""
+        if producer.transport == "tail":
+            directory = self._daemon.directory(producer.source)
+            return directory, str(directory)
+        address = self._daemon.address(producer.source)
+        return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
         """Until all that was sent has come and is in the table, and so is what is missing."""
@@ -145,8 +152,7 @@ class Tour:
         """Go on, gently, until Ctrl-C."""
         self._title("Stay; Ctrl-C ends it")
         for producer, _ in self._parts:
-            host, port = self._daemon.address(producer.source)
-            self._say(f"{producer.format} at {producer.transport}://{host}:{port}")
+            self._say(f"{producer.format} at {self._place(producer)[1]}")
         self._say(f"/status and /metrics at http://{self._daemon.admin}")
         with trio.open_signal_receiver(signal.SIGINT) as signals:
             self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
