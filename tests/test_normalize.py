@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.normalize import INT64_MAX, INT64_MIN, wall_times
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.references import References, ReferencesState
+from tailrace.model.record import Record
+from tailrace.normalize import (
+    ATTRIBUTES,
+    INT64_MAX,
+    INT64_MIN,
+    KIND,
+    NAME,
+    OpenSpan,
+    Spans,
+    wall_times,
+)
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -32,3 +45,60 @@ def test_ticks_are_scaled_by_their_rate(ticks, rate, nanoseconds):
 
 def test_a_rate_next_to_nothing_gives_no_time():
     assert wall_times([2**62], 0, math.ulp(0.0)) == [None]
+
+
+# Spans
+
+
+def event(kind, *, id_=1, name=None, attributes=None, at=0):
+    return Record(
+        0, 0, kind, "1", None, None, name, None, id_, None, at, at, attributes, None, None
+    )  # fmt: skip
+
+
+def taken(*records, open_=None):
+    """Kind, name and attributes of the rows that records become."""
+    limits = LedgerConfig()
+    columns = [list(column) for column in zip(*records, strict=True)]
+    Spans(limits, References(limits, "", ReferencesState()), {} if open_ is None else open_).take(
+        columns, 0
+    )
+    return list(zip(columns[KIND], columns[NAME], columns[ATTRIBUTES], strict=True))
+
+
+ASKS = '{"$name":"task:1\\u00e9\\"","x":1}'
+
+
+@pytest.mark.parametrize(
+    ("ends_with", "attributes"),
+    [
+        (None, '{"$name":"task:1é\\""}'),
+        ("{}", '{"$name":"task:1é\\""}'),
+        ('{"y":2}', '{"$name":"task:1é\\"","y":2}'),
+        ('{"$name":"its own","y":2}', '{"$name":"its own","y":2}'),
+    ],
+)
+def test_a_span_asks_for_its_name_as_its_begin_did(ends_with, attributes):
+    rows = taken(event("begin", attributes=ASKS), event("end", at=2, attributes=ends_with))
+    assert rows == [("begin", None, ASKS), ("span", None, attributes)]
+
+
+def test_a_span_asks_also_when_its_begin_came_in_an_earlier_chunk_and_life():
+    open_ = {}
+    taken(event("begin", attributes=ASKS), open_=open_)
+    saved = msgspec.msgpack.encode(open_)
+    restored = msgspec.msgpack.decode(saved, type=dict[int, OpenSpan])
+    assert taken(event("end"), open_=restored) == [("span", None, '{"$name":"task:1é\\""}')]
+
+
+def test_an_open_span_of_a_checkpoint_without_keys_is_still_read():
+    saved = msgspec.msgpack.encode({1: [5, "n", None, None]})
+    assert msgspec.msgpack.decode(saved, type=dict[int, OpenSpan])[1].asked is None
+
+
+@pytest.mark.parametrize(
+    "attributes", [None, '{"x":"$name"}', '{"$name":1}', '{"$name":"', "$name"]
+)
+def test_a_begin_that_has_a_name_or_asks_for_none_asks_for_none_at_its_end(attributes):
+    assert taken(event("begin", attributes=attributes), event("end"))[1] == ("span", None, None)
+    assert taken(event("begin", name="n", attributes=ASKS), event("end"))[1] == ("span", "n", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from json.encoder import encode_basestring as quote
 from math import isfinite
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.references import References
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import NAME_OF_ROW, Kind, Record
 
 FLAWS = frozenset(
     {
@@ -43,10 +44,13 @@ Columns = list[list[Any]]
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
+    """What a span's row has of its begin; `asked` is the key by which a begin asks for its name."""
+
     start: int | None
     name: str | None
     category: str | None
     parent: int | None
+    asked: str | None = None
 
 
 class Spans:
@@ -90,7 +94,9 @@ class Spans:
                 self._refer(columns, i, parent, now)
         if len(self.open) >= self._limit:
             del self.open[next(iter(self.open))]
-        self.open[id_] = OpenSpan(columns[START][i], columns[NAME][i], columns[CATEGORY][i], parent)
+        name = columns[NAME][i]
+        asked = _asked_name(columns[ATTRIBUTES][i]) if name is None else None
+        self.open[id_] = OpenSpan(columns[START][i], name, columns[CATEGORY][i], parent, asked)
 
     def _end(self, columns: Columns, i: int, now: int) -> None:
         id_ = columns[ID][i]
@@ -102,6 +108,8 @@ class Spans:
         columns[KIND][i] = Kind.SPAN
         columns[START][i], columns[NAME][i] = begun.start, begun.name
         columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent
+        if begun.asked is not None:
+            columns[ATTRIBUTES][i] = _asking(columns[ATTRIBUTES][i], begun.asked)
         end = columns[END][i]
         if end is not None and begun.start is not None and end < begun.start:
             columns[FLAW][i] = columns[FLAW][i] or "end_before_start"
@@ -123,10 +131,38 @@ def write_flaws(
     for i, flaw in enumerate(flaws):
         if flaw:
             counts[flaw] += 1
-            text = attributes[i]
-            rest = "," + text[1:] if text and text != "{}" else "}"
-            written[i] = f'{{"$flaw":"{flaw}"{rest}'
+            written[i] = _with_member(attributes[i], f'"$flaw":"{flaw}"')
     return written, counts
+
+
+class _Asking(msgspec.Struct):
+    name: str | None = msgspec.field(name=NAME_OF_ROW, default=None)
+
+
+_read_asking = msgspec.json.Decoder(_Asking).decode
+
+
+def _asked_name(attributes: str | None) -> str | None:
+    """The key by which a row asks for its name."""
+    if attributes is None or NAME_OF_ROW not in attributes:
+        return None
+    try:
+        return _read_asking(attributes).name
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _asking(attributes: str | None, key: str) -> str:
+    """Attributes that ask for a name by this key, unless they do so already."""
+    if attributes is not None and _asked_name(attributes) is not None:
+        return attributes
+    return _with_member(attributes, f'"{NAME_OF_ROW}":{quote(key)}')
+
+
+def _with_member(attributes: str | None, member: str) -> str:
+    """Attributes with one more member before the others."""
+    rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
+    return f"{{{member}{rest}"
 
 
 def wall_times(
