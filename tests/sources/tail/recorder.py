@@ -45,7 +45,8 @@ class Recorder:
     def __init__(self) -> None:
         self.sessions: list[Session] = []
         self.calls: list[str] = []
-        self.full = False
+        self._opened = trio.Event()
+        self._opened.set()
 
     @property
     def contents(self) -> list[bytes]:
@@ -92,9 +93,15 @@ class Recorder:
             if session.closed is None
         }
 
+    def fill(self) -> None:
+        """There is no room until `drain`."""
+        self._opened = trio.Event()
+
+    def drain(self) -> None:
+        self._opened.set()
+
     async def room(self) -> None:
-        while self.full:
-            await trio.sleep(0.01)
+        await self._opened.wait()
 
     def _session(self, number: int) -> Session:
         session = self.sessions[number]

@@ -2,7 +2,7 @@
 
 A file is *new* until it has bytes, or *waits*; then it *follows* a session of its own. A *shadow* is
 a file that begins as one that has ended: if all of it is that, it was read before; if there is more,
-it is a file of its own.
+it is a file of its own. One that was *left* is not read until it is another incarnation.
 
 `look` compares the file with what is known of it, `read` hands on its next piece. Both raise OSError
 for what may be tried again, and neither waits.
@@ -12,35 +12,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from typing import Literal
 
-import msgspec
-
-from tailrace.clock import Clock
-from tailrace.config.schema import TailConfig
-from tailrace.decoding.decoder import Files
-from tailrace.ingest.state import HEAD, FileFacts, FileState, Loss
-from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
-from tailrace.sources.tail import identity
-from tailrace.sources.tail.descriptors import OPEN, Descriptors
+from tailrace.ingest.state import FileFacts, FileState, Member
+from tailrace.sources.tail import content, identity
+from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
+from tailrace.sources.tail.descriptors import OPEN
 from tailrace.sources.tail.identity import Trail, judge
-from tailrace.sources.tail.inflate import MAGIC
+from tailrace.sources.tail.inflate import Bad, Begun, Torn
+from tailrace.sources.tail.raw import Hole
+from tailrace.sources.tail.session import Desk, Session
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
-
-
-class Desk(msgspec.Struct, frozen=True):
-    """What all files of a source share."""
-
-    intake: FileIntake
-    config: TailConfig
-    files: Files
-    figures: SourceFigures
-    descriptors: Descriptors
-    clock: Clock
-    remember: Callable[[str, Trail], None]
-    """Told of the path of every session that ends, and of what was read in it."""
+Origin = Literal["now", "earlier", "copied"]
+"""Whether what is known of a file was read in this life of the daemon; in an earlier one, where its
+changes may have been told already; or in another file, and has yet to be seen in this one."""
 
 
 class Followed:
@@ -54,10 +40,7 @@ class Followed:
         """While it is new or waits: something has happened that may change that."""
         self.reason = "empty"
         """What it waits for."""
-        self.number: int | None = None
-        self.raw = Trail()
-        self.content = self.raw
-        """The same as `raw` but for compressed files."""
+        self.session = Session(desk)
         self.size = 0
         self.changed_at = 0.0
         """When a change of it was seen last."""
@@ -70,11 +53,11 @@ class Followed:
         self.due = 0.0
         self.queued = False
         self._desk = desk
+        self._reader: Reader | None = None
+        self._member: Member | None = None
         self._signature: tuple[int, int, int] | None = None
         self._confirmed = False
-        self._reached = True
-        """Its content was once as long as what is known of it; a copy's may still have to be."""
-        self._data_end = 0
+        self._known_from: Origin = "now"
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -83,8 +66,9 @@ class Followed:
         file = cls(desk, facts.path, facts.device, facts.inode)
         file.birth = facts.birth
         file.phase = "follows"
-        file.number = number
-        file.raw = file.content = Trail.of(state)
+        file.session = Session.resumed(desk, number, state)
+        file._known_from = "earlier"
+        file._go_on(file.session.content, facts.member)
         file.gone, file.gone_at, file.changed_at = "deleted", now, now
         return file
 
@@ -95,13 +79,24 @@ class Followed:
     @property
     def facts(self) -> FileFacts:
         return FileFacts(
-            path=self.path, device=self.device, inode=self.inode, birth=self.birth, member=None
-        )
+            path=self.path, device=self.device, inode=self.inode, birth=self.birth,
+            member=self._member,
+        )  # fmt: skip
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the file that were read."""
+        return self._reader.raw.trail.offset if self._reader else 0
 
     @property
     def behind(self) -> int:
         """Bytes known and not read."""
-        return max(0, self.size - self.raw.offset)
+        return max(0, self.size - self.taken)
+
+    @property
+    def readable(self) -> bool:
+        """Its path leads to it, or it is open."""
+        return self.gone is None or self._desk.descriptors.get(self) is not None
 
     @property
     def unlinked(self) -> bool:
@@ -130,6 +125,7 @@ class Followed:
         if changed or not self._confirmed:
             # Once more when it has come to rest: its times may be too coarse to tell of a change
             # in the moment of the last look.
+            self._signature, self._confirmed = None, False
             self._examine(found.st_size)
             self._signature, self._confirmed = signature, not changed
             if changed:
@@ -137,9 +133,9 @@ class Followed:
                 self.undecided = True
         return replaced
 
-    def recognises(self, path: str, found: os.stat_result) -> bool:
-        """Whether the file found at a path, which has the same device and inode, is this one and
-        not one that was made after its end. Raise OSError."""
+    def recognises(self, path: str) -> bool:
+        """Whether the file at a path, which has the same device and inode, is this one and not one
+        that was made after its end. Raise OSError."""
         if self._desk.descriptors.get(self) is not None:
             return True  # as long as it is open its inode is its own
         fd = os.open(path, OPEN)
@@ -149,8 +145,13 @@ class Followed:
                 return birth == self.birth
             if path == self.path:
                 return True
-            head, last = identity.look(fd, self.raw)
-            return judge(self.raw, head, last, grown=True).verdict == "same"
+            known = self.session.content
+            if identity.relation(known.head, content.head(fd)) == "other":
+                return False
+            if not isinstance(self._reader, Plain):
+                return True
+            head, last = identity.look(fd, known)
+            return judge(known, head, last, grown=True).verdict == "same"
         finally:
             os.close(fd)
 
@@ -160,8 +161,8 @@ class Followed:
         self._desk.descriptors.unpin(self)
         if path != self.path:
             self.path = path
-            if self.number is not None:
-                self._desk.intake.file(self.number, self.facts)
+            self.session.tell(self.facts)
+        self.session.documents(path)
 
     def wait(self, reason: str) -> None:
         self.phase = "waits"
@@ -176,72 +177,85 @@ class Followed:
             self._go_on_after(shadowed)
 
     def take_over(self, original: Followed) -> None:
-        """Go on with the session of a file of which it is a copy."""
+        """Go on with the session of a file of which it is a copy. Raise OSError."""
+        self._go_on_after(original.session.content)
         self.phase = "follows"
-        self.number, original.number = original.number, None
-        self._go_on_after(original.content)
-        if self.number is not None:
-            self._desk.intake.file(self.number, self.facts)
+        self.session, original.session = original.session, self.session
+        self.session.tell(self.facts)
+        self.session.documents(self.path)
 
     def leave(self, reason: str) -> None:
         """Close its session and read no more of it."""
-        if self.number is not None:
-            self._desk.intake.close(self.number, reason)
-        self.number = None
+        self.session.end(self.path, reason)
         self.phase = "left"
 
     def may_have_copy(self, other: Followed, head: bytes) -> bool:
         """Whether another file that begins with `head` may be a copy of this one."""
-        if identity.relation(self.content.head, head) == "other":
+        known = self.session.content
+        if identity.relation(known.head, head) == "other":
             return False
-        if other.path == self.path:
-            return other.size >= self.content.offset
-        return self.gone is not None or self.behind > 0 or len(head) <= self.content.offset
+        if other.path == self.path and isinstance(self._reader, Plain):
+            # One that is begun again in the same place is shorter at first.
+            return other.size >= known.offset
+        return self.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     def head(self) -> bytes:
-        """The first bytes of its content, as far as they can be had now."""
-        return os.pread(self._fd(), HEAD, 0)
+        """The first bytes of its content, as far as they can be had now. Raise OSError."""
+        return content.head(self._fd())
 
     def read(self) -> bool:
-        """Hand on the next piece; whether there may be more."""
+        """Hand on the next piece; whether there may be more. Raise OSError."""
         fd = self._fd()
         if self.phase not in {"follows", "shadow"}:
             return False
-        if not self.raw.offset and not self._kind_known(fd):
+        reader = self._reader or self._begin(fd)
+        if reader is None:
             return False
-        end = self._readable(fd)
-        if end is None:
+        waited = self._desk.clock.monotonic() - self.changed_at
+        past_holes = self.final or waited >= self._desk.config.hole_timeout
+        piece = reader.next(View(fd, self.size, past_holes, self.final))
+        if piece is None:
             return False
-        raw = self.raw
-        back = len(raw.last)
-        data = os.pread(fd, back + min(CHUNK_MAX, end - raw.offset), raw.offset - back)
-        if len(data) < back or not raw.precedes(data[:back]):
+        if piece == "changed":
             self._signature = None
             return False
-        if len(data) == back:
-            return False
-        self._deliver(data[back:])
-        return self.raw.offset < self.size
+        if self.phase == "shadow" and not isinstance(piece, Begun) and piece != b"":
+            # More than the file that it began like.
+            self.phase = "follows"
+            self._afresh()
+        elif piece == "other":
+            self._again("rewritten", 0)
+        else:
+            self._hand_on(piece)
+        return True
 
     def close(self, reason: str) -> None:
         """It is over; what was not read never will be."""
-        self._end_session(reason, self.behind)
+        self.session.end(self.path, reason, self.behind)
         self.phase = "left"
 
-    def _end_session(self, reason: str, unread: int) -> None:
-        if self.number is None:
-            return
-        if unread:
-            self._lose("unread", unread)
-        self._desk.intake.close(self.number, reason)
-        self._desk.remember(self.path, self.content)
-        self.number = None
+    def _hand_on(self, piece: bytes | Hole | Begun | Torn | Bad) -> None:
+        session = self.session
+        match piece:
+            case Begun(member):
+                self._reach(member)
+            case Torn(after):
+                session.lose("torn_member", 0)
+                self._reach(after)
+            case Bad(size, data, after):
+                session.bad(self.facts, size, data)
+                self._reach(after)
+            case Hole(size):
+                session.hole(self.facts, size)
+            case bytes():
+                if piece:
+                    session.data(self.facts, piece)
 
-    def _go_on_after(self, content: Trail) -> None:
-        """Another file's content was read so far, and this one's is the same."""
-        self.raw = self.content = content.copied()
-        self._reached = False
-        self._signature = None
+    def _reach(self, member: Member) -> None:
+        """From here on a compressed file can be inflated again."""
+        if member != self._member:
+            self._member = member
+            self.session.tell(self.facts)
 
     def _fd(self) -> int:
         """Its descriptor. Raise OSError."""
@@ -264,96 +278,57 @@ class Followed:
         return fd
 
     def _examine(self, size: int) -> None:
-        """Compare what is there with what was read."""
-        fd = self._fd() if self.raw.offset else None
+        """Compare what is there with what was read. Raise OSError."""
+        fd = self._fd() if self.taken else None
         before, self.size = self.size, size
-        raw = self.raw
-        if size < raw.offset:
-            if self._reached:
-                self._again("truncated", max(0, before - raw.offset))
+        if fd is None or self._reader is None:
             return
-        self._reached = True
-        if not raw.offset or fd is None:
+        trail = self._reader.raw.trail
+        if size < trail.offset:
+            if self._known_from != "copied":
+                self._again("truncated", max(0, before - trail.offset))
             return
-        head, last = identity.look(fd, raw)
-        verdict, differing = judge(raw, head, last, grown=size > raw.offset)
+        head, last = identity.look(fd, trail)
+        grown = size > trail.offset or self._known_from == "copied"
+        verdict, differing = judge(trail, head, last, grown=grown)
         if verdict == "rewritten":
             self._again("rewritten", 0)
         elif verdict == "overwritten":
-            raw.head, raw.last = head, last
-            self._lose("overwritten", differing)
+            trail.head, trail.last = head, last
+            if self._known_from == "now":
+                self.session.lose("overwritten", differing)
+        self._known_from = "now"
 
     def _again(self, reason: str, unread: int) -> None:
         """What is there now is another incarnation."""
-        self._end_session(reason, unread)
-        self.phase = "new"
+        self.session.end(self.path, reason, unread)
+        self.phase = "follows" if self.phase == "shadow" else "new"
         self.undecided = True
         self._afresh()
 
     def _afresh(self) -> None:
-        self.raw = self.content = Trail()
-        self._reached = True
-        self._data_end = 0
+        self.session = Session(self._desk)
+        self._reader = self._member = None
+        self._known_from = "now"
 
-    def _kind_known(self, fd: int) -> bool:
-        """Whether it is compressed is known from its first two bytes."""
-        begin = os.pread(fd, len(MAGIC), 0)
-        return begin != MAGIC[: len(begin)] or (self.final and begin != b"")
+    def _begin(self, fd: int) -> Reader | None:
+        """Read from its beginning, once its first bytes tell how. Raise OSError."""
+        kind = content.kind(fd, final=self.final)
+        if kind is not None:
+            self._go_on(Trail(), BEGIN if kind is Compressed else None)
+        return self._reader
 
-    def _readable(self, fd: int) -> int | None:
-        """Up to where there are bytes at our place; None for none. Holes are passed over here."""
-        raw = self.raw
-        if raw.offset < self._data_end:
-            return self._data_end
-        if raw.offset >= self.size:
-            return None
-        try:
-            begin = os.lseek(fd, raw.offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                return self.size  # a file system that knows no holes
-            # Nothing but a hole is left: whoever made it so long may be about to fill it.
-            if not self.final:
-                return None
-            begin = self.size
-        if begin > raw.offset:
-            waited = self._desk.clock.monotonic() - self.changed_at
-            if not self.final and waited < self._desk.config.hole_timeout:
-                return None
-            self._pass_over(begin - raw.offset)
-        if begin >= self.size:
-            return None
-        self._data_end = os.lseek(fd, begin, os.SEEK_HOLE)
-        return self._data_end
+    def _go_on_after(self, known: Trail) -> None:
+        """The content of another file was read so far, and this one's is the same. Raise OSError."""
+        kind = content.kind(self._fd(), final=True)
+        self._known_from = "copied"
+        self._signature = None
+        self._go_on(known, BEGIN if kind is Compressed else None)
 
-    def _pass_over(self, size: int) -> None:
-        self._begin()
-        self._lose("hole", size)
-        self.raw.pass_over(size)
-
-    def _deliver(self, data: bytes) -> None:
-        if self.phase == "shadow":
-            self.phase = "follows"
-            self._afresh()
-            return
-        number = self._begin()
-        self._desk.intake.data(number, data)
-        self.content.add(data)
-        self._desk.figures.chunks += 1
-        self._desk.figures.bytes += len(data)
-
-    def _begin(self) -> int:
-        """The number of its session, begun now if need be."""
-        if self.number is None:
-            desk = self._desk
-            self.number = desk.intake.open_file(
-                self.facts,
-                desk.files.group(self.path),
-                record_max=desk.config.record_max,
-                dialect=desk.config.dialect,
-            )
-        return self.number
-
-    def _lose(self, detail: Literal["hole", "overwritten", "unread"], size: int) -> None:
-        if self.number is not None:
-            self._desk.intake.loss(self.number, Loss(detail=detail, size=size))
+    def _go_on(self, known: Trail, member: Member | None) -> None:
+        """Go on after this content, which a compressed file has from this member on."""
+        self._member = member
+        if member is None:
+            self._reader = Plain(known)
+        else:
+            self._reader = Compressed(member, known, certain=self._known_from != "copied")

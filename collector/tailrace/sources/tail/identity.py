@@ -50,7 +50,7 @@ def birth(fd: int) -> int:
 
 def _find_statx() -> Callable[..., int] | None:
     try:
-        return ctypes.CDLL(None).statx  # type: ignore[no-any-return]  # ctypes knows no signatures
+        return ctypes.CDLL(None).statx
     except (AttributeError, OSError):
         return None
 
@@ -122,6 +122,14 @@ def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
     """The bytes now where a trail's head and last were. Raise OSError."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
+
+
+def follows_on(known: Trail, again: Trail) -> bool:
+    """Whether two trails that have come equally far may be of one content; `again` need not go back
+    to its beginning."""
+    size = min(len(known.last), len(again.last))
+    ends = not _differing(known.last[-size:], again.last[-size:], known.offset - size)
+    return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
 def _differing(before: bytes, now: bytes, offset: int) -> int:

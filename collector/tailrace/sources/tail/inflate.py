@@ -1,9 +1,207 @@
-"""Compressed bytes to content, member by member. Sans-IO.
+"""Compressed bytes to content, gzip member by member. Sans-IO.
 
-A file may have many gzip members. Each begins with 1f 8b 08; a member that was never finished (its
-writer was killed) is followed at once by the next one, inside what should be its own bytes.
+A file may have many members, one after the other. Two things go wrong in real ones:
+
+- A member whose writer was killed is *torn*: the next one begins inside what should be its own bytes.
+  Inflating on would make content out of the next one's header. So wherever the first bytes of a
+  member stand inside another one, nothing is handed on until it is known which of both goes on:
+  bytes that are not a member's cannot be inflated far.
+- Bytes that cannot be inflated are *bad*, up to where a member begins that can.
+
+How the bytes are cut into `feed` calls never changes what comes out in all.
 """
 
 from __future__ import annotations
 
+import zlib
+from typing import Literal, NamedTuple
+
+from tailrace.ingest.state import Member
+from tailrace.sources.source import CHUNK_MAX
+
 MAGIC = b"\x1f\x8b"
+_BEGIN = MAGIC + b"\x08"
+"""Of a member: the magic number, and deflate, the one method there is."""
+_GZIP = 31
+_PROBE, _PROBED = 64, 4096
+"""Bytes that random ones are not inflated for, and those tried if there are as many."""
+_HOLD = 2 * 65_536
+"""Bytes after which what inflates is no accident: more than a stored block, which takes anything."""
+_TRIAL_MAX = 2**20
+"""Content after which it is none, either."""
+
+
+class Content(NamedTuple):
+    data: bytes
+
+
+class Begun(NamedTuple):
+    member: Member
+
+
+class Torn(NamedTuple):
+    """A member ended before its end; the place after it."""
+
+    after: Member
+
+
+class Bad(NamedTuple):
+    """Bytes that cannot be inflated; the place after them."""
+
+    size: int
+    data: bytes
+    after: Member
+
+
+Event = Content | Begun | Torn | Bad
+
+
+class Inflater:
+    """Feed it when `next` has nothing more. It begins at a member, or after a bad piece."""
+
+    def __init__(self, at: Member) -> None:
+        self._raw = at.raw
+        """Where `_input` begins in the file."""
+        self._content = at.content
+        self._input = b""
+        self._member: zlib._Decompress | None = None
+        self._more = False
+        """The member has more content that needs no more input."""
+        self._expected = True
+        """A member should begin here, since one ended."""
+        self._cleared = 0
+        """Up to here in the file, no other member begins inside this one."""
+
+    @property
+    def place(self) -> Member:
+        return Member(self._raw, self._content)
+
+    def feed(self, data: bytes) -> None:
+        self._input += data
+
+    def next(self, *, last: bool = False) -> Event | None:
+        """What comes next; None if that takes more input. `last`: there will be no more."""
+        while True:
+            if self._member is None:
+                return self._find(last)
+            begin = self._input.find(_BEGIN, max(0, self._cleared - self._raw))
+            if begin == 0 and not self._more:
+                torn = self._is_torn_here(self._member, last)
+                if torn is None:
+                    return None
+                if torn:
+                    return self._tear()
+                self._cleared = self._raw + 1
+                continue
+            sure = begin if begin >= 0 else len(self._input) - _unsure(self._input, last)
+            if not sure and not self._more:
+                return self._tear() if last else None
+            if content := self._inflate(self._member, self._input[:sure]):
+                self._content += len(content)
+                return Content(content)
+
+    def _find(self, last: bool) -> Event | None:
+        """Between members: the beginning of one, or what is none."""
+        data = self._input
+        begin = data.find(_BEGIN)
+        if begin == 0:
+            inflates = self._expected or self._inflates(last)
+            if inflates is None:
+                return None
+            if inflates:
+                self._member = zlib.decompressobj(_GZIP)
+                self._more = self._expected = False
+                self._cleared = self._raw + 1
+                return Begun(self.place)
+            begin = data.find(_BEGIN, 1)
+        size = begin if begin >= 0 else len(data) - _unsure(data, last)
+        if not size:
+            return None
+        self._expected = False
+        self._use(size)
+        return Bad(size, data[:size], self.place)
+
+    def _inflate(self, member: zlib._Decompress, data: bytes) -> bytes:
+        before = member.copy()
+        try:
+            content = member.decompress(data, CHUNK_MAX)
+        except zlib.error:
+            content, size = _up_to_error(before, data)
+            self._use(size)
+            self._member = None
+            return content
+        self._use(len(data) - len(member.unconsumed_tail) - len(member.unused_data))
+        # At the limit there may be content left that has taken its input already.
+        self._more = len(content) == CHUNK_MAX and not member.eof
+        if member.eof:
+            self._member, self._expected = None, True
+        return content
+
+    def _is_torn_here(self, member: zlib._Decompress, last: bool) -> bool | None:
+        """Whether the member is over where another one seems to begin; None if more must be seen."""
+        if (inflates := self._inflates(last)) is False:
+            return False
+        goes_on = _trial(member.copy(), self._input)
+        if goes_on == "fails":
+            return inflates
+        if goes_on == "goes on":
+            return True if last else None
+        return False
+
+    def _inflates(self, last: bool) -> bool | None:
+        """Whether a member begins here indeed; None if more must be seen."""
+        found = _trial(zlib.decompressobj(_GZIP), self._input[:_PROBED])
+        if found == "goes on" and len(self._input) < _PROBE and not last:
+            return None
+        return found != "fails"
+
+    def _tear(self) -> Torn:
+        self._member = None
+        self._more, self._expected = False, True
+        return Torn(self.place)
+
+    def _use(self, size: int) -> None:
+        self._input = self._input[size:]
+        self._raw += size
+
+
+def _unsure(data: bytes, last: bool) -> int:
+    """How many bytes at the end may be the beginning of a member's beginning."""
+    if last:
+        return 0
+    return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
+
+
+def _trial(
+    member: zlib._Decompress, data: bytes
+) -> Literal["fails", "ends", "goes on", "far enough"]:
+    """What comes of inflating these bytes."""
+    size = 0
+    rest = data
+    try:
+        while True:
+            content = member.decompress(rest, CHUNK_MAX)
+            size += len(content)
+            if member.eof:
+                return "ends"
+            rest = member.unconsumed_tail
+            if size > _TRIAL_MAX or (len(data) >= _HOLD and not rest):
+                return "far enough"
+            if not rest and len(content) < CHUNK_MAX:
+                return "goes on"
+    except zlib.error:
+        return "fails"
+
+
+def _up_to_error(member: zlib._Decompress, data: bytes) -> tuple[bytes, int]:
+    """All content before the byte that cannot be inflated, and the number of bytes before that."""
+    content, at = b"", 0
+    step = 1 << len(data).bit_length()
+    while step := step // 2:
+        trial = member.copy()
+        try:
+            more = trial.decompress(data[at : at + step])
+        except zlib.error:
+            continue
+        member, content, at = trial, content + more, at + len(data[at : at + step])
+    return content, at

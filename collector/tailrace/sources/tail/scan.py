@@ -132,25 +132,20 @@ class Search:
             # Directories before links to them, so that a file is found at its own place.
             is_link = not places
             place = (places or links).pop()
-            if len(visited) % BREATH == 0:
-                yield None
             if is_link and not _inside(os.path.realpath(place.path), real_root):
                 yield Outside(place.path)
-                continue
-            found = self._stat(place.path)
-            if found is None:
+            elif (found := self._stat(place.path)) is None:
                 self._unseen.add(place.path)
-                continue
-            key = (found.st_dev, found.st_ino, place.wanted)
-            if key in visited:
-                continue
-            if stat.S_ISREG(found.st_mode) and is_link:
-                if () in place.wanted:
-                    yield Found(place.path)
+            elif stat.S_ISREG(found.st_mode) and () in place.wanted:
+                yield Found(place.path)
             elif stat.S_ISDIR(found.st_mode):
-                visited.add(key)
-                seen.add(place.path)
-                yield from self._enter(place, found, places, links)
+                key = (found.st_dev, found.st_ino, place.wanted)
+                if key not in visited:
+                    visited.add(key)
+                    seen.add(place.path)
+                    yield from self._enter(place, found, places, links)
+            if len(visited) % BREATH == 0 or is_link:
+                yield None
 
     def _enter(
         self, place: _Place, found: os.stat_result, places: list[_Place], links: list[_Place]
@@ -160,12 +155,16 @@ class Search:
             self._unseen.add(place.path)
             return
         prefix = place.path.rstrip("/") + "/"
-        for name in listing.directories:
-            if wanted := _below(place.wanted, name):
-                places.append(_Place(prefix + name, wanted))
-        for name in listing.links:
-            if wanted := _below(place.wanted, name, hidden=True):
-                links.append(_Place(prefix + name, wanted))
+        places += (
+            _Place(prefix + name, wanted)
+            for name in listing.directories
+            if (wanted := _below(place.wanted, name))
+        )
+        links += (
+            _Place(prefix + name, wanted)
+            for name in listing.links
+            if (wanted := _below(place.wanted, name, hidden=True))
+        )
         if listing.search == self._number:
             for name in listing.files:
                 if () in _below(place.wanted, name, hidden=True):
@@ -217,9 +216,8 @@ class Search:
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
     """With what a `**` for no part at all leaves."""
     for parts in list(wanted):
-        while parts and parts[0] == "**":
-            parts = parts[1:]
-            wanted.add(parts)
+        stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
+        wanted.update(parts[at:] for at in range(1, stars + 1))
     return frozenset(wanted)
 
 

@@ -27,15 +27,19 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.descriptors import Descriptors
-from tailrace.sources.tail.follow import Desk, Followed
+from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import relation
 from tailrace.sources.tail.scan import Found, Search
+from tailrace.sources.tail.session import Desk
 
 LINGER = 5.0
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """Seconds that a look takes at least."""
 LOOKS_AT_ONCE = 100
+READS_AT_ONCE, READ_SECONDS = 100, 0.002
+"""Looks, reads and seconds of reading after which others may run."""
 BACK_OFF = 2.0
 RETRY_MAX = 30.0
 
@@ -57,7 +61,7 @@ class TailSource:
         self._descriptors = Descriptors(config.descriptors_max)
         self._catalog = Catalog(self._files.copy)
         self._search = Search(config.paths, clock, self._failed)
-        self._searched_at = self._search_due = float("-inf")
+        self._searched_at = self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._due: list[tuple[float, int, Followed]] = []
         self._order = count()
@@ -73,6 +77,7 @@ class TailSource:
         desk = Desk(
             intake=intake, config=self._config, files=self._files, figures=self._figures,
             descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
+            documents=Documents(self._files, intake, self._failed),
         )  # fmt: skip
         for number, state in intake.files().items():
             file = Followed.resumed(desk, number, state, self._clock.monotonic())
@@ -88,17 +93,17 @@ class TailSource:
     def cut(self, number: int, reason: str) -> None:
         """Leave a file alone until it is another one."""
         for file in self._following:
-            if file.number == number:
+            if file.session.number == number:
                 file.leave(reason)
                 break
 
     def figures(self) -> SourceFigures:
         figures = self._figures
-        figures.open = sum(file.number is not None for file in self._following)
+        figures.open = sum(file.session.number is not None for file in self._following)
         figures.files = len(self._catalog) + figures.files_ended
         figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
         figures.descriptors = len(self._descriptors)
-        figures.raw_bytes = self._ended_bytes + sum(file.raw.offset for file in self._following)
+        figures.raw_bytes = self._ended_bytes + sum(file.taken for file in self._following)
         figures.behind_bytes = sum(file.behind for file in self._catalog)
         return figures
 
@@ -107,12 +112,15 @@ class TailSource:
         if self._clock.monotonic() >= self._search_due:
             await self._find(desk)
         await self._look_around(desk)
+        if self._clock.monotonic() >= self._documents_due:
+            await self._look_at_documents(desk.documents)
         if self._ready:
             await self._read(desk.intake)
         elif self._once:
             return self._drop_waiting()
         else:
-            wake = min(self._search_due, self._due[0][0] if self._due else float("inf"))
+            look_due = self._due[0][0] if self._due else float("inf")
+            wake = min(self._search_due, self._documents_due, look_due)
             await trio.sleep(max(0.0, wake - self._clock.monotonic()))
         return True
 
@@ -133,6 +141,12 @@ class TailSource:
         self._search_due = began + self._rest(2 * len(self._search))
         if self._once:
             self._search_due = float("inf")
+
+    async def _look_at_documents(self, documents: Documents) -> None:
+        for looks, _ in enumerate(documents.look_at_all(), start=1):
+            if looks % LOOKS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        self._documents_due = self._clock.monotonic() + self._rest(len(documents))
 
     def _admit(self, desk: Desk, path: str) -> None:
         """A path was found: of a new file, or of one that is known."""
@@ -163,7 +177,7 @@ class TailSource:
         if file.gone is None:
             self._catalog.add_alias(path, file)
             return True
-        if not file.recognises(path, found):
+        if not file.recognises(path):
             return False
         self._catalog.remove(file)
         file.moved(path)
@@ -194,16 +208,16 @@ class TailSource:
         """See what has changed, and what is to be done about it. Raise OSError."""
         if file.look(now):
             self._admit(desk, file.path)
-        rested = file.changed_at != now
-        idle = self._rest(len(self._catalog))
-        file.interval = min(2 * file.interval, idle) if rested else self._config.poll_interval
-        self._schedule(file, now + file.interval)
+        if file.gone is not None:
+            for path in self._catalog.aliases(file):
+                self._admit(desk, path)
+        self._rest_after_look(file, now)
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
-        if file.phase in {"follows", "shadow"} and (file.behind or self._once):
+        if file.phase in {"follows", "shadow"} and file.readable and (file.behind or self._once):
             self._enqueue(file)
         if not file.queued and self._is_over(file, now):
-            self._end(file)
+            self._end(file, now)
 
     def _decide(self, file: Followed, now: float) -> None:
         """Whether a file that is not followed is to be from now on. Raise OSError."""
@@ -238,17 +252,19 @@ class TailSource:
         """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
         if file.gone is None or now - file.changed_at < self._linger:
             return False
-        if file.unlinked:
-            return True
-        return self._searched_at >= file.gone_at and self._search.covers(file.path)
+        if self._searched_at < file.gone_at:
+            return False
+        return file.unlinked or self._search.covers(file.path)
 
-    def _end(self, file: Followed) -> None:
+    def _end(self, file: Followed, now: float) -> None:
         """Give its session to a copy of it, or read the last of it. Raise OSError."""
-        if file.number is not None:
-            for other in self._catalog.relatives(file):
-                if other.phase == "waits" and file.may_have_copy(other, other.head()):
+        for other in self._catalog.relatives(file):
+            if file.session.number is not None and other.phase in {"new", "waits"}:
+                other.look(now)
+                if other.size and file.may_have_copy(other, other.head()):
                     other.take_over(file)
                     self._following.add(other)
+                    self._schedule(other, now)
                     self._forget(file)
                     return
         file.final = True
@@ -257,10 +273,13 @@ class TailSource:
     async def _read(self, intake: FileIntake) -> None:
         """Hand on about one chunk, of one file or of several."""
         before = self._figures.bytes
-        turns = 0
-        while self._ready and self._figures.bytes - before < CHUNK_MAX and turns < LOOKS_AT_ONCE:
+        until = self._clock.monotonic() + READ_SECONDS
+        for _ in range(READS_AT_ONCE):
+            if self._figures.bytes - before >= CHUNK_MAX or self._clock.monotonic() > until:
+                break
             await intake.room()
-            turns += 1
+            if not self._ready:
+                break
             file = self._ready.popleft()
             file.queued = False
             try:
@@ -280,7 +299,7 @@ class TailSource:
     def _close(self, file: Followed, reason: str) -> None:
         file.close(reason)
         self._figures.files_ended += self._once
-        self._ended_bytes += file.raw.offset if self._once else 0
+        self._ended_bytes += file.taken if self._once else 0
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
@@ -318,11 +337,17 @@ class TailSource:
         """Seconds between two rounds of so many looks at what does not change."""
         return max(self._config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
+    def _rest_after_look(self, file: Followed, now: float) -> None:
+        poll, idle = self._config.poll_interval, self._rest(len(self._catalog))
+        rested = file.changed_at != now
+        file.interval = min(max(2 * file.interval, poll), idle) if rested else poll
+        self._schedule(file, now + file.interval)
+
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
         """What failed is tried again, more and more seldom."""
         if error.errno != errno.ENOENT:
             self._failed(_name(error))
-        if file.gone is None:
+        if file.gone is None or error.errno == errno.ESTALE:
             self._descriptors.close(file)
         if self._once or file.final:
             self._close(file, file.gone or END_OF_FILE)

@@ -1,0 +1,129 @@
+"""A file's content from a place on, piece by piece, of files as they are and of compressed ones."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, NamedTuple, Protocol
+
+from tailrace.ingest.state import HEAD, Member
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail.identity import Trail, follows_on
+from tailrace.sources.tail.inflate import MAGIC, Bad, Begun, Content, Inflater, Torn
+from tailrace.sources.tail.raw import Hole, RawBytes
+
+RAW_MAX = 64 * 1024
+"""Compressed bytes read at a time."""
+BEGIN = Member(0, 0)
+
+
+class View(NamedTuple):
+    """An open file as it is now; for `past_holes` and `final` see `RawBytes.take`."""
+
+    fd: int
+    size: int
+    past_holes: bool
+    final: bool
+
+
+Piece = bytes | Hole | Begun | Torn | Bad | Literal["changed", "other"] | None
+"""b"" is nothing to be handed on and no end; None is nothing more now. changed: see `RawBytes.take`;
+other: what was to be skipped is not the content it was."""
+
+
+class Reader(Protocol):
+    raw: RawBytes
+
+    def next(self, view: View) -> Piece:
+        """Raise OSError."""
+        ...
+
+
+class Plain:
+    def __init__(self, known: Trail) -> None:
+        self.raw = RawBytes(known.copied())
+
+    def next(self, view: View) -> Piece:
+        return self.raw.take(
+            view.fd, view.size, CHUNK_MAX, past_holes=view.past_holes, final=view.final
+        )
+
+
+class Compressed:
+    """From a member on; the content that is `known` is inflated again and not given.
+
+    `certain`: the file once had all of that content. One of which this is not known may get it."""
+
+    def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
+        self.raw = RawBytes(Trail(member.raw))
+        self._inflater = Inflater(member)
+        self._known = known.copied()
+        self._skipped: Trail | None = Trail(member.content)
+        self._certain = certain
+        self._hole: Hole | None = None
+        if known.offset == member.content:
+            self._skipped = None
+
+    def next(self, view: View) -> Piece:
+        event = self._inflater.next()
+        if event is None and self._hole is None:
+            taken = self.raw.take(
+                view.fd, view.size, RAW_MAX, past_holes=view.past_holes, final=view.final
+            )
+            if isinstance(taken, bytes):
+                self._inflater.feed(taken)
+                return b""
+            if isinstance(taken, Hole):
+                self._hole = taken
+            elif taken is None and self._skipped is not None and self._certain:
+                return "other"
+            elif taken is not None or not view.final:
+                return taken
+        if event is None:
+            event = self._inflater.next(last=True)
+        if event is None and self._hole is not None:
+            event = self._past_hole(self._hole)
+        return self._give(event)
+
+    def _past_hole(self, hole: Hole) -> Bad:
+        self._hole = None
+        after = Member(self.raw.trail.offset, self._inflater.place.content)
+        self._inflater = Inflater(after)
+        return Bad(hole.size, b"", after)
+
+    def _give(self, event: Content | Begun | Torn | Bad | None) -> Piece:
+        if isinstance(event, Content):
+            return event.data if self._skipped is None else self._skip(self._skipped, event.data)
+        if self._skipped is not None and isinstance(event, Torn | Bad):
+            return b""  # it was told when it was come to first
+        return event
+
+    def _skip(self, skipped: Trail, data: bytes) -> Piece:
+        left = self._known.offset - skipped.offset
+        skipped.add(data[:left])
+        if skipped.offset < self._known.offset:
+            return b""
+        self._skipped = None
+        return data[left:] if follows_on(self._known, skipped) else "other"
+
+
+def kind(fd: int, *, final: bool = False) -> type[Plain | Compressed] | None:
+    """How a file is to be read; None if its first bytes do not tell yet. Raise OSError."""
+    begin = os.pread(fd, len(MAGIC), 0)
+    if begin == MAGIC:
+        return Compressed
+    if begin and (begin != MAGIC[:1] or final):
+        return Plain
+    return None
+
+
+def head(fd: int) -> bytes:
+    """The first bytes of a file's content, as far as they can be had now. Raise OSError."""
+    if kind(fd) is not Compressed:
+        return os.pread(fd, HEAD, 0)
+    inflater = Inflater(BEGIN)
+    inflater.feed(os.pread(fd, RAW_MAX, 0))
+    content = b""
+    while len(content) < HEAD and (event := inflater.next()) is not None:
+        if isinstance(event, Content):
+            content += event.data
+    return content[:HEAD]

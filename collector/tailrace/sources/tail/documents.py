@@ -1,0 +1,142 @@
+"""Documents beside the streams: each is read once when it changes, however many streams it tells of."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tailrace.decoding.decoder import Files
+from tailrace.sources.source import FileIntake
+from tailrace.sources.tail.descriptors import OPEN
+
+if TYPE_CHECKING:
+    from tailrace.sources.tail.session import Session
+
+CACHED = 16
+"""Documents whose content is kept, those read last: streams that begin together share some."""
+
+Signature = tuple[int, int, int, int]
+
+
+class _Document:
+    def __init__(self) -> None:
+        self.signature: Signature | None = None
+        self.crc: int | None = None
+        """Of its content as read last; None if it never could be."""
+        self.settled = False
+        """It was read again after it had come to rest: its times may be too coarse to tell."""
+        self.readers: dict[Session, str] = {}
+        """With the name that each stream has for it."""
+
+
+class Documents:
+    """Raises nothing: `failed` is called with the name of what went wrong, and it is tried again."""
+
+    def __init__(self, files: Files, intake: FileIntake, failed: Callable[[str], None]) -> None:
+        self._files = files
+        self._intake = intake
+        self._failed = failed
+        self._documents: dict[str, _Document] = {}
+        self._of: dict[Session, list[str]] = {}
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def follow(self, session: Session, path: str) -> None:
+        """Hand on the documents of a stream at this path, now and when they change."""
+        self.forget(session)
+        names = self._files.documents(path)
+        if not names:
+            return
+        places = self._of[session] = []
+        for name in names:
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+            self._documents.setdefault(place, _Document()).readers[session] = name
+            places.append(place)
+        self.look(session)
+
+    def forget(self, session: Session) -> None:
+        for place in self._of.pop(session, ()):
+            document = self._documents[place]
+            del document.readers[session]
+            if not document.readers:
+                del self._documents[place]
+                self._cache.pop(place, None)
+
+    def look(self, session: Session) -> None:
+        """Hand on what is new in the documents of one stream."""
+        for place in self._of.get(session, ()):
+            document = self._documents[place]
+            self._examine(place, document)
+            self._send(place, document, [session])
+
+    def look_at_all(self) -> Iterator[None]:
+        """Hand on what has changed; a good moment to let others run after each one."""
+        for place in list(self._documents):
+            document = self._documents.get(place)
+            if document is not None and self._examine(place, document):
+                self._send(place, document, list(document.readers))
+            yield
+
+    def _examine(self, place: str, document: _Document) -> bool:
+        """Whether its content is another one than it was."""
+        try:
+            found = os.stat(place)  # noqa: PTH116 - three times as fast
+        except OSError as error:
+            self._fails(error)
+            return False
+        signature = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        rests = signature == document.signature
+        if rests and document.settled:
+            return False
+        before = document.crc
+        if self._read(place, document) is None:
+            return False
+        document.signature, document.settled = signature, rests
+        return document.crc != before
+
+    def _send(self, place: str, document: _Document, sessions: list[Session]) -> None:
+        sessions = [s for s in sessions if s.sent.get(document.readers[s]) != document.crc]
+        if document.crc is None or not sessions:
+            return
+        data = self._cache.get(place)
+        if data is None and (data := self._read(place, document)) is None:
+            return
+        for session in sessions:
+            name = document.readers[session]
+            if session.number is not None:
+                session.sent[name] = document.crc
+                self._intake.document(session.number, name, data)
+
+    def _read(self, place: str, document: _Document) -> bytes | None:
+        """Its content as it is now, None if it cannot be had. A link is not followed: it may lead
+        anywhere."""
+        try:
+            fd = os.open(place, OPEN | os.O_NOFOLLOW)
+            with os.fdopen(fd, "rb") as file:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    return None
+                data = file.read(self._files.document_max + 1)
+        except OSError as error:
+            self._fails(error)
+            return None
+        if len(data) > self._files.document_max:
+            self._failed("document_max")
+            return None
+        document.crc = zlib.crc32(data)
+        self._cache[place] = data
+        self._cache.move_to_end(place)
+        if len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+        return data
+
+    def _fails(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            self._failed(errno.errorcode.get(error.errno or 0, "unknown"))

@@ -1,0 +1,105 @@
+"""What is handed on of one file, from its opening to its close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from tailrace.clock import Clock
+from tailrace.config.schema import TailConfig
+from tailrace.decoding.decoder import Files
+from tailrace.ingest.state import FileFacts, FileState, Loss
+from tailrace.sources.source import FileIntake, SourceFigures
+from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.identity import Trail
+
+Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
+
+
+class Desk(msgspec.Struct, frozen=True):
+    """What all files of a source share."""
+
+    intake: FileIntake
+    config: TailConfig
+    files: Files
+    figures: SourceFigures
+    descriptors: Descriptors
+    documents: Documents
+    clock: Clock
+    remember: Callable[[str, Trail], None]
+    """Told of the path of every session that ends, and of what was read in it."""
+
+
+class Session:
+    """Opened with the first thing that is to be said; `content` is how far it has come."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.number: int | None = None
+        self.content = Trail()
+        self.sent: dict[str, int] = {}
+        """CRC-32 of each document handed on."""
+        self._desk = desk
+
+    @classmethod
+    def resumed(cls, desk: Desk, number: int, state: FileState) -> Session:
+        session = cls(desk)
+        session.number = number
+        session.content = Trail.of(state)
+        session.sent = state.documents.copy()
+        return session
+
+    def data(self, facts: FileFacts, data: bytes) -> None:
+        self._desk.intake.data(self._open(facts), data)
+        self.content.add(data)
+        self._desk.figures.chunks += 1
+        self._desk.figures.bytes += len(data)
+
+    def hole(self, facts: FileFacts, size: int) -> None:
+        self._open(facts)
+        self.lose("hole", size)
+        self.content.pass_over(size)
+
+    def lose(self, detail: Detail, size: int, data: bytes = b"") -> None:
+        """Nothing to be said of a file of which nothing was said."""
+        if self.number is not None:
+            self._desk.intake.loss(self.number, Loss(detail=detail, size=size, data=data))
+
+    def bad(self, facts: FileFacts, size: int, data: bytes) -> None:
+        self._open(facts)
+        self.lose("bad_member", size, data)
+
+    def tell(self, facts: FileFacts) -> None:
+        """Its file has another name or place, or a member of it has begun."""
+        if self.number is not None:
+            self._desk.intake.file(self.number, facts)
+
+    def documents(self, path: str) -> None:
+        """Hand on what there is beside the file, which has this path now."""
+        if self.number is not None:
+            self._desk.documents.follow(self, path)
+
+    def end(self, path: str, reason: str, unread: int = 0) -> None:
+        if self.number is None:
+            return
+        if unread:
+            self.lose("unread", unread)
+        self._desk.documents.look(self)
+        self._desk.documents.forget(self)
+        self._desk.intake.close(self.number, reason)
+        self._desk.remember(path, self.content)
+        self.number = None
+
+    def _open(self, facts: FileFacts) -> int:
+        if self.number is None:
+            desk = self._desk
+            self.number = desk.intake.open_file(
+                facts,
+                desk.files.group(facts.path),
+                record_max=desk.config.record_max,
+                dialect=desk.config.dialect,
+            )
+            self.documents(facts.path)
+        return self.number
