@@ -7,6 +7,7 @@ from tailrace.doctor import (
     buffers,
     directories,
     drops,
+    file_systems,
     limits,
     producers,
     rate,
@@ -17,7 +18,7 @@ from tailrace.doctor import (
 from tailrace.doctor.finding import Finding, good
 from tailrace.doctor.host import Host
 
-LOOKS = (addresses, directories, tails, buffers, drops, limits, producers)
+LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, producers)
 """Modules whose `check` only looks."""
 
 MEASUREMENTS = (speed, rate)

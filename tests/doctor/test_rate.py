@@ -1,0 +1,85 @@
+"""The rate probe: a real child sends, the real receive loop reads."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from tailrace.clock import SystemClock
+from tailrace.doctor import rate
+from tailrace.doctor.rate import Step
+from tests.doctor.hosts import host, only, udp
+
+
+@pytest.fixture
+def gentle(monkeypatch):
+    """Rates that any machine manages."""
+    monkeypatch.setattr(rate, "RATES", (1000, 2000))
+
+
+async def test_what_is_sent_slowly_arrives(gentle):
+    steps = await rate.measure(udp(2**20), SystemClock())
+    assert steps
+    for step in steps:
+        assert step.received == step.sent >= 1000 * rate.STEP_SECONDS
+
+
+async def test_what_does_not_fit_the_buffer_is_seen_to_be_lost(monkeypatch):
+    """The sender hands the kernel more at a time than this buffer holds."""
+    monkeypatch.setattr(rate, "RATES", (400_000, 400_000))
+    (step,) = await rate.measure(udp(2304), SystemClock())
+    assert 0 < step.received < step.sent
+
+
+async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(gentle, caplog):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.settimeout(0)
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with caplog.at_level(logging.WARNING):
+            assert await rate.measure(udp(2**40, listen), SystemClock())
+        with pytest.raises(BlockingIOError):
+            taken.recv(1)
+    assert caplog.records == []
+
+
+async def test_a_sender_that_dies_leaves_what_was_measured(monkeypatch, tmp_path):
+    broken = tmp_path / "sending.py"
+    broken.write_text("raise SystemExit(1)\n")
+    monkeypatch.setattr(rate.sending, "__file__", str(broken))
+    assert await rate.measure(udp(2**20), SystemClock()) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "severity", "best", "lost"),
+    [
+        ([Step(100, 100, 25_000.0), Step(200, 200, 60_000.4)], "good", 60_000, 0),
+        ([Step(100, 100, 25_000.0), Step(200, 150, 60_000.0)], "advice", 25_000, 50),
+        ([Step(100, 100, 60_000.0), Step(200, 150, 90_000.0)], "good", 60_000, 50),
+        ([Step(100, 99, 25_000.0)], "advice", 0, 1),
+    ],
+)
+def test_what_is_said_of_the_steps(steps, severity, best, lost):
+    finding = rate.judged("a", steps)
+    assert finding.severity.value == severity
+    assert finding.figures == {"datagrams_per_second": best, "lost": lost}
+    assert f"{best:,} datagrams" in finding.what
+
+
+def test_a_host_that_cannot_be_measured_is_no_problem():
+    assert rate.judged("a", []).severity == "good"
+
+
+def test_the_source_with_the_smallest_buffer_decides(monkeypatch):
+    asked = []
+
+    async def measure(config, clock):
+        asked.append(int(config.receive_buffer))
+        return []
+
+    monkeypatch.setattr(rate, "measure", measure)
+    only(rate.check(host(sources={"a": udp(9000), "b": udp(8000)})))
+    assert asked == [8000]
+    assert list(rate.check(host())) == []

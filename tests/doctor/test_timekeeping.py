@@ -1,0 +1,54 @@
+"""Clocks that step, are kept right, are not, or do not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.doctor import timekeeping
+from tests.doctor.hosts import StoppedClock, host, only, put
+
+SYNCHRONISED, UNSYNCHRONISED = 0x2001, 0x41
+
+
+def check(tmp_path, kernel, *, step_ns=0):
+    clock = StoppedClock()
+    asked = host(root=tmp_path, clock=clock)
+    before = timekeeping.wall_minus_monotonic(asked)
+    clock.wall += step_ns
+    return list(timekeeping.check(asked, before, kernel=lambda: kernel))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "severity", "words"),
+    [
+        ((SYNCHRONISED, 2500), "good", "kept right to 2 ms"),
+        ((SYNCHRONISED, 16_000_000), "advice", "wrong by 16.0 s"),
+        ((UNSYNCHRONISED, 16_000_000), "advice", "does not know"),
+        (None, "advice", "cannot be known"),
+    ],
+)
+def test_what_the_kernel_knows_of_the_clock(tmp_path, kernel, severity, words):
+    finding = only(check(tmp_path, kernel))
+    assert finding.severity.value == severity
+    assert words in finding.what
+
+
+def test_timesyncd_is_believed_where_the_kernel_does_not_know(tmp_path):
+    put(tmp_path, run__systemd__timesync__synchronized="")
+    assert only(check(tmp_path, None)).severity == "good"
+    assert only(check(tmp_path, (UNSYNCHRONISED, 0))).severity == "good"
+
+
+@pytest.mark.parametrize(("step_ns", "steps"), [(10**9, 1), (-(10**9), 1), (10**6, 0)])
+def test_a_clock_that_is_set_meanwhile_is_a_problem(tmp_path, step_ns, steps):
+    found = check(tmp_path, (SYNCHRONISED, 100), step_ns=step_ns)
+    assert [f.figures for f in found if f.severity == "problem"] == [{"step_ns": step_ns}] * steps
+
+
+def test_this_kernel_answers_and_is_only_asked():
+    answer = timekeeping.adjtimex()
+    if answer is None:
+        pytest.skip("it does not")
+    status, error_us = answer
+    assert 0 <= status < 2**16
+    assert error_us >= 0
