@@ -62,16 +62,17 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return AGENT
 
     def tick(self, last: str) -> Place:
-        self.time += 1
-        return last, self.stacks.of(last), self.time, None
+        time = self.time = self.time + 1
+        frames = self.stacks.frames.get(last)
+        return last, self.stacks.of(last) if frames is None else frames, time, None
 
     def at(self, last: str) -> Place:
-        return last, self.stacks.of(last), self.time, None
+        return last, self.stacks.frames.get(last), self.time, None
 
     def of_thread(self, thread: str | None) -> Place:
         if thread is None:
             return "", None, self.time, None
-        return self.at(thread)
+        return thread, self.stacks.of(thread), self.time, None
 
     def death(self, time: int) -> int:
         if 0 <= time < self.time:

@@ -29,7 +29,7 @@ from json.encoder import encode_basestring as quote
 from typing import cast
 
 from tailrace.decoding.et3_form import Form, Loss
-from tailrace.decoding.et3_line import ET1_SHAPES, Line, are_usual, read_line
+from tailrace.decoding.et3_line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.et3_maps import Names
 from tailrace.decoding.et3_stack import DEPTH_MAX, leave
 from tailrace.decoding.framing import split_lines
@@ -47,8 +47,9 @@ class Events:
 
     def __init__(self, form: Form, names: Names, *, et1: bool) -> None:
         self.et1 = et1
-        self._form = form
-        self._names = names
+        self._form, self._stacks = form, form.stacks
+        self._tick, self._at = form.tick, form.at
+        self._methods, self._classes, self._fields = names.methods, names.classes, names.fields
         self._readers: dict[str, Reader] = {
             "M": self._enter,
             "E": self._leave,
@@ -133,16 +134,15 @@ class Events:
 
     def _enter(self, offset: int, size: int, fields: list[str]) -> Record:
         _, method, receiver, last = fields
-        stream, frames, time, flaw = self._form.tick(last)
-        name, attributes, _ = self._names.methods.get(method) or self._names.method(method)
+        stream, frames, time, flaw = self._tick(last)
+        name, attributes, _ = self._methods[method]
         number = parent = None
         if frames is not None:
-            stacks = self._form.stacks
-            number = stacks.number = stacks.number + 1
+            number = self._stacks.number = self._stacks.number + 1
             if frames:
                 parent = frames[-1][1]
                 if len(frames) >= DEPTH_MAX:
-                    stacks.shorten(frames)
+                    self._stacks.shorten(frames)
             frames.append((method, number, name is None))
         return _record(
             Record,
@@ -154,8 +154,8 @@ class Events:
 
     def _leave(self, offset: int, size: int, fields: list[str]) -> Record:
         _, method, last = fields
-        stream, frames, time, flaw = self._form.tick(last)
-        name, _, attributes = self._names.methods.get(method) or self._names.method(method)
+        stream, frames, time, flaw = self._tick(last)
+        name, _, attributes = self._methods[method]
         number = None
         if frames is not None:
             frame = leave(frames, method)
@@ -183,37 +183,38 @@ class Events:
     # Objects
 
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
-        return self._allocated(offset, size, fields, "allocation")
+        _, object_, bytes_, class_, site, length, last = fields
+        elements = f',"length":{length}' if length != "0" else ""
+        attributes = f'{{{self._classes[class_]},"size":{bytes_},"site_id":{site}{elements}}}'
+        return self._instant(offset, size, "allocation", object_, last, attributes)
 
     def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
-        return self._allocated(offset, size, fields, "array_allocation")
-
-    def _allocated(self, offset: int, size: int, fields: list[str], name: str) -> Record:
-        letter, object_, bytes_, class_, site, length, last = fields
-        thing = self._names.things.get(("class", class_)) or self._names.thing("class", class_)
-        elements = f',"length":{length}' if length != "0" or letter == "A" else ""
-        attributes = f'{{{thing},"size":{bytes_},"site_id":{site}{elements}}}'
-        return self._instant(offset, size, name, object_, last, attributes)
+        _, object_, bytes_, class_, site, length, last = fields
+        class_ = self._classes[class_]
+        attributes = f'{{{class_},"size":{bytes_},"site_id":{site},"length":{length}}}'
+        return self._instant(offset, size, "array_allocation", object_, last, attributes)
 
     def _update(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, value, field, last = fields
-        thing = self._names.things.get(("field", field)) or self._names.thing("field", field)
-        return self._instant(offset, size, "update", object_, last, f'{{{thing},"value":{value}}}')
+        attributes = f'{{{self._fields[field]},"value":{value}}}'
+        return self._instant(offset, size, "update", object_, last, attributes)
 
     def _witness(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, class_, last = fields
-        thing = self._names.things.get(("class", class_)) or self._names.thing("class", class_)
-        return self._instant(offset, size, "witness", object_, last, f"{{{thing}}}")
+        attributes = f"{{{self._classes[class_]}}}"
+        return self._instant(offset, size, "witness", object_, last, attributes)
 
     def _instant(
         self, offset: int, size: int, name: str, object_: str, last: str, attributes: str
     ) -> Record:
-        stream, frames, time, flaw = self._form.at(last)
+        stream, frames, time, flaw = self._at(last)
+        id_ = int(object_)
         return _record(
             Record,
             (
-                offset, size, INSTANT, stream, None, None, name, None, as_int64(int(object_)),
-                frames[-1][1] if frames else None, time, None, attributes, flaw, None,
+                offset, size, INSTANT, stream, None, None, name, None,
+                id_ if id_ <= INT64_MAX else as_int64(id_), frames[-1][1] if frames else None,
+                time, None, attributes, flaw, None,
             ),
         )  # fmt: skip
 
@@ -231,7 +232,7 @@ class Events:
         """From here on all numbers are hexadecimal, and what was said before is meant so, too."""
         if not self.et1:
             self.et1 = True
-            self._form.stacks.in_hexadecimal()
+            self._stacks.in_hexadecimal()
 
     def _read_et1(self, offset: int, size: int, fields: list[str]) -> Record:
         letter, *values = fields

@@ -14,11 +14,17 @@ specification is called Class#member once its class is known, as the agents do i
 from __future__ import annotations
 
 import posixpath
+import re
+from collections.abc import Callable
+from functools import partial
 from json.encoder import encode_basestring as quote
+from typing import TypeVar
 
 import msgspec
 
 from tailrace.decoding.decoder import without_gz
+
+V = TypeVar("V")
 
 NAMES_MAX = 65536
 """Names of each sort that are remembered. Those beyond it events always ask for."""
@@ -34,14 +40,17 @@ _SORTS = {
 
 
 def documents(path: str) -> tuple[str, ...]:
-    """The documents of a trace: these names alone, and after the trace's own name and a dot."""
-    base = without_gz(posixpath.basename(path)).partition(".")[0]
-    return (*_SORTS, *(f"{base}.{name}" for name in _SORTS))
+    """The documents of a trace: by these names alone, and after its own name and a dot."""
+    own = _ENDING("", without_gz(posixpath.basename(path)))
+    return (*_SORTS, *(f"{own}.{name}" for name in _SORTS if own))
 
 
 def is_document(path: str) -> bool:
-    name = without_gz(posixpath.basename(path))
-    return name.endswith(tuple(f".{known}" for known in _SORTS)) or name in _SORTS
+    name = posixpath.basename(path)
+    return name in _SORTS or name.endswith(tuple(f".{known}" for known in _SORTS))
+
+
+_ENDING = re.compile(r"(\A|\.)(trace|et3)([._].*)?\Z").sub
 
 
 class NamesState(msgspec.Struct):
@@ -57,18 +66,36 @@ Method = tuple[str | None, str, str]
 those of an end."""
 
 
+class _Made(dict[str, V]):
+    """What `make` makes of an id, made once; it is made again when there are too many."""
+
+    def __init__(self, make: Callable[[str], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, id_: str) -> V:
+        if len(self) >= NAMES_MAX:
+            self.clear()
+        made = self[id_] = self._make(id_)
+        return made
+
+
 class Names:
-    """What is known of a trace's names, ready to be written into events."""
+    """What is known of a trace's names, ready to be written into events: what is to be said of a
+    method, and the attributes that name a class or field, by id."""
 
     def __init__(self, state: NamesState) -> None:
         self.state = state
-        self.methods: dict[str, Method] = {}
-        self.things: dict[tuple[str, str], str] = {}
+        self.methods: dict[str, Method] = _Made(self._method)
+        self.classes: dict[str, str] = _Made(partial(self._thing, "class"))
+        self.fields: dict[str, str] = _Made(partial(self._thing, "field"))
 
     def read(self, document: str, data: bytes) -> tuple[list[tuple[str, str]], int]:
         """A document's keys and names as far as they are new, and how many of its lines are none.
         A last line that has no newline yet is left for the next time."""
-        kind = next((name for name in _SORTS if document.endswith(name)), "class_list")
+        kind = next((name for name in _SORTS if document.endswith(name)), None)
+        if kind is None:
+            return [], 0
         sort = _SORTS[kind]
         found: dict[str, str] = {}
         bad = 0
@@ -86,28 +113,19 @@ class Names:
                     its_sort, _, id_ = member.partition(":")
                     new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
         if new:
-            self.methods.clear()
-            self.things.clear()
+            for made in (self.methods, self.classes, self.fields):
+                made.clear()
         return new, bad
 
-    def method(self, id_: str) -> Method:
-        """What is to be said of a method; `methods` has it from then on."""
+    def _method(self, id_: str) -> Method:
         name = self._name("method", id_)
         late = "" if name else f'"$name":"method:{id_}",'
-        said = (name, f'{{{late}"method_id":{id_},"receiver":', f'{{{late}"method_id":{id_}}}')
-        if len(self.methods) >= NAMES_MAX:
-            self.methods.clear()
-        self.methods[id_] = said
-        return said
+        return name, f'{{{late}"method_id":{id_},"receiver":', f'{{{late}"method_id":{id_}}}'
 
-    def thing(self, sort: str, id_: str) -> str:
-        """The members that name an event's class or field; `things` has them from then on."""
+    def _thing(self, sort: str, id_: str) -> str:
         name = self._name(sort, id_)
         known = f'"{sort}":{quote(name)}' if name else f'"$late":{{"{sort}":"{sort}:{id_}"}}'
-        if len(self.things) >= NAMES_MAX:
-            self.things.clear()
-        said = self.things[sort, id_] = f'{known},"{sort}_id":{id_}'
-        return said
+        return f'{known},"{sort}_id":{id_}'
 
     def _name(self, sort: str, id_: str) -> str | None:
         return self.state.names.get(sort, {}).get(id_)

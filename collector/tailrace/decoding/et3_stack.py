@@ -46,10 +46,14 @@ class Stacks(msgspec.Struct):
 
     def in_hexadecimal(self) -> None:
         """What was read as decimal is hexadecimal: threads and methods are called otherwise."""
-        self.frames = {
-            _again(thread): [(_again(method), number, late) for method, number, late in frames]
+        again = {
+            _again(thread): [
+                (_again(method), number, nameless) for method, number, nameless in frames
+            ]
             for thread, frames in self.frames.items()
         }
+        self.frames.clear()
+        self.frames.update(again)
 
 
 def leave(frames: list[Frame], method: str) -> Frame | None:

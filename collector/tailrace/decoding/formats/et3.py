@@ -34,7 +34,7 @@ from tailrace.model.record import Kind, Record, malformed, named
 
 _NULS = re.compile(rb"\0*").match
 _ADDED = re.compile(r"reordered|with_deaths").search
-_TRACE = re.compile(r"\.et3\Z|(\A|\.)trace(_[a-z_]+|\.[0-9A-Za-z_.-]+)?\Z").search
+_TRACE = re.compile(r"\.et3\Z|(\A|\.)trace([._].*)?\Z").search
 
 
 class Et3State(msgspec.Struct):
@@ -238,21 +238,17 @@ def _session(offset: int, size: int, name: str, attributes: str | None) -> Recor
 
 
 def _is_trace(path: str) -> bool:
-    """`trace`, which all agents write, NAME.trace and what tools make of it, NAME.et3."""
-    name = posixpath.basename(without_gz(path))
-    if name.startswith(".") or is_document(path):
-        return False
-    return name == "trace" or _TRACE(name) is not None
+    """`trace`, as all agents call it, NAME.trace, what tools make of these, and NAME.et3."""
+    name = without_gz(posixpath.basename(path))
+    return not name.startswith(".") and not is_document(name) and _TRACE(name) is not None
 
 
-def _recognises(path: str, head: bytes) -> bool:
-    """Its first lines are ET3's or comments, and not all of them comments."""
-    if not _is_trace(path):
-        return False
-    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").splitlines()
+def _recognises(_path: str, head: bytes) -> bool:
+    """Whole lines that can be read, not all of them of later versions or comments."""
+    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
-    kinds = {line.kind if isinstance(line, Line) else "none" for line in read}
-    return not kinds <= {"comment"} and kinds <= {"event", "et1", "comment"}
+    kinds = {line.kind if isinstance(line, Line) else None for line in read}
+    return None not in kinds and not kinds.isdisjoint({"event", "et1"})
 
 
 FORMAT = Format(

@@ -1,0 +1,472 @@
+"""ET3 beyond the promises: what each line becomes, and what is said to be missing."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.decoding import et3_maps, et3_stack
+from tailrace.decoding.formats.et3 import FORMAT
+from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE, Kind, Record
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "et3"
+MAIN, OTHER = 1766822961, 1191747167
+STATED = ("spec_simple", "spec_threads_lossy")
+CLEAN = (
+    "agent_simple", "agent_simple_reordered", "agent_simple_with_deaths", "agent_threads",
+    "agent_threads_reordered", "agent_threads_with_deaths", "spec_simple",
+)  # fmt: skip
+NAMES = {"N": "allocation", "A": "array_allocation", "U": "update", "W": "witness", "D": "death"}
+
+
+def decode(data: bytes | str, path: str = "", dialect: str = "auto") -> list[Record]:
+    decoder = FORMAT.decoder(1 << 20, None)
+    decoder.begin(path, dialect)
+    return decoder.feed(data if isinstance(data, bytes) else data.encode()) + decoder.end()
+
+
+def vector(name: str) -> bytes:
+    return (VECTORS / f"{name}.in").read_bytes()
+
+
+def rows(records: list[Record]) -> list[Record]:
+    """Records with bytes."""
+    return [record for record in records if record.size]
+
+
+def missing(records: list[Record]) -> int:
+    return sum(
+        record.detail.count * (1 if record.kind == Kind.GAP else -1)
+        for record in records
+        if record.kind in {Kind.GAP, Kind.HEAL}
+    )
+
+
+def attributes(record: Record) -> dict:
+    return json.loads(record.attributes or "{}")
+
+
+def form(records: list[Record]) -> str:
+    return next(attributes(record)["form"] for record in records if record.name == "trace")
+
+
+# Real traces, read a second time with nothing but split()
+
+
+def read_again(data: bytes, *, stated: bool) -> list[tuple]:
+    """Kind, stream, name, id, parent, start, end and attributes of each line."""
+    expected = []
+    stacks: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    clock = begun = 0
+    for line in data.decode().splitlines():
+        letter, *fields = line.split()
+        numbers = [int(field) for field in fields]
+        stream = "" if stated or letter == "D" else fields[-1]
+        stack = stacks[stream]
+        clock = numbers[-1] if stated else clock + (letter in "ME")
+        parent = stack[-1][1] if stack else None
+        if letter == "M":
+            begun += 1
+            stack.append((numbers[0], begun))
+            about = {"method_id": numbers[0], "receiver": numbers[1]}
+            expected.append((Kind.BEGIN, stream, None, begun, parent, clock, None, about))
+        elif letter == "E":
+            at = max((i for i, (method, _) in enumerate(stack) if method == numbers[0]), default=-1)
+            id_ = stack[at][1] if at >= 0 else None
+            if at >= 0:
+                del stack[at:]
+            about = {"method_id": numbers[0]}
+            expected.append((Kind.END, stream, None, id_, None, None, clock, about))
+        else:
+            about = {
+                "N": lambda n: {"size": n[1], "class_id": n[2], "site_id": n[3]},
+                "A": lambda n: {"size": n[1], "class_id": n[2], "site_id": n[3], "length": n[4]},
+                "U": lambda n: {"value": n[1], "field_id": n[2]},
+                "W": lambda n: {"class_id": n[1]},
+                "D": lambda n: {"thread": n[1]},
+            }[letter](numbers)
+            start, parent = (numbers[-1], None) if letter == "D" else (clock, parent)
+            name = NAMES[letter]
+            expected.append((Kind.INSTANT, stream, name, numbers[0], parent, start, None, about))
+    return expected
+
+
+@pytest.mark.parametrize("name", [*CLEAN, "spec_threads_lossy"])
+def test_a_second_reading_of_real_traces_says_the_same(name: str) -> None:
+    records = rows(decode(vector(name)))
+    said = []
+    for r in records:
+        about = attributes(r)
+        keys = {about.pop(NAME_OF_ROW, None), *about.pop(NAMES_OF_MEMBERS, {}).values()} - {None}
+        assert keys <= {f"{key[:-3]}:{about[key]}" for key in about if key.endswith("_id")}
+        assert len(keys) == (r.name not in {"death"})
+        said.append((r.kind, r.stream, r.name, r.id, r.parent, r.start, r.end, about))
+    assert said == read_again(vector(name), stated=name in STATED)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("path", ["", "/run/trace", "/run/trace_reordered"])
+def test_nothing_is_missing_from_a_clean_trace(name: str, path: str) -> None:
+    records = decode(vector(name), path)
+    assert {record.kind for record in records} == {
+        Kind.SESSION, Kind.BEGIN, Kind.END, Kind.INSTANT,
+    }  # fmt: skip
+    assert {record.flaw for record in records} == {None}
+
+
+def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
+    manifest = json.loads((VECTORS / "spec_threads_lossy.manifest.json").read_text())
+    ticks = [line["text"].split() for line in manifest["dropped"] if line["text"][0] in "ME"]
+    gaps = [r for r in decode(vector("spec_threads_lossy")) if r.kind == Kind.GAP]
+    assert [(gap.count, gap.detail.count) for gap in gaps] == [(int(t[-1]), 1) for t in ticks]
+    assert len(gaps) == manifest["dropped_ME"]
+
+
+# Which form
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("M 1 0 1\nM 2 0 2\n", "specification"),
+        ("M 1 0 1\nM 2 0 1\n", "agent"),  # threads may have small numbers
+        ("M 1 0 2000000000\nE 1 2000000001\n", "specification"),  # and clocks large ones
+        ("M 1 0 7\nM 2 0 9\nM 3 0 3\n", "agent"),
+        ("M 1 0 7\nM 2 0 90000000\nM 3 0 90000001\n", "specification"),
+        ("M 1 0 7\nM 2 0 9\n", "specification"),
+        ("M 1 0 70000000\n", "agent"),
+        ("N 1 2 3 4 0 70000000\n", "agent"),
+        ("N 1 2 3 4 0 7\nD 1 70000000 9\n", "specification"),
+        ("D 1 2 3\n", "agent"),
+        ("M 1 0 7\nT 1 2 3 4\nM 1 0 8\n", "agent"),  # ET1 has threads
+        ("M 1 0 7\nC 1 2 3 4 5\n", "agent"),
+        ("# M\n\n \nM 1 0 7 # 8\nU 0 0 0 7\nD 1 1 1\nE 1 8 # 7\n", "specification"),
+        ("M 1 0 7\nM 1 0 7 7 7\nE 1 8\n", "specification"),
+    ],
+)
+def test_the_first_entries_and_exits_tell_the_form(lines: str, expected: str) -> None:
+    assert form(decode(lines)) == expected
+
+
+@pytest.mark.parametrize("name", ["specification", "agent"])
+def test_a_dialect_says_the_form_at_once(name: str) -> None:
+    for lines in ("M 1 0 1\n", f"M 1 0 {MAIN}\n"):
+        decoder = FORMAT.decoder(1 << 20, None)
+        decoder.begin("/run/trace", name)
+        assert form(decoder.feed(lines.encode())) == name
+
+
+def test_no_more_lines_are_held_back_than_one_may_be_long() -> None:
+    decoder = FORMAT.decoder(1 << 20, None)
+    said = 0
+    for clock in range(10, 10**6, 7):
+        said += len(decoder.feed(f"M 1 0 {clock}\n".encode()))
+        assert decoder.pending <= 1 << 20
+        if said:
+            break
+    assert said > 10_000
+
+
+# What is missing
+
+
+def test_one_death_ahead_is_a_loss_where_deaths_were_added_to_the_file() -> None:
+    lines = f"M 1 0 {MAIN}\nE 1 {MAIN}\nD 5 {MAIN} 4\n"
+    for name in ("trace_reordered", "a.trace_with_deaths", "trace_reordered.gz"):
+        (gap,) = [r for r in decode(lines, f"/run/{name}") if r.kind == Kind.GAP]
+        assert (gap.detail.count, gap.detail.detail) == (2, "death_ahead")
+    assert missing(decode(lines, "/reordered/trace")) == 0
+
+
+def test_a_running_agents_deaths_claim_nothing() -> None:
+    assert missing(decode(vector("online"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("reordered_lossy", 3),
+        ("reordered_lossy_early", 3),
+        ("reordered_very_lossy", 0),  # too little agrees
+        ("with_deaths_lossy", 3),
+        ("with_deaths_ahead_first", 3),
+        ("agent_kinds", 2),
+        ("agent_unreadable", 2),
+        ("unreadable_in_clock", 2),
+        ("spec_losses", 14),
+    ],
+)
+def test_a_line_is_claimed_once_however_many_ways_it_shows(name: str, expected: int) -> None:
+    assert missing(decode(vector(name))) == expected
+
+
+@pytest.mark.parametrize("drop", range(5, 700, 31))
+def test_a_line_dropped_from_a_reordered_trace_is_missed(drop: int) -> None:
+    """Unless no death comes after it, and it is no entry whose exit shows it."""
+    lines = vector("agent_threads_reordered").splitlines(keepends=True)
+    lost = lines.pop(drop)
+    assert missing(decode(b"".join(lines))) == (lost[:1] in b"ME")
+    assert missing(decode(b"".join(lines), "/run/a.trace_reordered")) == (lost[:1] in b"ME")
+
+
+def test_what_came_before_a_hole_is_no_loss_of_the_network() -> None:
+    for name in ("nul_hole", "nul_hole_long.limit64"):
+        gaps = [r for r in decode(vector(name)) if r.kind == Kind.GAP]
+        assert {gap.name for gap in gaps[:1]} == {"late_join"}
+
+
+def test_a_hole_of_nuls_is_told_once_and_the_line_after_it_read() -> None:
+    hole = bytes(300_000)
+    decoder = FORMAT.decoder(1 << 20, None)
+    records = []
+    for at in range(0, len(hole), 4096):
+        records += decoder.feed(hole[at : at + 4096])
+    records += decoder.feed(f"M 1 0 {MAIN}\nE 1 {MAIN}\n".encode())
+    assert [(r.kind, r.size, r.flaw) for r in rows(records)] == [
+        (Kind.MALFORMED, 300_000, "nul_bytes"),
+        (Kind.BEGIN, 19 - 2, None),
+        (Kind.END, 17 - 2, None),
+    ]
+
+
+# Frames
+
+
+def test_frames_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
+    depth = et3_stack.DEPTH_MAX + 1
+    records = decode(f"M 1 0 {MAIN}\n" * depth + f"E 1 {MAIN}\n" * depth)
+    ends = [record.id for record in records if record.kind == Kind.END]
+    kept = depth - et3_stack.DEPTH_MAX // 2
+    assert ends == [*range(depth, depth - kept, -1), *[None] * (depth - kept)]
+    assert missing(records) == 0
+
+
+def test_threads_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
+    threads = range(10**8, 10**8 + 2 * et3_stack.THREADS_MAX + 2, 2)
+    lines = [f"M 1 0 {thread}\n" for thread in threads]
+    records = decode("".join([*lines, f"E 1 {threads[-1]}\n", f"E 1 {threads[0]}\n"]), "", "agent")
+    assert [record.id for record in records[-2:]] == [len(threads), None]
+    assert missing(records) == 0
+
+
+def test_the_state_holds_no_more_than_the_open_frames() -> None:
+    decoder = FORMAT.decoder(1 << 20, None)
+    sizes = []
+    for _ in range(3):
+        decoder.feed(f"M 1 0 {MAIN}\nM 2 3 {MAIN}\nE 2 {MAIN}\nE 1 {MAIN}\n".encode() * 500)
+        sizes.append(len(msgspec.msgpack.encode(decoder.state)))
+    assert max(sizes) < 500
+
+
+# ET1
+
+
+def test_numbers_of_et1_are_hexadecimal_and_its_threads_keep_their_frames() -> None:
+    records = rows(decode(f"M 31 0 {MAIN}\nM 10 0 {MAIN}\nE 10 1a {MAIN}\nE 31 {MAIN}\n"))
+    assert [record.id for record in records] == [1, 2, 2, 1]
+    assert attributes(records[2])["receiver"] == 0x1A
+    assert attributes(records[3])["method_id"] == 0x31
+
+
+# Names
+
+
+AGENT_LINES = f"M 31 0 {MAIN}\nN 11 24 5 1 0 {MAIN}\nU 11 12 7 {MAIN}\nE 31 {MAIN}\n".encode()
+
+
+def start() -> FORMAT.decoder:
+    decoder = FORMAT.decoder(1 << 20, None)
+    decoder.begin("/run/trace", "agent")
+    return decoder
+
+
+def keys(records: list[Record]) -> dict[str, str]:
+    assert {(r.kind, r.size, attributes(r)[SCOPE]) for r in records} <= {(Kind.NAME, 0, "session")}
+    return {attributes(record)[KEY]: record.name for record in records}
+
+
+def test_names_known_before_an_event_are_written_into_it() -> None:
+    decoder = start()
+    decoder.document("methods.list", b"A$B#run,31\n")
+    decoder.document("classs.list", b'p.A$B,5\nquo"te,6\n')
+    decoder.document("fields.list", b"A$B#f,7\n")
+    _, begin, new, update, end = decoder.feed(AGENT_LINES)
+    assert (begin.name, attributes(begin)) == ("A$B#run", {"method_id": 31, "receiver": 0})
+    assert attributes(new) == {"class": "p.A$B", "class_id": 5, "size": 24, "site_id": 1}
+    assert attributes(update) == {"field": "A$B#f", "field_id": 7, "value": 12}
+    assert (end.name, attributes(end)) == ("A$B#run", {"method_id": 31})
+    assert attributes(decoder.feed(f"W 1 6 {MAIN}\n".encode())[0])["class"] == 'quo"te'
+
+
+def test_names_known_later_are_asked_for() -> None:
+    decoder = start()
+    _, begin, new, update, end = decoder.feed(AGENT_LINES)
+    assert begin.name is end.name is None
+    assert attributes(begin)[NAME_OF_ROW] == attributes(end)[NAME_OF_ROW] == "method:31"
+    assert attributes(new)[NAMES_OF_MEMBERS] == {"class": "class:5"}
+    assert attributes(update)[NAMES_OF_MEMBERS] == {"field": "field:7"}
+    records = decoder.document("methods.list", b"A#run,31\nA#walk,32\n")
+    assert keys(records) == {"method:31": "A#run", "method:32": "A#walk"}
+    assert {record.offset for record in records} == {len(AGENT_LINES)}
+
+
+def test_a_span_whose_begin_had_no_name_asks_for_it_at_its_end() -> None:
+    """It gets its begin's name, which was not known."""
+    decoder = start()
+    decoder.feed(AGENT_LINES[:20])
+    decoder.document("methods.list", b"A#run,31\n")
+    end = decoder.feed(AGENT_LINES[20:])[-1]
+    assert (end.name, attributes(end)) == ("A#run", {NAME_OF_ROW: "method:31", "method_id": 31})
+
+
+def test_only_what_is_new_in_a_document_is_said() -> None:
+    decoder = start()
+    assert decoder.document("methods.list", b"") == []
+    assert keys(decoder.document("methods.list", b"A#a,1\nA#b,")) == {"method:1": "A#a"}
+    assert keys(decoder.document("methods.list", b"A#a,1\nA#b,2\nA#c,3")) == {"method:2": "A#b"}
+    assert keys(decoder.document("methods.list", b"A#x,1\nA#b,2\nA#c,3\n")) == {
+        "method:1": "A#x",
+        "method:3": "A#c",
+    }
+
+
+def test_lines_that_are_no_names_are_counted() -> None:
+    decoder = start()
+    data = b"\n \nA#a,1\nA#b,\n,3\nA#c\nA#\xff,4\nA#d,-5\nA#e,0x6\n" + b"A#f," + b"9" * 5000 + b"\n"
+    first, bad = decoder.document("a.methods.list", data)
+    assert (first.name, attributes(first)[KEY]) == ("A#a", "method:1")
+    assert (bad.kind, bad.size, bad.name) == (Kind.SESSION, 0, "bad_map_lines")
+    assert attributes(bad) == {"document": "a.methods.list", "count": 7}
+
+
+@pytest.mark.parametrize("classes_first", [True, False])
+def test_a_method_of_the_specification_is_named_after_its_class(classes_first: bool) -> None:
+    decoder = start()
+    documents = [("class_list", b"4,p/A\n5,p/B,C\n"), ("method_list", b"31,4,<init>\n32,9,run\n")]
+    said: dict[str, str] = {}
+    for name, data in documents if classes_first else reversed(documents):
+        said |= keys(decoder.document(f"spec.{name}", data))
+    assert said == {
+        "class:4": "p/A",
+        "class:5": "p/B,C",
+        "method:31": "p/A#<init>",
+        "method:32": "run",
+    }
+    assert decoder.feed(AGENT_LINES)[1].name == "p/A#<init>"
+    assert keys(decoder.document("class_list", b"4,q/A\n")) == {
+        "class:4": "q/A",
+        "method:31": "q/A#<init>",
+    }
+
+
+def test_names_beyond_the_bound_are_said_and_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(et3_maps, "NAMES_MAX", 2)
+    decoder = start()
+    data = b"A,1\nB,2\nC,5\n"
+    assert len(decoder.document("classs.list", data)) == 3
+    assert keys(decoder.document("classs.list", data)) == {"class:5": "C"}
+    members = b"1,1,a\n2,1,b\n3,1,c\n"
+    assert keys(decoder.document("method_list", members))["method:3"] == "A#c"
+    lines = "".join(f"W 9 {class_} {MAIN}\n" for class_ in (1, 2, 5, 1, 6))
+    late = [NAMES_OF_MEMBERS in attributes(r) for r in rows(decoder.feed(lines.encode()))]
+    assert late == [False, False, True, False, True]
+    assert len(msgspec.msgpack.encode(decoder.state)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("agent_simple", ("method:31", "sun.launcher.LauncherHelper#makePlatformString")),
+        ("spec_simple", ("method:31", "sun/launcher/LauncherHelper#makePlatformString")),
+    ],
+)
+def test_documents_of_real_traces_name_all_that_their_events_are_about(
+    name: str, known: tuple[str, str]
+) -> None:
+    """Of the specification's forms there is no document of fields."""
+    decoder = FORMAT.decoder(1 << 20, None)
+    said: dict[str, str] = {}
+    for document in FORMAT.files.documents(f"/run/{name}.trace"):
+        if (path := VECTORS / document).exists():
+            said |= keys(decoder.document(document, path.read_bytes()))
+    assert said[known[0]] == known[1]
+    for record in rows(decoder.feed(vector(name))):
+        late = attributes(record).get(NAMES_OF_MEMBERS, {})
+        assert NAME_OF_ROW not in attributes(record)
+        assert record.kind not in {Kind.BEGIN, Kind.END} or "#" in record.name
+        assert set(late) <= ({"field"} if name == "spec_simple" else set())
+
+
+def test_names_survive_a_restart_of_the_collector() -> None:
+    decoder = start()
+    decoder.document("methods.list", b"A#run,31\n")
+    decoder.feed(AGENT_LINES[:30])
+    saved = msgspec.msgpack.encode(decoder.state)
+    again = FORMAT.decoder(1 << 20, msgspec.msgpack.decode(saved, type=FORMAT.state_type))
+    assert again.document("methods.list", b"A#run,31\n") == []
+    records = again.feed(AGENT_LINES[30:])
+    assert records == decoder.feed(AGENT_LINES[30:])
+    assert records[-1].name == "A#run"
+
+
+def test_names_given_while_lines_are_held_back_are_at_their_place() -> None:
+    decoder = FORMAT.decoder(1 << 20, None)
+    comment = b"# one\n"
+    assert [r.offset for r in decoder.feed(comment + b"M 1 0 1\n")] == [0]
+    (record,) = decoder.document("class_list", b"1,A\n")
+    assert record.offset == len(comment)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trace"),
+    [
+        ("trace", True), ("trace.gz", True), ("trace.1", True), ("run.trace", True),
+        ("run.trace_reordered", True), ("trace_with_deaths", True), ("run.et3", True),
+        ("run.et3.gz", True), ("run.trace.old", True), (".trace", False), ("traces", False),
+        ("backtrace", False), ("methods.list", False), ("run.classs.list", False),
+        ("trace.method_list", False), ("notes.txt", False),
+    ],
+)  # fmt: skip
+def test_traces_are_known_by_their_names(name: str, is_trace: bool) -> None:
+    assert FORMAT.files.stream(f"/run/trace/{name}") is is_trace
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/run/agent_Multi4.trace", "agent_Multi4.methods.list"),
+        ("/run/agent_Multi4.trace_reordered", "agent_Multi4.classs.list"),
+        ("/run/spec_SimpleTrace.et3.gz", "spec_SimpleTrace.method_list"),
+        ("/run/a.b.trace.1", "a.b.fields.list"),
+    ],
+)
+def test_documents_have_the_name_of_their_trace_or_none(path: str, own: str) -> None:
+    names = FORMAT.files.documents(path)
+    assert own in names
+    assert {"methods.list", "classs.list", "fields.list", "class_list", "method_list"} < {*names}
+    assert not any(name.startswith(".") for name in FORMAT.files.documents("/run/trace"))
+
+
+def test_traces_are_recognised_by_their_first_lines() -> None:
+    recognises = FORMAT.files.recognises
+    for name in (*CLEAN, "spec_example", "spec_kinds", "et1", "nul_hole", "odd_spelling"):
+        assert recognises(f"/run/{name}", vector(name)[:4096]), name
+    for head in (
+        b"",
+        b"M 1 0 1",
+        b"# only\n",
+        b"\0" * 4096,
+        b'{"type":"header"}\n',
+        b"[\n",
+        b"a b\n",
+    ):
+        assert not recognises("/run/trace", head), head
