@@ -103,7 +103,7 @@ def test_a_second_reading_of_real_traces_says_the_same(name: str) -> None:
         about = attributes(r)
         keys = {about.pop(NAME_OF_ROW, None), *about.pop(NAMES_OF_MEMBERS, {}).values()} - {None}
         assert keys <= {f"{key[:-3]}:{about[key]}" for key in about if key.endswith("_id")}
-        assert len(keys) == (r.name not in {"death"})
+        assert len(keys) == (r.name != "death")
         said.append((r.kind, r.stream, r.name, r.id, r.parent, r.start, r.end, about))
     assert said == read_again(vector(name), stated=name in STATED)
 
