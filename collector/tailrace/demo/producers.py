@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from tailrace.demo.files import dftracer_tail, et3_tail, ovni_tail
 from tailrace.demo.heph import datagrams, epoch, heph_events, numbers
 from tailrace.demo.jets import jets_trace
 from tailrace.demo.mangle import DROPPED, REORDERED, Chances, Mangler
@@ -85,6 +86,9 @@ PRODUCERS = (
     Producer("heph_udp", "udp", "heph", 500.0, heph_udp),
     Producer("heph_tcp", "tcp", "heph", 200.0, heph_tcp),
     Producer("jets_tcp", "tcp", "jets", 200.0, jets_tcp),
+    Producer("ovni_tail", "tail", "ovni", 60.0, ovni_tail),
+    Producer("dftracer_tail", "tail", "dftracer", 140.0, dftracer_tail),
+    Producer("et3_tail", "tail", "et3", 260.0, et3_tail),
 )
 
 
