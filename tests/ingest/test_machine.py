@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
+from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import Log, heph_epoch, heph_event, run
 
@@ -332,3 +333,14 @@ def test_what_the_disk_lost_is_named_by_every_session_that_may_lack_it():
         (f"session{sessions[1]}", "malformed", 0),
         ("session0", "network", 1),
     ]
+
+
+def test_a_start_is_nobodys_end():
+    log = Log()
+    session = log.open("jets")
+    assert session == 0
+    log.add(EntryKind.START, 0, b"1.2.3")
+    log.data(session, JETS)
+    ingest, rows = run(log.entries)
+    assert session in ingest.open_sessions()
+    assert len(of(rows, "span")) == 2

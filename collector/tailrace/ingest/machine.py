@@ -7,6 +7,7 @@ the entries from there on give what the original gave (DESIGN §1, "Restart").
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,12 +19,14 @@ from tailrace.ingest.state import (
     IngestState,
     Loss,
     OpenInfo,
+    RunState,
     SessionState,
     Tally,
     decode,
     encode,
 )
-from tailrace.ledger.counters import Account
+from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.findings import Account
 from tailrace.model.columns import Batch
 from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams, unpack_document
 
@@ -51,6 +54,7 @@ class Ingest:
         self.quarantined: list[Quarantined] = []
         self.rejected: list[int] = []
         self._day = 0
+        self._commons: dict[str, Commons] = {}
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
         for number, saved in self.state.sessions.items():
@@ -97,7 +101,7 @@ class Ingest:
             for number in sorted(self._waiting):
                 self._sessions[number].settle()
             self._waiting.clear()
-        elif (session := self._sessions.get(entry.session)) is not None:
+        elif kind != EntryKind.START and (session := self._sessions.get(entry.session)):
             self._feed(session, entry)
         self.state.position = entry.end
 
@@ -125,15 +129,11 @@ class Ingest:
 
     def account(self, source: str) -> Account:
         """A source's events: of ended sessions and of those in being."""
-        tally = self.tally(source)
-        total = Account(tally.expected, tally.seen, tally.missing, tally.duplicates)
+        total = Account()
+        total.add(self.tally(source).events)
         for session in self._sessions.values():
             if session.state.info.source == source:
-                account = session.account
-                total.expected += account.expected
-                total.seen += account.seen
-                total.missing += account.missing
-                total.duplicates += account.duplicates
+                total.add(session.account)
         return total
 
     def pending(self, source: str) -> int:
@@ -153,7 +153,8 @@ class Ingest:
         info = decode(entry.payload, OpenInfo)
         self.tally(info.source).opened += 1
         file = FileState(info.file) if info.file else None
-        state = SessionState(entry.session, info, info.session, last=entry.time_ns, file=file)
+        run = RunState(info.session)
+        state = SessionState(entry.session, info, run, last=entry.time_ns, file=file)
         session = self._sessions[entry.session] = self._session(state)
         session.opened(entry.time_ns)
 
@@ -189,12 +190,21 @@ class Ingest:
             self._waiting.discard(number)
 
     def _session(self, state: SessionState) -> Session:
-        tally = self.tally(state.info.source)
-        return Session(state, tally, emit=self._emit, quarantine=self._keep)
-
-    def _emit(self, state: SessionState, columns: Sequence[Sequence[Any]], size: int) -> None:
         info = state.info
-        self.batch.extend(self._day, info.source, info.format, state.name, columns, size)
+        return Session(
+            state, self.tally(info.source), self._common(info.source),
+            emit=partial(self._emit, info), quarantine=self._keep,
+        )  # fmt: skip
+
+    def _common(self, source: str) -> Commons:
+        """What the sessions of a source share."""
+        if source not in self._commons:
+            state = self.state.commons.setdefault(source, CommonsState())
+            self._commons[source] = Commons(state)
+        return self._commons[source]
+
+    def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:
+        self.batch.extend(self._day, info.source, info.format, name, columns, size)
         self.tally(info.source).rows += len(columns[0])
 
     def _keep(self, session: str, at: int, frame: bytes) -> None:

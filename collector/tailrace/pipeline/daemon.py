@@ -126,9 +126,10 @@ class Daemon:
             # the sources go on with.
             await decoding.caught_up()
             async with trio.open_nursery() as receiving:
-                await self._listen(receiving, gate, stop)
+                # First of all, so that no session ever has the number 0, which is the daemon's.
                 self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
+                await self._listen(receiving, gate, stop)
                 sync.admit(self.spool, gate, self.config.spool, self.health)
                 self.health.started()
                 started()
