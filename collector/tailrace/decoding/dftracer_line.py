@@ -107,7 +107,7 @@ def read_fields(found: list[Field]) -> Reading:
     args = fields["args"].value if "args" in fields else {}
     if not isinstance(args, dict):
         raise RefusedError("bad_field")
-    before = {key: fields[key].text for key in ("id", "type") if key in fields}
+    before: Texts = {key: fields[key].text for key in ("id", "type") if key in fields}
     used = {"id", "type", "name", "cat", "pid", "tid", "ph", "args"}
     after = {field.key: field.text for field in found if field.key not in used}
     line = _Line(fields, name, category, stream, args, before, after)

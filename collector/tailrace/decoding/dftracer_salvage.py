@@ -81,7 +81,7 @@ class _Repairing:
         name = self._string(_AFTER_NAME)
         category = self._string(_AFTER_CATEGORY)
         numbers, then = self._expect(_NUMBERS).groups()
-        args = f'{then}{",".join(self._members())}}}' if then.startswith('"') else ""
+        args = f"{then}{','.join(self._members())}}}" if then.startswith('"') else ""
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The usual records of DFTracer, many at a time: what `dftracer_line` says, only quicker.
 
-Usual is a complete event as the tracer writes it: no field that is not its own, no white space, no
-backslash, nothing nested in its arguments, `hhash` the first of them.
+Usual is a complete event as the tracer writes it: no field that is not its own, no white space
+between them, no backslash, and among its arguments `hhash` the first.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class _Line(Struct, forbid_unknown_fields=True, gc=False):
     args: Raw | UnsetType = UNSET
 
 
+_UNKNOWN: tuple[str, str | None] = "\0", None
+"""What no args begin with, and that they name no host."""
+
+_NO_FILE = ("", "")
+
 _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 _encode_lines = msgspec.json.Encoder().encode_lines
 _HOST = re.compile(r'\{"hhash":(?:"([^"]*)"|([0-9]{1,18}))[,}]')
@@ -58,11 +63,12 @@ def read_usual(
     usual = _decode(data, lines)
     if usual is None:
         return False
-    head, host = "\0", ""
+    head, host = _UNKNOWN
+    files = {"": _NO_FILE}
     ids: list[int] = []
     for line, one in zip(lines, usual, strict=True):
         size = len(line) + 1
-        name, category, pid, tid, ph, number, type_, start, duration, args = astuple(one)
+        name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
         attributes = None
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
@@ -72,19 +78,25 @@ def read_usual(
             and duration is not UNSET
             and 0 <= duration <= INT64_MAX - start
         ):
-            about = f'{{"id":{number}' if type_ is UNSET else f'{{"id":{number},"type":{type_}'
-            if args is UNSET:
-                attributes = about + "}"
+            typed = "" if type_ is UNSET else f',"type":{type_}'
+            if raw is UNSET:
+                attributes = f'{{"id":{number}{typed}}}'
             else:
-                text = str(args, "utf-8")
-                if not text.startswith(head):
-                    head, host = _host(text, names)
-                attributes = _attributes(about, text, host, names)
+                args = str(raw, "utf-8")
+                if not args.startswith(head):
+                    head, host = _host(args, names)
+                hashes = args.count('hash"')
+                tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
+                file = files.get(tail) or _file(tail, names, files)
+                if host is not None and file and hashes <= 2 and tail != args:
+                    fname, late = file
+                    attributes = f'{{"id":{number}{typed}{fname}{host}{late},"args":{args}}}'
         if attributes is None:
             run.ids.add(ids)
             ids.clear()
             other(offset, line + b"\n")
-            head = "\0"
+            head, host = _UNKNOWN
+            files = {"": _NO_FILE}
         else:
             ids.append(number)
             records.append(
@@ -106,7 +118,7 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_Line] | None:
 
     msgspec takes the last of repeated keys and passes over white space. But it never writes more
     than it read, so if it writes as much again, it dropped nothing. What it does not look at is
-    inside of `args`: nesting, and whether bytes are UTF-8; a hash must stand where it is looked for.
+    inside of `args`: nesting, and whether bytes are UTF-8.
     """
     try:
         if not data.isascii():
@@ -114,40 +126,38 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_Line] | None:
         usual = _decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    objects = len(usual) + data.count(b'"args":{')
+    opened = data.count(b"{") + (data.count(b"[") if b"[" in data else 0)
     if (
         len(usual) != len(lines)
         or b"\\" in data
-        or data.count(b"{") != objects
-        or data.count(b"[") >= DEPTH_MAX
-        or data.count(b'"fhash"') != data.count(b'"fhash":')
-        or data.count(b'"hhash"') != data.count(b'"args":{"hhash":')
         or len(_encode_lines(usual)) != len(data)
+        or (opened - len(lines) >= DEPTH_MAX and any(map(_may_be_deep, lines)))
     ):
         return None
     return usual
+
+
+def _may_be_deep(line: bytes) -> bool:
+    return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
 def _host(args: str, names: dict[str, str]) -> tuple[str, str | None]:
     """What these args begin with, and the member that it adds; None if the name is not known."""
     found = _HOST.match(args)
     if not found:
-        return "\0", ""
+        return _UNKNOWN
     known = names.get(f"HH:{found[1] if found[2] is None else found[2]}")
     return found[0], f',"hostname":{known}' if known else None
 
 
-def _attributes(about: str, args: str, host: str | None, names: dict[str, str]) -> str | None:
-    """None if that is for another to say."""
-    if host is None or args[0] != "{":
+def _file(
+    tail: str, names: dict[str, str], files: dict[str, tuple[str, str]]
+) -> tuple[str, str] | None:
+    """What the file adds with whose hash `tail` begins, before and after the host's name; None if
+    the hash is not one of the args themselves."""
+    if tail.count("}") > 1:
         return None
-    at = args.rfind('"fhash":')
-    if at < 0:
-        return f'{about}{host},"args":{args}}}'
-    if args[at + 8] != '"':
-        return None
-    key = "FH:" + args[at + 9 : args.index('"', at + 9)]
+    key = "FH:" + tail.partition('"')[0]
     known = names.get(key)
-    if known:
-        return f'{about},"fname":{known}{host},"args":{args}}}'
-    return f'{about}{host},"$late":{{"fname":"{key}"}},"args":{args}}}'
+    files[tail] = (f',"fname":{known}', "") if known else ("", f',"$late":{{"fname":"{key}"}}')
+    return files[tail]

@@ -148,16 +148,17 @@ class DFTracerDecoder:
     def _read_usual(self, data: bytes) -> bool:
         if self._held or not self._run.clocked:
             return False
-        usual = read_usual(
+        stop = self._offset + len(data)
+        if not read_usual(
             self._offset, data, self._names.known, self._run, self._records, self._read_other
-        )
-        self._offset += len(data) if usual else 0
-        return usual
+        ):
+            return False
+        self._offset = stop
+        return True
 
     def _read_other(self, offset: int, line: bytes) -> None:
-        before, self._offset = self._offset, offset
+        self._offset = offset
         self._fresh(line, "bad_json")
-        self._offset = before
 
     def _line(self, line: bytes, unreadable: str) -> None:
         if self._held:
@@ -170,11 +171,10 @@ class DFTracerDecoder:
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
         """A line that does not continue another one."""
-        content = line.strip(WHITE)
-        record = content.lstrip(_BRACKETS)
+        record = _record_of(line)
         if not record:
             self._session("bracket", len(line))
-            if b"]" in content:
+            if b"]" in line:
                 self._records += self._run.settle(self._offset)
             return
         found = _read(record)
@@ -193,12 +193,19 @@ class DFTracerDecoder:
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
         """A line that is not one record: each part by itself."""
         for begin, stop in itertools.pairwise(cuts):
-            part = line[begin:stop]
-            found = _read(part.strip(WHITE).lstrip(_BRACKETS))
+            why = unreadable if stop == len(line) else "cut"
+            part, rest = line[begin:stop], b""
+            found = _read(_record_of(part))
+            if isinstance(found, str) and b"}" in part:
+                at = begin + part.rindex(b"}") + 1
+                part, rest = line[begin:at], line[at:stop]
+                found = _read(_record_of(part))
             if isinstance(found, str):
-                self._malformed(part, "cut" if stop < len(line) else unreadable)
-            else:
-                self._readable(part, found._replace(flaw="glued") if begin else found)
+                self._malformed(part + rest, why)
+                continue
+            self._readable(part, found._replace(flaw="glued") if begin else found)
+            if rest:
+                self._malformed(rest, why)
 
     # Split records
 
@@ -214,7 +221,7 @@ class DFTracerDecoder:
         """Read the lines held as one record, if that is possible."""
         if self._held.rstrip(WHITE).endswith(b"}"):
             self._tried += 1
-            found = _read(self._held.strip(WHITE).lstrip(_BRACKETS))
+            found = _read(_record_of(self._held))
             if not isinstance(found, str):
                 line, self._held, self._tried = self._held, b"", 0
                 self._readable(line, found)
@@ -243,6 +250,8 @@ class DFTracerDecoder:
             self._records += gaps
         elif reading.role == "unit":
             facts = self._run.measured(reading)
+        if reading.start is not None and not self._run.clocked:
+            self._session("clock", 0, self._run.clock())
         names = self._names.resolve(reading.wanted)
         ours = _spell_clock(facts) | reading.before | names
         attributes, repeated = _attributes(found, ours, reading.after)
@@ -254,8 +263,6 @@ class DFTracerDecoder:
             self._records += self._run.ends(self._offset, reading)
         elif reading.role != "start":
             self._run.saw(reading)
-        if reading.start is not None and not self._run.clocked:
-            self._session("clock", 0, self._run.clock())
 
     def _session(self, name: str, size: int, facts: SessionFacts | None = None) -> None:
         """A record about the session that the producer did not write as one."""
@@ -283,6 +290,11 @@ class _Found(NamedTuple):
     flaw: str | None
 
 
+def _record_of(line: bytes) -> bytes:
+    """What is left of a line without white space and the brackets that may stand before a record."""
+    return line.rstrip(WHITE).lstrip(_BRACKETS)
+
+
 def _read(record: bytes) -> _Found | str:
     """A record's fields, salvaged if need be, or why it cannot be read."""
     found = read_object(record)
@@ -303,7 +315,11 @@ def _record(
     if reading.given:
         key, scope, name = reading.given
         record = named(offset, size, key, name, scope=scope, stream=reading.stream)
-        said = f"{(record.attributes or '')[:-1]},{attributes[1:]}" if attributes else record.attributes
+        said = (
+            f"{(record.attributes or '')[:-1]},{attributes[1:]}"
+            if attributes
+            else record.attributes
+        )
         return record._replace(category=reading.category, attributes=said, flaw=flaw)
     return Record(
         offset, size, reading.kind, reading.stream, None, None, reading.name, reading.category,
