@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import DUPLICATE, Counters, CountersState
 from tailrace.units import Duration
 
@@ -17,7 +18,7 @@ LIMITS = LedgerConfig(reorder_events=64, reorder_time=Duration(2))
 
 
 def counters(limits=LIMITS, state=None, bits=32):
-    return Counters(limits, bits, state or CountersState())
+    return Counters(limits, bits, state or CountersState(), Commons(CommonsState()))
 
 
 def events(numbers, stream="1", base_time=1_000_000):
@@ -215,3 +216,78 @@ def test_holes_past_the_limit_are_closed_oldest_first(holes):
     assert len(ledger.state.streams["1"].holes) == holes
     assert len(ledger.findings) == 9 - holes
     assert len(ledger.state.streams["1"].gaps) == min(holes, 9 - holes)
+
+
+def test_a_very_late_duplicate_of_an_early_event_is_no_restart():
+    ledger = counters()
+    feed(ledger, events(range(10_000)))
+    seqs, restart = feed(ledger, events([0, 7, 63]))
+    assert not restart
+    assert seqs == [DUPLICATE] * 3
+
+
+@pytest.mark.parametrize("last", [1000, 3 * 2**30, 2**32 - 3])
+def test_a_number_ahead_with_a_time_far_behind_is_a_restart_and_not_a_hole(last):
+    ledger = counters()
+    feed(ledger, events([*range(10 if last < 2**31 else 0), last - 1, last], base_time=10**15))
+    before = ledger.account.missing
+    seqs, restart = feed(ledger, [("1", 20, 50_000)])
+    assert restart
+    assert seqs == []
+    assert ledger.account.missing == before
+
+
+def test_a_span_as_long_as_the_run_is_no_restart():
+    """It began at tick 0, so its mark is half of that of a short one that ends together with it."""
+    ledger = counters()
+    feed(ledger, [("1", n, 2 * 10**9 * n + 80) for n in range(1000)])
+    seqs, restart = feed(ledger, [("1", 1600, 10**9 * 1600 + 80)])
+    assert not restart
+    assert seqs == [1600]
+
+
+def test_what_fits_a_run_that_is_over():
+    ledger = counters()
+    feed(ledger, events([*range(100), *range(103, 900)]))
+    mark = 1_000_000 + 1000 * 101
+    assert ledger.fits("1", 101, mark) == "near"
+    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "same"
+    assert ledger.fits("1", 850, 1_000_000) is None
+    assert ledger.fits("1", 901, 1_000_000 + 1000 * 901) == "near"
+    assert ledger.fits("1", 901, 1_000) is None
+    assert ledger.fits("1", 5_000, 6_000_000) is None
+    assert ledger.fits("2", 0, 0) is None
+
+
+def test_all_sessions_of_a_source_share_its_limits():
+    limits = LedgerConfig(source_streams_max=3, source_holes_max=4)
+    commons = Commons(CommonsState())
+    first, second = (Counters(limits, 32, CountersState(), commons) for _ in range(2))
+    feed(first, [("a", 0, 9), ("b", 0, 9)])
+    seqs, _ = feed(second, [("a", 0, 9), ("b", 0, 9)])
+    assert seqs == [0, None]
+    assert second.account.uncounted == 1
+    first.release()
+    assert feed(second, [("c", 0, 9)])[0] == [0]
+    for ledger in (second, second):
+        feed(ledger, events(range(0, 40, 2), stream="a"), chunk=3)
+        assert commons.state.ranges == sum(s.ranges for s in ledger.state.streams.values())
+    assert commons.state.ranges <= 4
+    assert commons.state.forgotten > 0
+    second.release()
+    assert (commons.state.streams, commons.state.ranges) == (0, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(mangled(), st.integers(1, 20), st.integers(1, 6))
+def test_ranges_are_counted_and_bounded_and_nothing_is_claimed_twice(case, chunk, most):
+    *_, order = case
+    limits = LedgerConfig(reorder_events=8, holes_max=5, source_holes_max=most)
+    ledger = counters(limits)
+    for at in range(0, len(order), chunk):
+        feed(ledger, events(order[at : at + chunk]), chunk=chunk)
+        stream = ledger.state.streams["1"]
+        assert ledger._commons.state.ranges == stream.ranges <= max(most, 1)
+        assert stream.gaps == sorted(stream.gaps, key=lambda gap: gap.first)
+    ledger.close()
+    missing_numbers(ledger.findings)

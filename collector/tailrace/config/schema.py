@@ -69,6 +69,10 @@ class LedgerConfig(Section, frozen=True):
     """Streams a session may have; events of further streams are stored but not counted on."""
     holes_max: int = 1024
     """Separate holes remembered for each stream; beyond that the oldest is closed."""
+    source_streams_max: int = 16_384
+    """Streams that all sessions of a source may have together; further ones are not counted on."""
+    source_holes_max: int = 262_144
+    """Holes and gaps remembered for all sessions of a source together; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536

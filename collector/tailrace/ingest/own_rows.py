@@ -13,8 +13,8 @@ from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
-Emit = Callable[[SessionState, Sequence[Sequence[Any]], int], None]
-"""Takes a session, columns in the table's order and about how many bytes they are."""
+Emit = Callable[[str, Sequence[Sequence[Any]], int], None]
+"""Takes a run's name, columns in the table's order and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
 """Takes a file's name, a position in it and a frame."""
@@ -27,9 +27,10 @@ class OwnRows:
     """Writes them, and counts in the tally what they say."""
 
     def __init__(
-        self, state: SessionState, tally: Tally, emit: Emit, quarantine: Quarantine
+        self, state: SessionState, name: str, tally: Tally, emit: Emit, quarantine: Quarantine
     ) -> None:
         self._state = state
+        self._name = name
         self._tally = tally
         self._emit = emit
         self._quarantine = quarantine
@@ -45,6 +46,10 @@ class OwnRows:
             about["of"] = finding.of
         if finding.detail:
             about["detail"] = finding.detail
+        if finding.last is not None:
+            about |= {"of_range": True, "last": finding.last}
+        if finding.estimate:
+            about["estimate"] = True
         self._row(
             finding.kind, finding.reason, about, stream=finding.stream, seq=finding.seq,
             id_=finding.id, offset=finding.offset,
@@ -112,4 +117,4 @@ class OwnRows:
         text = json.dumps(attributes, separators=(",", ":"))
         at = self._at() if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self._state, [(value,) for value in row], ROW_BYTES + len(text))
+        self._emit(self._name, [(value,) for value in row], ROW_BYTES + len(text))

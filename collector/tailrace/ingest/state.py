@@ -8,14 +8,16 @@ from typing import Literal, TypeVar
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.counters import CountersState
+from tailrace.ledger.findings import Account
 from tailrace.ledger.references import ReferencesState
 from tailrace.model.gap import Reason
 from tailrace.normalize import OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 """Of the state's meaning; a checkpoint of another version is not used."""
 
 
@@ -128,19 +130,37 @@ class Tally(msgspec.Struct, omit_defaults=True):
     restarts: int = 0
     opened: int = 0
     closed: int = 0
-    expected: int = 0
-    """Events of sessions that have ended; open sessions add theirs. So for the next three."""
-    seen: int = 0
-    missing: int = 0
-    duplicates: int = 0
+    events: Account = msgspec.field(default_factory=Account)
+    """Those of runs that are over; runs in being add theirs."""
+
+
+class RunState(msgspec.Struct, omit_defaults=True):
+    """One incarnation of a session's producer."""
+
+    name: str
+    records: int = 0
+    epoch: int | None = None
+    clock: str | None = None
+    ticks_per_second: float | None = None
+    ended: str = ""
+    """Why it is over, if it is and only waits for what is late."""
+    ended_at: int = 0
+    """Since when (Unix ns)."""
+    counters: CountersState = msgspec.field(default_factory=CountersState)
+    references: ReferencesState = msgspec.field(default_factory=ReferencesState)
+    spans: dict[int, OpenSpan] = {}
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
-    """One producer's incarnation; `name` changes with `restarts`."""
+    """One producer, whose runs are named after the session and `restarts`."""
 
     number: int
     info: OpenInfo
-    name: str
+    run: RunState
+    previous: RunState | None = None
+    """The run before this one, while events of it may still come."""
+    epochs: dict[int, str] = {}
+    """The runs' epochs, with the runs' names."""
     restarts: int = 0
     last: int = 0
     """When its last entry came (Unix ns)."""
@@ -152,19 +172,12 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """Of the sessions of files."""
     skipped: int = 0
     """Bytes of holes passed over, which the decoder does not count."""
-    records: int = 0
-    epoch: int | None = None
-    clock: str | None = None
-    ticks_per_second: float | None = None
     garbage: int = 0
     """Malformed bytes since the last readable record."""
     quarantined: int = 0
     """Bytes of its quarantine file."""
     decoder: bytes | None = None
     """The decoder's own state, encoded."""
-    counters: CountersState = msgspec.field(default_factory=CountersState)
-    references: ReferencesState = msgspec.field(default_factory=ReferencesState)
-    spans: dict[int, OpenSpan] = {}
 
 
 class IngestState(msgspec.Struct):
@@ -172,6 +185,8 @@ class IngestState(msgspec.Struct):
     position: int = 0
     """All entries below this position of the spool are in this state."""
     tallies: dict[str, Tally] = {}
+    commons: dict[str, CommonsState] = {}
+    """By source."""
     sessions: dict[int, SessionState] = {}
 
 

@@ -1,4 +1,4 @@
-"""Per-stream event counters: holes, late events, duplicates, restarts, wrap-around.
+"""What a producer's own counters promise, against what came: holes, late events, duplicates, restarts.
 
 A stream's counter starts at 0, adds 1 an event and wraps (Heph specification, "stream event
 counter"; formats/heph.md: first value and wrap as real writers do it). It is followed unwrapped in
@@ -8,76 +8,43 @@ counter's range:
 - d = 0: in order.
 - d < half the range: `d` events are missing: a *hole*. A hole stays open for `reorder_events`
   further events of its stream or `reorder_time`, whichever ends first, for late events to fill.
-  Then it is a gap. A hole that reaches down to 0 in a new stream is `late_join`, others `network`.
+  Then it is a gap. A hole that reaches down to 0 in a new stream is `late_join`; of others, what the
+  kernel dropped is `kernel` (see `drops`) and the rest `network`.
   A new stream whose first number lies in the upper half is taken to begin there: it cannot be told
   from one that is about to wrap, and billions missing is never the truth.
 - else the event is late. It fills an open hole; or repays a gap (a heal); or it was seen before: a
-  duplicate when its times and size are those seen under that number, which is remembered for the
-  last `reorder_events` numbers.
-- A number near 0 whose times lie far before the stream's last ones is a restart of the producer.
+  duplicate when its mark (times and size) is that seen under that number, which is remembered for
+  the last `reorder_events` numbers and the first `HEAD` of all.
+- An event whose time lies far before the stream's last one (`fallen`) is none of the same run when
+  its number is ahead, or missing with a later time below it, or near 0 and was another event's: its
+  producer has begun anew.
 - A number that repeats and repeats is no counter: such a stream is stored but not counted on.
 
-Blind spots: the tail of a stream and a stream of which nothing came (a counter has no end); a
-restart whose times and numbers continue; a run repeated to the nanosecond from the same socket.
-
 Memory: about 40 bytes for each of `reorder_events` numbers a stream, `holes_max` holes and as many
-closed gaps; gaps beyond that can no longer be healed.
+closed gaps; all sessions of a source together have `source_streams_max` streams and
+`source_holes_max` holes and gaps (see `commons`). Gaps that are forgotten can no longer be healed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.findings import Finding
+from tailrace.ledger.commons import Commons
+from tailrace.ledger.findings import Account, Finding
+from tailrace.ledger.stream import HEAD, NEVER, Hole, StreamCounter, take
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
 DUPLICATE = -1
 """In place of a sequence number: this event was seen before."""
 
-_RESTART_BELOW = 16
+_RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
-
-
-class Hole(msgspec.Struct, array_like=True):
-    """Numbers `first` to `last` have not come; `since` is when that was noticed (Unix ns)."""
-
-    first: int
-    last: int
-    since: int
-    reason: str
-
-
-class StreamCounter(msgspec.Struct, omit_defaults=True):
-    base: int = 0
-    """The first number counted on."""
-    next: int = 0
-    counted: bool = True
-    repeats: int = 0
-    extra: int = 0
-    """Events beyond the counter: different ones under one number."""
-    floor: int = 0
-    """Below this, closed gaps are no longer remembered."""
-    recent: list[int] = []
-    holes: list[Hole] = []
-    gaps: list[Hole] = []
-
-
-class Account(msgspec.Struct):
-    """Events by what became of them: expected = seen + missing - duplicates."""
-
-    expected: int = 0
-    seen: int = 0
-    missing: int = 0
-    duplicates: int = 0
-
-    @property
-    def imbalance(self) -> int:
-        return self.expected - (self.seen + self.missing - self.duplicates)
 
 
 class CountersState(msgspec.Struct):
@@ -87,26 +54,33 @@ class CountersState(msgspec.Struct):
     missing: int = 0
     """In open holes and unhealed gaps."""
     uncounted: int = 0
-    """Events of streams past `streams_max`."""
+    """Events of streams past a limit."""
+    datagrams: int = 0
+    """In how many datagrams they came; 0 for a stream of bytes."""
 
 
 class Counters:
     """The counters of one session."""
 
-    def __init__(self, limits: LedgerConfig, bits: int, state: CountersState) -> None:
+    def __init__(
+        self, limits: LedgerConfig, bits: int, state: CountersState, commons: Commons
+    ) -> None:
         self.state = state
         self.findings: list[Finding] = []
         self._limits = limits
         self._window = limits.reorder_events
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
+        self._commons = commons
         self._open = {name for name, stream in state.streams.items() if stream.holes}
 
     @property
     def account(self) -> Account:
         state = self.state
         expected = sum(s.next - s.base + s.extra for s in state.streams.values())
-        return Account(expected + state.uncounted, state.seen, state.missing, state.duplicates)
+        return Account(
+            expected + state.uncounted, state.seen, state.missing, state.duplicates, state.uncounted
+        )
 
     def observe(
         self,
@@ -136,7 +110,7 @@ class Counters:
                     if len(recent) == window:
                         recent[seq % window] = mark & _FINGERPRINT
                     else:
-                        self._remember(stream, seq, mark)
+                        stream.remember(seq, mark, window)
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
@@ -145,9 +119,46 @@ class Counters:
                 break
             append(number)
         self.state.seen += len(seqs)
+        for name in set(streams):
+            if (stream := table.get(name)) is not None:
+                stream.heard = now
         if self._open:
             self.expire(now)
         return seqs, restart
+
+    def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
+        """Whether an event may be one of these streams although another run has begun: it is one
+        of those remembered, or its number is missing here or near the next."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return None
+        distance = (count - stream.next) & self._mask
+        if distance < self._half:
+            near = distance < self._window and not stream.fallen(mark, self._window)
+            return "near" if near else None
+        seq = stream.next - (self._mask + 1 - distance)
+        if stream.suits(seq, mark, self._window):
+            return "near"
+        return "same" if stream.had(seq, mark, self._window) else None
+
+    def begins_anew(self, name: str, count: int, mark: int) -> bool:
+        """Whether an event would be taken for a restart."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted or not stream.fallen(mark, self._window):
+            return False
+        distance = (count - stream.next) & self._mask
+        if distance < self._half:
+            return distance > 0
+        seq = stream.next - (self._mask + 1 - distance)
+        if stream.lacks(seq):
+            return not stream.suits(seq, mark, self._window)
+        known = stream.had(seq, mark, self._window)
+        return count < HEAD and seq >= stream.base and not known
+
+    def last_mark(self, name: str) -> int:
+        """That of a stream's last number, 0 for a stream of which nothing came."""
+        stream = self.state.streams.get(name)
+        return stream.mark_of(stream.next - 1, self._window) if stream else NEVER
 
     def expire(self, now: int) -> None:
         """Close the holes whose window has passed."""
@@ -155,24 +166,30 @@ class Counters:
         for name in sorted(self._open):
             stream = self.state.streams[name]
             horizon = stream.next - self._window
-            keep = []
-            for hole in stream.holes:
-                if hole.last < horizon or hole.since <= oldest:
+            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
+            if ripe:
+                stream.holes = [
+                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
+                ]
+                for hole in ripe:
                     self._close(name, stream, hole)
-                else:
-                    keep.append(hole)
-            stream.holes = keep
-            if not keep:
+            if not stream.holes:
                 self._open.discard(name)
 
     def close(self) -> None:
         """Close all holes: nothing late will come, or nobody wants to wait for it."""
         for name in sorted(self._open):
             stream = self.state.streams[name]
-            for hole in stream.holes:
+            holes, stream.holes = stream.holes, []
+            for hole in holes:
                 self._close(name, stream, hole)
-            stream.holes = []
         self._open.clear()
+
+    def release(self) -> None:
+        """The session is over: what it held of the source's bounds is free."""
+        commons = self._commons.state
+        commons.streams -= len(self.state.streams)
+        commons.ranges -= sum(stream.ranges for stream in self.state.streams.values())
 
     @property
     def waiting(self) -> bool:
@@ -183,7 +200,9 @@ class Counters:
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
     ) -> int | None:
         if stream is None:
-            if len(self.state.streams) >= self._limits.streams_max:
+            if len(self.state.streams) >= self._limits.streams_max or not self._commons.add_stream(
+                self._limits.source_streams_max
+            ):
                 self.state.uncounted += 1
                 return None
             first = count if count >= self._half else 0
@@ -191,47 +210,49 @@ class Counters:
         if not stream.counted:
             stream.extra += 1
             return None
+        if self.begins_anew(name, count, mark):
+            return _RESTART
+        before = stream.ranges
         distance = (count - stream.next) & self._mask
+        number: int | None
         if distance < self._half:
-            return self._ahead(name, stream, distance, mark, now)
-        seq = stream.next - (self._mask + 1 - distance)
-        return self._late(name, stream, seq, count, mark, now)
+            number = self._ahead(name, stream, distance, mark, now)
+        else:
+            number = self._late(name, stream, stream.next - (self._mask + 1 - distance), mark, now)
+        self._commons.state.ranges += stream.ranges - before
+        self._keep_bounds(name, stream)
+        return number
 
     def _ahead(self, name: str, stream: StreamCounter, distance: int, mark: int, now: int) -> int:
         seq = stream.next + distance
         if distance:
             reason = Reason.LATE_JOIN if stream.next == stream.base else Reason.NETWORK
-            stream.holes.append(Hole(stream.next, seq - 1, now, reason))
+            before = stream.heard or now
+            stream.holes.append(Hole(stream.next, seq - 1, now, before, reason))
             self.state.missing += distance
             self._open.add(name)
-            if len(stream.holes) > self._limits.holes_max:
-                self._close(name, stream, stream.holes.pop(0))
         stream.next = seq + 1
-        self._remember(stream, seq, mark)
+        stream.remember(seq, mark, self._window)
         return seq
 
-    def _late(
-        self, name: str, stream: StreamCounter, seq: int, count: int, mark: int, now: int
-    ) -> int | None:
-        filled = _take(stream.holes, seq)
-        healed = None if filled else _take(stream.gaps, seq)
+    def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
+        window = self._window
+        filled = take(stream.holes, seq)
+        healed = None if filled else take(stream.gaps, seq)
         if filled or healed:
             self.state.missing -= 1
-            self._remember(stream, seq, mark)
+            stream.remember(seq, mark, window)
             if healed:
-                self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed))
+                self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
             elif not stream.holes:
                 self._open.discard(name)
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
-        known = seq >= stream.next - self._window
-        if known and self._recall(stream, seq) == mark & _FINGERPRINT:
+        if stream.had(seq, mark, window):
             self.state.duplicates += 1
             return DUPLICATE
-        if count < _RESTART_BELOW and mark < self._recall(stream, stream.next - 1) // 2:
-            return _RESTART
-        if known or seq < stream.floor:
+        if stream.mark_of(seq, window) != NEVER or seq < stream.floor:
             return self._another(stream, seq)
         self.state.duplicates += 1
         return DUPLICATE
@@ -243,11 +264,11 @@ class Counters:
         if seq < 0 or stream.next - seq > self._window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
-            stream.holes.insert(0, Hole(seq + 1, stream.base - 1, now, Reason.NETWORK))
+            stream.holes.insert(0, Hole(seq + 1, stream.base - 1, now, now, Reason.NETWORK))
             self.state.missing += stream.base - seq - 1
             self._open.add(name)
         stream.base = seq
-        self._remember(stream, seq, mark)
+        stream.remember(seq, mark, self._window)
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
@@ -258,40 +279,53 @@ class Counters:
             stream.counted = False
         return seq if seq >= 0 else None
 
-    def _remember(self, stream: StreamCounter, seq: int, mark: int) -> None:
-        recent, window = stream.recent, self._window
-        slot = seq % window
-        if slot >= len(recent):
-            recent.extend([_NEVER] * (slot + 1 - len(recent)))
-        recent[slot] = mark & _FINGERPRINT
-
-    def _recall(self, stream: StreamCounter, seq: int) -> int:
-        slot = seq % self._window
-        return stream.recent[slot] if slot < len(stream.recent) else _NEVER
-
     def _close(self, name: str, stream: StreamCounter, hole: Hole) -> None:
-        """Make a hole a gap; one that continues the stream's last gap for the same reason still is
-        a finding of its own, but is remembered with it."""
-        count = hole.last - hole.first + 1
-        self.findings.append(Finding(Kind.GAP, name, hole.first, count, hole.reason))
-        stream.gaps.append(hole)
-        if len(stream.gaps) > self._limits.holes_max:
-            stream.floor = max(stream.floor, stream.gaps.pop(0).last + 1)
+        """Make a hole a gap: of what the kernel dropped, and of what is left."""
+        events = hole.last - hole.first + 1
+        commons = self._commons
+        commons.state.ranges -= 1 + len(stream.gaps)
+        if hole.reason == Reason.NETWORK:
+            share = commons.drops.explain(
+                events, hole.before, hole.since,
+                seen=self.state.seen, datagrams=self.state.datagrams, alone=commons.alone,
+            )  # fmt: skip
+            kernel = hole.first + share.events
+            self._gap(name, stream, hole, hole.first, kernel - 1, Reason.KERNEL, share.estimate)
+            self._gap(name, stream, hole, kernel, hole.last, Reason.NETWORK, share.estimate)
+        else:
+            self._gap(name, stream, hole, hole.first, hole.last, hole.reason, estimate=False)
+        while len(stream.gaps) > self._limits.holes_max:
+            self._forget_gap(stream)
+        commons.state.ranges += len(stream.gaps)
 
+    def _gap(
+        self,
+        name: str,
+        stream: StreamCounter,
+        hole: Hole,
+        first: int,
+        last: int,
+        reason: str,
+        estimate: bool,
+    ) -> None:
+        if last < first:
+            return
+        count = last - first + 1
+        self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
+        stream.keep_gap(Hole(first, last, hole.since, hole.before, reason))
 
-_NEVER = 0
-_RESTART = -2
+    def _keep_bounds(self, name: str, stream: StreamCounter) -> None:
+        """Too many holes in one stream are closed, oldest first; too many ranges in all streams of
+        the source cost the stream that has the next one."""
+        commons = self._commons.state
+        while len(stream.holes) > self._limits.holes_max:
+            self._close(name, stream, stream.holes.pop(0))
+        while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
+            if not stream.gaps:
+                self._close(name, stream, stream.holes.pop(0))
+            commons.ranges -= 1
+            self._forget_gap(stream)
 
-
-def _take(ranges: list[Hole], seq: int) -> str | None:
-    """Remove one number from the range that holds it; give that range's reason, None if none does."""
-    for index, hole in enumerate(ranges):
-        if hole.first <= seq <= hole.last:
-            parts = []
-            if hole.first < seq:
-                parts.append(Hole(hole.first, seq - 1, hole.since, hole.reason))
-            if seq < hole.last:
-                parts.append(Hole(seq + 1, hole.last, hole.since, hole.reason))
-            ranges[index : index + 1] = parts
-            return hole.reason
-    return None
+    def _forget_gap(self, stream: StreamCounter) -> None:
+        stream.forget_gap()
+        self._commons.state.forgotten += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 
 class Finding(NamedTuple):
     """`count` events of `stream`, from `seq` on, are missing (`gap`) or repay a gap (`heal`).
@@ -24,3 +26,29 @@ class Finding(NamedTuple):
     """How it is known, in the format's own word."""
     offset: int | None = None
     """Where in the session's bytes; None for where they are now."""
+    last: int | None = None
+    """Of a gap over a range: `count` of the numbers from `seq` to `last` are missing, others not."""
+    estimate: bool = False
+    """Whether the reason is that of about so many."""
+
+
+class Account(msgspec.Struct):
+    """Events by what became of them: expected = seen + missing - duplicates."""
+
+    expected: int = 0
+    seen: int = 0
+    missing: int = 0
+    duplicates: int = 0
+    uncounted: int = 0
+    """Among those seen: of streams past a limit, of which it is not known what is missing."""
+
+    @property
+    def imbalance(self) -> int:
+        return self.expected - (self.seen + self.missing - self.duplicates)
+
+    def add(self, other: Account) -> None:
+        self.expected += other.expected
+        self.seen += other.seen
+        self.missing += other.missing
+        self.duplicates += other.duplicates
+        self.uncounted += other.uncounted

@@ -21,8 +21,7 @@ from bisect import bisect_right
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.counters import Account
-from tailrace.ledger.findings import Finding
+from tailrace.ledger.findings import Account, Finding
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 

@@ -1,0 +1,255 @@
+"""One run of a producer within a session: its records to rows, held against its ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress, groupby
+from operator import add, attrgetter
+from typing import Any
+
+from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
+from tailrace.ingest.state import RunState, SessionState, Tally
+from tailrace.ledger.commons import Commons
+from tailrace.ledger.counters import DUPLICATE, Counters
+from tailrace.ledger.findings import Account, Finding
+from tailrace.ledger.references import References
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind, Missing, Record, SessionFacts
+from tailrace.normalize import (
+    ATTRIBUTES,
+    CATEGORY,
+    COUNT,
+    END,
+    FLAW,
+    ID,
+    KIND,
+    NAME,
+    OFFSET,
+    PARENT,
+    SIZE,
+    START,
+    STREAM,
+    SUBSTREAM,
+    Columns,
+    Spans,
+    wall_times,
+    write_flaws,
+)  # fmt: skip
+
+
+class Run:
+    """A run in being. What outlives the process is in `state`."""
+
+    def __init__(
+        self,
+        state: RunState,
+        session: SessionState,
+        tally: Tally,
+        commons: Commons,
+        *,
+        bits: int | None,
+        emit: Emit,
+        quarantine: Quarantine,
+    ) -> None:
+        self.state = state
+        self.own = OwnRows(session, state.name, tally, emit, quarantine)
+        self._tally = tally
+        self._emit = emit
+        limits = session.info.ledger
+        self._references = References(limits, "", state.references)
+        self._spans = Spans(limits, self._references, state.spans)
+        self._counters = Counters(limits, bits, state.counters, commons) if bits else None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a window is open that time alone can close."""
+        return bool((self._counters and self._counters.waiting) or self._references.waiting)
+
+    @property
+    def account(self) -> Account:
+        return self._counters.account if self._counters else self._references.account
+
+    # What it takes
+
+    def take(self, columns: Sequence[Sequence[Any]], now: int) -> int:
+        """Take records that are neither session nor malformed nor gap ones; give how many: the one
+        after these is of another run."""
+        taken = len(columns[KIND])
+        if self._counters:
+            taken = self._counted(self._counters, columns, now)
+            columns = [column[:taken] for column in columns]
+        else:
+            changing: Columns = [list(column) for column in columns]
+            self._spans.take(changing, now)
+            self._rows(changing, [None] * taken)
+        self._count(columns[KIND])
+        self._report()
+        return taken
+
+    def note(self, record: Record) -> None:
+        """A record about the run itself: an epoch, a header, a footer, an option."""
+        facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
+        state = self.state
+        state.epoch = facts.epoch if facts.epoch is not None else state.epoch
+        state.clock = facts.clock or state.clock
+        state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
+        state.records += 1
+        self._count([record.kind])
+        self._rows([(value,) for value in record], [None])
+        if facts.totals:
+            self._references.total(facts.totals)
+            self._report()
+
+    def malformed(self, run: list[Record]) -> None:
+        """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
+        for _, same in groupby(run, key=attrgetter("flaw")):
+            group = list(same)
+            # Where the producer counts, its counters say what is missing.
+            count = 0 if self._counters else len(group)
+            self.own.malformed(group, count)
+            self._references.add_malformed(count)
+
+    def claim(self, record: Record) -> None:
+        """What a decoder knows to be missing, or to have come after all."""
+        about = record.detail
+        if isinstance(about, Missing):
+            self._references.claim(
+                Finding(
+                    record.kind,
+                    record.stream,
+                    record.count,
+                    about.count,
+                    record.name or Reason.NETWORK,
+                    of=about.of,
+                    detail=about.detail,
+                    offset=record.offset,
+                )
+            )
+            self._report()
+
+    def datagrams(self, count: int) -> None:
+        """So many datagrams came, which have been taken."""
+        self.state.counters.datagrams += count
+
+    # Whose an event is, when two runs are possible
+
+    def begins_anew(self, stream: str, count: int | None, mark: int) -> bool:
+        """Whether an event shows that this run is over."""
+        return bool(
+            self._counters and count is not None and self._counters.begins_anew(stream, count, mark)
+        )
+
+    def candidates(self, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
+        """Which records may be this run's although one with `next_epoch` has begun. Events that
+        ended after that began are not."""
+        counters, epoch = self._counters, self.state.epoch
+        if counters is None:
+            return
+        latest = None if epoch is None or next_epoch is None else next_epoch - epoch
+        events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
+        for index, (stream, count, mark, end) in enumerate(events):
+            if (latest is None or end <= latest) and counters.fits(stream, count, mark):
+                yield index
+
+    def owns(self, event: Sequence[Sequence[Any]], later: Run) -> bool:
+        """Whether such an event, given as columns, is this run's and not the later one's: it is
+        known to the last bit, or its time is nearer to this one's."""
+        mine, its = self._counters, later._counters
+        if mine is None or its is None:
+            return False
+        (stream,), (count,), (mark,) = event[STREAM], event[COUNT], marks_of(event)
+        if mine.fits(stream, count, mark) == "same":
+            return True
+        return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
+
+    # Its course
+
+    def expire(self, now: int) -> None:
+        """Close the windows whose time has passed."""
+        if self._counters:
+            self._counters.expire(now)
+        self._references.expire(now)
+        self._report()
+
+    def settle(self) -> None:
+        """Close all windows now: nobody waits any longer."""
+        if self._counters:
+            self._counters.close()
+        self._references.close()
+        self._report()
+
+    def finish(self, reason: str, about: dict[str, object], now: int) -> None:
+        """It is over: its events go to the source's sums."""
+        self.settle()
+        self._tally.events.add(self.account)
+        if self._counters:
+            self._counters.release()
+        closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        self.own.session("close", closed | about, now)
+
+    # Rows
+
+    def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
+        """Events with a counter: in order, late, duplicate; or of another run, which ends it."""
+        seqs, restart = counters.observe(columns[STREAM], columns[COUNT], marks_of(columns), now)
+        taken = len(seqs)
+        if restart:
+            columns = [column[:taken] for column in columns]
+        if DUPLICATE in seqs:
+            keep = [seq != DUPLICATE for seq in seqs]
+            columns = [list(compress(column, keep)) for column in columns]
+            seqs = list(compress(seqs, keep))
+        self._rows(columns, seqs)
+        return taken
+
+    def _rows(self, columns: Sequence[Sequence[Any]], seqs: list[int | None]) -> None:
+        attributes = columns[ATTRIBUTES]
+        if any(columns[FLAW]):
+            attributes, flaws = write_flaws(columns[FLAW], attributes)
+            _add(self._tally.flaws, flaws)
+        state = self.state
+        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
+        size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
+        self._emit(
+            state.name,
+            [
+                columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
+                columns[CATEGORY], columns[ID], columns[PARENT], columns[START], columns[END],
+                times, attributes, columns[OFFSET],
+            ],
+            size,
+        )  # fmt: skip
+
+    def _count(self, kinds: Sequence[str]) -> None:
+        self.state.records += len(kinds)
+        records = self._tally.records
+        spans = kinds.count(Kind.SPAN)
+        if spans == len(kinds):
+            records[Kind.SPAN] = records.get(Kind.SPAN, 0) + spans
+        else:
+            _add(records, Counter(kinds))
+
+    def _report(self) -> None:
+        """Findings to rows."""
+        findings = self._references.findings
+        if self._counters:
+            findings = findings + self._counters.findings
+            self._counters.findings.clear()
+        self._references.findings = []
+        for finding in findings:
+            self.own.finding(finding)
+
+
+def marks_of(columns: Sequence[Sequence[Any]]) -> list[int]:
+    """What tells events apart and grows with their times."""
+    try:
+        return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
+    except TypeError:
+        times = zip(columns[START], columns[END], columns[SIZE], strict=True)
+        return [(start or 0) + (end or 0) + size for start, end, size in times]
+
+
+def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        sums[key] = sums.get(key, 0) + count

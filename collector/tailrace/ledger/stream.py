@@ -1,0 +1,133 @@
+"""What is remembered of one stream's numbers: what came last, what is missing, how it began."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from operator import attrgetter
+
+import msgspec
+
+HEAD = 64
+"""Numbers near zero: a stream whose number falls back to one of these may have begun anew. Of the
+first so many events it is remembered for good what they were."""
+
+NEVER = 0
+"""In place of a mark: no event of that number is remembered."""
+
+_FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
+_first = attrgetter("first")
+
+
+class Hole(msgspec.Struct, array_like=True):
+    """Numbers `first` to `last` have not come. `since` is when that was noticed, `before` when the
+    stream was last heard of before it (Unix ns)."""
+
+    first: int
+    last: int
+    since: int
+    before: int
+    reason: str
+
+
+class StreamCounter(msgspec.Struct, omit_defaults=True):
+    base: int = 0
+    """The first number counted on."""
+    next: int = 0
+    heard: int = 0
+    """When events of it came, in an earlier call than this one (Unix ns)."""
+    counted: bool = True
+    repeats: int = 0
+    extra: int = 0
+    """Events beyond the counter: different ones under one number."""
+    floor: int = 0
+    """Below this, closed gaps are no longer remembered."""
+    recent: list[int] = []
+    """Marks of the last numbers; that of number n in slot n modulo the window."""
+    head: list[int] = []
+    """Marks of the numbers below `HEAD`."""
+    holes: list[Hole] = []
+    gaps: list[Hole] = []
+    """Both in order of number."""
+
+    @property
+    def ranges(self) -> int:
+        return len(self.holes) + len(self.gaps)
+
+    def remember(self, seq: int, mark: int, window: int) -> None:
+        mark &= _FINGERPRINT
+        _put(self.recent, seq % window, mark)
+        if 0 <= seq < HEAD:
+            _put(self.head, seq, mark)
+
+    def mark_of(self, seq: int, window: int) -> int:
+        """The mark seen under a number, NEVER where that is not remembered."""
+        if seq >= self.next - window:
+            slot = seq % window
+            return self.recent[slot] if slot < len(self.recent) else NEVER
+        return self.head[seq] if 0 <= seq < len(self.head) else NEVER
+
+    def had(self, seq: int, mark: int, window: int) -> bool:
+        """Whether this very event is remembered."""
+        return self.mark_of(seq, window) == mark & _FINGERPRINT
+
+    def fallen(self, mark: int, window: int) -> bool:
+        """Whether an event's time lies far before the stream's last: no event that is merely late."""
+        return _far_before(mark, self.mark_of(self.next - 1, window))
+
+    def lacks(self, seq: int) -> bool:
+        """Whether a number is in an open hole or a remembered gap."""
+        return find(self.holes, seq) is not None or find(self.gaps, seq) is not None
+
+    def suits(self, seq: int, mark: int, window: int) -> bool:
+        """Whether an event may be one that is lacking: its time does not lie far before that of the
+        last one before the hole."""
+        for ranges in (self.holes, self.gaps):
+            if (at := find(ranges, seq)) is not None:
+                return not _far_before(mark, self.mark_of(ranges[at].first - 1, window))
+        return False
+
+    def keep_gap(self, hole: Hole) -> None:
+        """Remember a closed hole; together with its neighbour where nothing lies between."""
+        at = bisect_right(self.gaps, hole.first, key=_first) - 1
+        left = self.gaps[at] if at >= 0 else None
+        if left and left.last + 1 == hole.first and left.reason == hole.reason:
+            self.gaps[at] = Hole(left.first, hole.last, hole.since, left.before, hole.reason)
+            return
+        insort(self.gaps, hole, key=_first)
+
+    def forget_gap(self) -> None:
+        """Let go of the gap with the lowest numbers: it cannot be healed any more."""
+        self.floor = max(self.floor, self.gaps.pop(0).last + 1)
+
+
+def _far_before(mark: int, other: int) -> bool:
+    """Within a run the ends of a stream's events grow. A mark is at least the end, at most twice the
+    end and the size; so one below a quarter of another ended in the first half of the other's time."""
+    return 4 * (mark & _FINGERPRINT) < other
+
+
+def find(ranges: list[Hole], seq: int) -> int | None:
+    """Which of the ranges has a number."""
+    at = bisect_right(ranges, seq, key=_first) - 1
+    return at if at >= 0 and seq <= ranges[at].last else None
+
+
+def take(ranges: list[Hole], seq: int) -> Hole | None:
+    """Remove one number from the range that has it; give that range as it was, None if none has."""
+    at = find(ranges, seq)
+    if at is None:
+        return None
+    hole = ranges[at]
+    parts = []
+    if hole.first < seq:
+        parts.append(Hole(hole.first, seq - 1, hole.since, hole.before, hole.reason))
+    if seq < hole.last:
+        parts.append(Hole(seq + 1, hole.last, hole.since, hole.before, hole.reason))
+    ranges[at : at + 1] = parts
+    return hole
+
+
+def _put(marks: list[int], slot: int, mark: int) -> None:
+    if slot >= len(marks):
+        marks.extend([NEVER] * (slot + 1 - len(marks)))
+    marks[slot] = mark

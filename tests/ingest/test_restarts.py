@@ -1,0 +1,136 @@
+"""Producers that begin anew behind one datagram socket, with their datagrams out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.ingest.machine import Ingest
+from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, run
+from tests.ingest.test_machine import assert_conserved, attributes, of
+
+MS = 10**6
+FIRST, SECOND_RUN = 10**18, 10**18 + 3600 * SECOND
+"""Epochs an hour apart."""
+
+
+def old(n):
+    """An event of a run that is an hour old."""
+    return heph_event(1, n, start=3500 * SECOND + n * MS)
+
+
+def new(n):
+    return heph_event(1, n, start=n * MS)
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+def by_session(rows):
+    found = {}
+    for row in of(rows, "span"):
+        found.setdefault(row["session"], []).append(row["seq"])
+    return found
+
+
+def test_late_events_of_the_old_run_fill_its_holes_after_the_new_ones_epoch(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, [*range(90), *range(95, 100)])])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), *map(new, range(10))])
+    log.datagrams(session, [*map(old, (90, 92, 100)), *map(new, (10, 11)), old(99), new(12)])
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {
+        "session0": [*range(90), *range(95, 100), 90, 92, 100],
+        "session0.1": list(range(13)),
+    }
+    account = ingest.account("s")
+    assert (account.missing, account.duplicates) == (3, 1)
+    assert_conserved(ingest)
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    gaps = [(row["session"], row["seq"], attributes(row)["count"]) for row in of(rows, "gap")]
+    assert gaps == [("session0", 91, 1), ("session0", 93, 2)]
+    closes = [row["session"] for row in of(rows, "session") if row["name"] == "close"]
+    assert closes == ["session0"]
+    assert not ingest.waiting
+
+
+def test_a_late_event_after_the_old_run_was_closed_counts_for_the_new_one(log):
+    """A documented blind spot: nobody waits longer than the window."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(100))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0)])
+    log.tick(2)
+    log.datagrams(session, [old(100)])
+    ingest, rows = run(log.entries)
+    assert by_session(rows)["session0.1"] == [0, 100]
+    assert ingest.account("s").missing == 99
+
+
+def test_an_epoch_that_is_repeated_late_is_the_old_runs(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(100))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0)])
+    log.datagrams(session, [heph_epoch(FIRST), new(1)])
+    log.tick(2)
+    log.datagrams(session, [heph_epoch(FIRST), new(2)])
+    ingest, rows = run(log.entries)
+    assert ingest.tally("s").restarts == 1
+    epochs = [row["session"] for row in of(rows, "session") if row["name"] == "epoch"]
+    assert epochs == ["session0", "session0.1", "session0", "session0"]
+    assert by_session(rows)["session0.1"] == [0, 1, 2]
+
+
+def test_the_first_epoch_of_a_run_that_was_never_told_of_its_own_begins_a_new_one(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [*map(old, range(100))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN) + new(0) + new(1)])
+    _, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(100)), "session0.1": [0, 1]}
+    epochs = [row["session"] for row in of(rows, "session") if row["name"] == "epoch"]
+    assert epochs == ["session0.1"]
+
+
+def test_an_epoch_that_comes_after_the_first_events_is_theirs(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [new(0), new(1), heph_epoch(FIRST), new(2)])
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0, 1, 2]}
+    assert ingest.tally("s").restarts == 0
+
+
+def test_a_run_repeated_with_a_new_epoch_is_not_a_run_of_duplicates(log):
+    session = log.open(transport="udp")
+    for epoch in (FIRST, FIRST + SECOND // 2):
+        events = [heph_event(1, n, start=SECOND + n) for n in range(20)]
+        log.datagrams(session, [heph_epoch(epoch), *events])
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(20)), "session0.1": list(range(20))}
+    assert ingest.account("s").duplicates == 0
+
+
+@pytest.mark.parametrize("cut", range(7))
+def test_a_replay_across_a_restart_goes_on_as_the_first_run_did(log, cut):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(0, 100, 3))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0)])
+    log.datagrams(session, [old(50), new(3), heph_epoch(FIRST)])
+    log.datagrams(session, [new(1), old(7), old(50)])
+    log.tick(2)
+    log.close(session)
+    whole, rows = run(log.entries)
+    first, before = run(log.entries[:cut])
+    second, after = run(log.entries[cut:], Ingest.restore(first.snapshot()))
+    assert before + after == rows
+    assert second.snapshot() == whole.snapshot()
+    assert_conserved(second)
+
+
+def test_on_a_connection_nothing_comes_late(log):
+    session = log.open(transport="tcp")
+    log.data(session, heph_epoch(FIRST) + old(0) + old(2))
+    log.data(session, heph_epoch(SECOND_RUN) + new(0))
+    _, rows = run(log.entries)
+    assert [row["seq"] for row in of(rows, "gap")] == [1]
+    assert [row["name"] for row in of(rows, "session")] == ["open", "epoch", "close", "restart", "epoch"]  # fmt: skip
