@@ -21,6 +21,9 @@ import msgspec
 OPENINGS_MAX, OPENING_MAX = 4, 2048
 """Beginnings of buffers that are remembered, the stream's own among them, and bytes of each."""
 
+STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
+"""Events that tell the thread's state."""
+
 
 class CourseState(msgspec.Struct):
     """`last` is the clock that the next event's is held against, None before the first.
@@ -70,7 +73,7 @@ class Course:
         elif mcv == b"OF[" and not state.copy:
             first, *later = state.openings
             state.openings = [first, *later[2 - OPENINGS_MAX :], b""]
-        elif mcv[:2] == b"OH":
+        elif mcv in STATES:
             state.ended = mcv == b"OHe"
             state.ran = state.ran or mcv == b"OHx"
         return found

@@ -20,13 +20,19 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tailrace.decoding.ovni_events import EVENTS, OWN, Event
 from tailrace.decoding.ovni_frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS
-from tailrace.decoding.ovni_names import Names
+from tailrace.decoding.ovni_names import Named, Names, gives, naming
 from tailrace.decoding.ovni_stack import Stack
-from tailrace.model.record import KEY, SCOPE, Kind, Record
+from tailrace.model.record import Kind, Record
+
+KINDS = {
+    "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
+    "create": Kind.NAME, "type": Kind.NAME,
+}  # fmt: skip
+"""What an event of no pair becomes, by its role."""
 
 STATES = {
     "x": "running",
@@ -43,23 +49,25 @@ USUAL_JUMBO = JUMBO | 3
 
 
 class _Payload(NamedTuple):
-    """The values of the fields, these as members of the attributes, and the bytes after them."""
+    """The values of the fields, these as members of the attributes and in a pair's key, and the bytes
+    after them."""
 
-    values: tuple[Any, ...] = ()
-    members: str = ""
-    rest: bytes = b""
+    values: tuple[int, ...]
+    members: str
+    key: str
+    rest: bytes
 
 
 class _Reading(NamedTuple):
-    """What the role of an event makes of it."""
+    """What is made of an event, but for what all have."""
 
     kind: Kind
     name: str | None
     members: str
+    rest: bytes
     id: int | None = None
     parent: int | None = None
     flaw: str | None = None
-    rest: bytes = b""
 
 
 class EventReader:
@@ -71,47 +79,35 @@ class EventReader:
         self._head = NUMBERS[order].head.unpack_from
         self._stack = stack
         self._names = names
-        self._roles = {
-            "at": self._instant,
-            "state": self._state,
-            "set": self._set,
-            "deltas": self._deltas,
-            "create": self._create,
-            "type": self._type,
-        }
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
         """A whole event; `flaw` is that of its place."""
         head, clock = self._head(event)
-        flags, mcv = head[0], head[1:]
-        known = EVENTS.get(mcv)
+        flags, mcv = head[0], head[1:].decode()
+        known = EVENTS.get(head[1:])
         jumbo = bool(flags & JUMBO)
         data = event[JUMBO_HEAD if jumbo else HEAD :]
         if known is None:
-            name, category = mcv.decode(), None
-            reading = self._plain(name, data, "unknown_event")
+            reading = self._unread(mcv, data, "unknown_event")
+        elif jumbo != known.jumbo or (payload := self._payload(known, data)) is None:
+            reading = self._unread(known.name, data, "bad_payload")
+        elif flaw == "duplicate":
+            reading = self._copy(known, payload)
+        elif known.opens is not None:
+            reading = self._pair(known, payload)
         else:
-            name, category = known.mcv, known.model
-            payload = self._payload(known, data) if jumbo == known.jumbo else None
-            if payload is None:
-                reading = self._plain(known.name, data, "bad_payload")
-            elif known.opens is not None:
-                reading = self._pair(known, payload, copied=flaw == "duplicate")
-            elif flaw == "stale_tail" and known.role in {"create", "type"}:  # another run's
-                reading = self._instant(known, payload)
-            else:
-                reading = self._roles[known.role](known, payload)
+            reading = self._single(known, payload, stale=flaw == "stale_tail")
         ends = reading.kind == Kind.END
         members = reading.members
         if flags & 0xE0 or (jumbo and flags != USUAL_JUMBO):
             members += f',"flags":{flags}'
         if reading.rest:
             members += f',"payload":"{reading.rest.hex()}"'
-        attributes = f'{{"{"end_mcv" if ends else "mcv"}":{quote(name)}{members}}}'
         return Record(
-            offset, len(event), reading.kind, self._stream, None, None, reading.name, category,
-            reading.id, reading.parent, None if ends else clock, clock if ends else None,
-            attributes, flaw or reading.flaw, None,
+            offset, len(event), reading.kind, self._stream, None, None, reading.name,
+            known.model if known else None, reading.id, reading.parent, None if ends else clock,
+            clock if ends else None, f'{{"{"end_mcv" if ends else "mcv"}":{quote(mcv)}{members}}}',
+            flaw or reading.flaw, None,
         )  # fmt: skip
 
     def _payload(self, event: Event, data: bytes) -> _Payload | None:
@@ -119,92 +115,61 @@ class EventReader:
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
-                return _Payload(values, layout.members % values, data[layout.size :])
+                members, key = layout.members % values, layout.key % values
+                return _Payload(values, members, key, data[layout.size :])
         return None
 
-    # Roles
+    def _unread(self, name: str, data: bytes, flaw: str) -> _Reading:
+        return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
-    def _plain(self, name: str, data: bytes, flaw: str) -> _Reading:
-        return _Reading(Kind.INSTANT, name, "", None, self._stack.innermost, flaw, data)
+    def _copy(self, event: Event, payload: _Payload) -> _Reading:
+        """What a fork has copied opens and closes nothing, and tells nothing new."""
+        kind = Kind.END if event.opens is False else Kind.INSTANT
+        return _Reading(kind, event.name, payload.members, payload.rest)
 
-    def _instant(self, event: Event, payload: _Payload) -> _Reading:
-        parent = self._stack.innermost
-        return _Reading(Kind.INSTANT, event.name, payload.members, None, parent, None, payload.rest)
-
-    def _state(self, event: Event, payload: _Payload) -> _Reading:
-        members = f'{payload.members},"state":"{STATES[event.mcv[2]]}"'
-        return self._instant(event, payload)._replace(members=members)
-
-    def _set(self, event: Event, payload: _Payload) -> _Reading:
-        value, type_ = payload.values
-        name, about = self._names.of_set(type_, value)
-        return self._instant(event, payload)._replace(
-            kind=Kind.COUNTER, name=name, members=payload.members + about
-        )
-
-    def _deltas(self, event: Event, payload: _Payload) -> _Reading:
-        numbers = Struct(f"{self._order}{len(payload.rest) // 8}q")
-        deltas = ",".join(map(str, numbers.unpack_from(payload.rest)))
-        return self._instant(event, payload)._replace(
-            kind=Kind.COUNTER, members=f',"deltas":[{deltas}]', rest=payload.rest[numbers.size :]
-        )
-
-    def _create(self, event: Event, payload: _Payload) -> _Reading:
-        model = event.mcv[0]
-        task, type_ = payload.values
-        self._names.learn_task(model, task, type_)
-        name, ask = self._names.of_type(model, type_)
-        key = self._names.task_key(model, task)
-        return self._instant(event, payload)._replace(
-            kind=Kind.NAME, name=name, members=payload.members + ask + _gives(key)
-        )
-
-    def _type(self, event: Event, payload: _Payload) -> _Reading:
-        """A label is text up to a zero; what else there is is kept as bytes."""
-        model = event.mcv[0]
-        (type_,) = payload.values
-        text, _, beyond = payload.rest.partition(b"\0")
-        label = text.decode(errors="replace")
-        plain = not beyond and label.encode() == text
-        label = label or f"type {type_}"
-        self._names.learn_type(model, type_, label)
-        members = payload.members + _gives(self._names.type_key(model, type_))
-        return self._instant(event, payload)._replace(
-            kind=Kind.NAME, name=label, members=members, rest=b"" if plain else payload.rest
-        )
-
-    def _pair(self, event: Event, payload: _Payload, *, copied: bool) -> _Reading:
-        """A begin or an end. What a fork has copied opens and closes nothing, and begins nothing that
-        would stay open."""
-        channel, key = event.channel, event.begin
-        name: str | None = event.name
-        members = payload.members
-        if event.role == "mark":
-            value, type_ = payload.values
-            name, about = self._names.of_mark(type_, value)
-            members += about if event.opens else ""
-            channel = f"{channel} {type_}"
-        elif event.role == "task" and event.opens:
-            name, ask = self._body(event, payload.values[0])
-            members += ask
-        if payload.values:
-            key = f"{key} {payload.values}"
+    def _pair(self, event: Event, payload: _Payload) -> _Reading:
+        """A begin or an end; values tell one task, or value of a mark, from another."""
+        values, members, key, rest = payload
+        channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
-        if copied:
-            kind = Kind.INSTANT if event.opens else Kind.END
-            return _Reading(kind, name, members, rest=payload.rest)
         if event.opens:
+            name, about = self._named(event, values)
             id_, parent = self._stack.begin(channel, key, own=own)
-            return _Reading(Kind.BEGIN, name, members, id_, parent, None, payload.rest)
+            return _Reading(Kind.BEGIN, name, members + about, rest, id_, parent)
         ended, flaw = self._stack.end(channel, key, own=own)
         members = members if ended is None else ""
-        return _Reading(Kind.END, name, members, ended, None, flaw, payload.rest)
+        return _Reading(Kind.END, event.name, members, rest, ended, None, flaw)
 
-    def _body(self, event: Event, id_: int) -> tuple[str | None, str]:
-        if event.begin == "PQx":
-            return self._names.of_type("P", id_)
-        return self._names.of_task(event.mcv[0], id_)
+    def _single(self, event: Event, payload: _Payload, *, stale: bool) -> _Reading:
+        values, members, _, rest = payload
+        kind, parent = KINDS[event.role], self._stack.innermost
+        name: str | None = event.name
+        if stale and kind == Kind.NAME:  # of another run's task or type
+            kind = Kind.INSTANT
+        elif event.role == "type":
+            name, about, rest = self._type(event, values[0], rest)
+            members += about
+        elif event.role == "deltas":
+            numbers = Struct(f"{self._order}{len(rest) // 8}q")
+            members = f',"deltas":[{",".join(map(str, numbers.unpack_from(rest)))}]'
+            rest = rest[numbers.size :]
+        elif event.role == "state":
+            members += f',"state":"{STATES[event.mcv[2]]}"'
+        else:
+            name, about = self._named(event, values)
+            members += about
+        return _Reading(kind, name, members, rest, None, parent)
 
+    def _type(self, event: Event, type_: int, data: bytes) -> tuple[str, str, bytes]:
+        """The label, which is text up to a zero, what it names, and the bytes if they are more."""
+        model = event.mcv[0]
+        text, _, beyond = data.partition(b"\0")
+        label = text.decode(errors="replace")
+        rest = b"" if not beyond and label.encode() == text else data
+        label = label or f"type {type_}"
+        self._names.learn_type(model, type_, label)
+        return label, gives(self._names.type_key(model, type_)), rest
 
-def _gives(key: str) -> str:
-    return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
+    def _named(self, event: Event, values: tuple[int, ...]) -> Named:
+        how = naming(event)
+        return how(self._names, event, values) if how else (event.name, "")

@@ -261,11 +261,13 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class Layout(NamedTuple):
-    """The fields of a payload of at least `size` bytes: how to unpack them, and their JSON members."""
+    """The fields of a payload of at least `size` bytes: how to unpack them and, as templates for their
+    values, what they are in JSON and in the key of a pair."""
 
     size: int
     struct: Struct
     members: str
+    key: str
 
 
 class Event(NamedTuple):
@@ -294,6 +296,10 @@ class Event(NamedTuple):
         """The fewest bytes its payload may have."""
         return self.layouts["<"][-1].size
 
+    def channel_of(self, values: tuple[int, ...]) -> str:
+        """Each type of mark is a channel."""
+        return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
+
 
 def _layouts(fields: str | None) -> dict[str, tuple[Layout, ...]]:
     split = [field.split(":") for field in (fields or "").split()]
@@ -304,7 +310,7 @@ def _layouts(fields: str | None) -> dict[str, tuple[Layout, ...]]:
         for count in range(len(split), least - 1, -1):
             struct = Struct(order + "".join(_TYPES[kind.rstrip("?")] for _, kind in split[:count]))
             members = "".join(f',"{name}":%d' for name, _ in split[:count])
-            some.append(Layout(struct.size, struct, members))
+            some.append(Layout(struct.size, struct, members, " %d" * count))
         layouts[order] = tuple(some)
     return layouts
 

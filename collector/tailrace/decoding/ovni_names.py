@@ -13,11 +13,13 @@ which are names within the trace:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.model.record import NAME_OF_ROW, NAMES_OF_MEMBERS
+from tailrace.decoding.ovni_events import Event
+from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
 """How many of each are remembered; beyond, the oldest is forgotten and asked for."""
@@ -25,7 +27,10 @@ NAME_MAX = 256
 """Longer names are not remembered."""
 
 Named = tuple[str | None, str]
-"""A name, if it is known, and members of the attributes that ask for what is not."""
+"""A name, None if it is not known, and members of the attributes that belong to it."""
+
+Naming = Callable[["Names", Event, tuple[int, ...]], Named]
+"""How events of a role are named, by the fields of their payload."""
 
 
 class NamesState(msgspec.Struct):
@@ -41,6 +46,7 @@ class NamesState(msgspec.Struct):
 class Names:
     def __init__(self, state: NamesState) -> None:
         self.state = state
+        self._marked: dict[tuple[int, int], Named] = {}  # what `of_mark` gave
 
     def type_key(self, model: str, type_: int) -> str:
         return f"task_type:{self.state.process}:{model}{type_}"
@@ -61,6 +67,7 @@ class Names:
     def learn_mark(self, key: str, name: str) -> str | None:
         """Give the name that `key` is known to have had before."""
         before = self.state.marks.get(key)
+        self._marked.clear()
         _keep(self.state.marks, key, name, MARKS_MAX)
         return before
 
@@ -76,12 +83,17 @@ class Names:
 
     def of_mark(self, type_: int, value: int) -> Named:
         """A mark with a value is called by the value's label; without one, by its type's title."""
+        if known := self._marked.get((type_, value)):
+            return known
         marks = self.state.marks
         title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
         about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
-        if label or title:
-            return label or title, about
-        return None, about + _ask(f"mark:{type_}:{value}")
+        if not label and not title:
+            about += _ask(f"mark:{type_}:{value}")
+        if len(self._marked) >= MARKS_MAX:
+            self._marked.clear()
+        self._marked[type_, value] = named = (label or title, about)
+        return named
 
     def of_set(self, type_: int, value: int) -> Named:
         """What a mark is set to is a value over time, called by the type's title."""
@@ -90,6 +102,46 @@ class Names:
         if title:
             return title, f',"label":{quote(label)}' if label else ""
         return None, _ask(f"mark:{type_}") + _ask_member("label", f"mark:{type_}:{value}")
+
+
+def naming(event: Event) -> Naming | None:
+    """How an event is named if not by the table alone."""
+    if event.opens is False:
+        return None
+    return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
+
+
+def gives(key: str) -> str:
+    """Members of the attributes of what gives a name to a key."""
+    return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
+
+
+def _task(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    return names.of_task(event.mcv[0], values[0])
+
+
+def _worksharing(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    return names.of_type(event.mcv[0], values[0])
+
+
+def _mark(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+    return names.of_mark(values[1], values[0])
+
+
+def _set(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+    return names.of_set(values[1], values[0])
+
+
+def _create(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    """The name that the task's bodies will ask for."""
+    model = event.mcv[0]
+    task, type_ = values
+    names.learn_task(model, task, type_)
+    name, ask = names.of_type(model, type_)
+    return name, ask + gives(names.task_key(model, task))
+
+
+_NAMINGS: dict[str, Naming] = {"task": _task, "mark": _mark, "set": _set, "create": _create}
 
 
 def _keep(names: dict[str, str], key: str, name: str, entries_max: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
-OPEN_MAX = 1024
+OPEN_MAX = 512
 """Spans that are open at once in one thread, on either stack; the oldest is given up beyond."""
 
 Open = tuple[str, str, int]

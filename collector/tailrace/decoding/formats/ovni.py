@@ -40,8 +40,8 @@ from tailrace.decoding.ovni_event import EventReader
 from tailrace.decoding.ovni_frame import HEADER, MAGIC, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.ovni_names import Names, NamesState
 from tailrace.decoding.ovni_path import Place, documents, identity, is_stream, read_path, trace
-from tailrace.decoding.ovni_plain import read_plain
 from tailrace.decoding.ovni_stack import Stack, StackState
+from tailrace.decoding.ovni_usual import UsualReader
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
 
@@ -131,7 +131,9 @@ class OvniDecoder:
         """Know whose events come, in which byte order, as far as the state tells."""
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
-        self._reader = EventReader(self._state.place.stream, order, self._stack, self._names)
+        thread = (self._state.place.stream, order, self._stack, self._names)
+        self._reader = EventReader(*thread)
+        self._usual = UsualReader(*thread)
 
     def _decode(self, records: list[Record], at: int = 0) -> None:
         """Read what waits from `at` on, as far as it goes."""
@@ -171,15 +173,13 @@ class OvniDecoder:
         """Read events from `at` on; give where that ends, because more bytes must come or because
         of a fault."""
         state, course, waiting = self._state, self._course, self._waiting
-        numbers, stack, stream = self._numbers, self._stack.state, state.place.stream
+        numbers, usual = self._numbers, self._usual.read
         noted = at
         while True:
             last = course.state.last
             if last is not None and course.steady:
-                at, course.state.last = read_plain(
-                    waiting, at, state.offset, stream, numbers, last, stack, records
-                )
-            size = event_size(waiting, at, numbers, course.state.last)
+                at, course.state.last = usual(waiting, at, state.offset, last, records)
+            size = event_size(waiting, at, numbers)
             if isinstance(size, str):
                 state.fault = size
                 break
@@ -212,9 +212,8 @@ class OvniDecoder:
         """Pass over bytes at `at` that begin no event."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
-        place, found = find_event(
-            waiting, at + self._searched, stop, self._numbers, self._course.state.last, self._limit
-        )
+        begin = at + self._searched
+        place, found = find_event(waiting, begin, stop, self._numbers, self._limit)
         self._searched = place - at
         self._need = 0
         if not found and stop < at + self._limit:
@@ -228,9 +227,7 @@ class OvniDecoder:
     def _cut_off(self) -> int:
         """Where an event begins inside the one that waits, if one does: its size was wrong then."""
         stop = len(self._waiting)
-        place, found = find_event(
-            self._waiting, 1, stop, self._numbers, self._course.state.last, self._limit
-        )
+        place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop
 
     def _malformed(self, at: int, stop: int, reason: str, records: list[Record]) -> int:
