@@ -29,6 +29,11 @@ class Intake(Protocol):
 
     def datagrams(self, number: int, datagrams: list[bytes]) -> None: ...
 
+    def drops(self, count: int, since: int) -> None:
+        """The kernel dropped so many datagrams since a time (Unix ns). To be called before the
+        datagrams are handed on that were read until now."""
+        ...
+
     def close(self, number: int, reason: str) -> None: ...
 
     def sessions(self) -> dict[int, OpenInfo]:

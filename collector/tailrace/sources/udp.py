@@ -6,6 +6,10 @@ chunk for each peer.
 
 A peer's session outlives the daemon: its counters go on where they stood, so a restart of ours is
 never a gap of theirs. Peers are forgotten by `idle_timeout`, or longest-silent first at `peers_max`.
+
+A peer has a session from its first readable datagram on. What comes before from it, and from all
+others of which nothing can be read, belongs to one session of *strangers*, handed on once a second:
+who sends noise from many addresses costs few rows and no memory, and pushes nobody out.
 """
 
 from __future__ import annotations
@@ -14,14 +18,16 @@ import errno
 import logging
 import socket
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import trio
 
 from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.session import readable
 from tailrace.sources.address import bound, join
+from tailrace.sources.peers import Address, Peers
 from tailrace.sources.source import CHUNK_MAX, Intake, SourceFigures
 
 DRAIN_MAX = 4096
@@ -35,7 +41,9 @@ _SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
-_FORGET_EVERY = 60.0
+_LOOK_EVERY = 1.0
+STRANGERS = "strangers"
+"""In place of an address: the peer of the session that has what nobody's session has."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +56,13 @@ class UdpSource:
         self._clock = clock
         self._figures = SourceFigures()
         self._sock: socket.socket | None = None
-        self._peers: OrderedDict[tuple[str, int], tuple[int, float]] = OrderedDict()
+        self._peers = Peers(config.peers_max)
+        self._noise: list[bytes] = []
+        self._strangers: tuple[int, float] | None = None
+        """The strangers' session, and since when they have it."""
+        self._dropped = 0
+        self._emptied = 0
+        """When the socket's queue was last seen empty (Unix ns)."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -58,8 +72,9 @@ class UdpSource:
             self.address = join(sock.getsockname())
             self._size_buffer(sock)
             self._resume(intake)
+            self._emptied = self._clock.wall_ns()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._forget_silent, intake)
+                nursery.start_soon(self._look_around, intake)
                 task_status.started()
                 try:
                     while True:
@@ -70,6 +85,7 @@ class UdpSource:
                     # What the kernel has queued was sent to us while we were up: take it in.
                     while self._drain(sock, intake) == DRAIN_MAX:
                         pass
+                    self._hand_on_noise(intake)
                     self.figures()
                     self._sock = None
 
@@ -102,12 +118,17 @@ class UdpSource:
         """Go on with the peers that an earlier life of the daemon knew."""
         now = self._clock.monotonic()
         for number, info in intake.sessions().items():
+            if info.peer == STRANGERS:
+                self._strangers = (number, now)
+                continue
             host, _, port = info.peer.rpartition(":")
-            self._peers[host.strip("[]"), int(port)] = (number, now)
+            address = (host.strip("[]"), int(port))
+            self._peers.add(address, number, now)
+            self._peers.hear(address, now)
 
     def _drain(self, sock: socket.socket, intake: Intake) -> int:
         """Read what is there, up to DRAIN_MAX datagrams; how many there were."""
-        received: dict[tuple[str, int], list[bytes]] = {}
+        received: dict[Address, list[bytes]] = {}
         receive = sock.recvfrom
         count = 0
         try:
@@ -125,38 +146,69 @@ class UdpSource:
             # An ICMP error of an earlier send; we send nothing, but a descriptor can be inherited.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
+        self._count_drops(intake, emptied=count < DRAIN_MAX)
         for peer, datagrams in received.items():
-            number = self._number(peer, intake)
-            for chunk in _chunks(datagrams):
-                intake.datagrams(number, chunk)
-                self._figures.chunks += 1
-                self._figures.bytes += sum(map(len, chunk))
+            number = self._number(peer, datagrams, intake)
+            if number is None:
+                self._noise += datagrams
+                if sum(map(len, self._noise)) > CHUNK_MAX:
+                    self._hand_on_noise(intake)
+            else:
+                self._hand_on(number, datagrams, intake)
         return count
 
-    def _number(self, peer: tuple[str, int], intake: Intake) -> int:
-        known = self._peers.get(peer)
-        if known:
-            number = known[0]
-        else:
-            while len(self._peers) >= self._config.peers_max:
-                _, (oldest, _) = self._peers.popitem(last=False)
+    def _count_drops(self, intake: Intake, *, emptied: bool) -> None:
+        """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
+        now = self._clock.wall_ns()
+        before, dropped = self._dropped, self.figures().kernel_drops
+        if more := (dropped - before) % 2**32:
+            intake.drops(more, self._emptied)
+            self._dropped = dropped
+        if emptied:
+            self._emptied = now
+
+    def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> None:
+        for chunk in _chunks(datagrams):
+            intake.datagrams(number, chunk)
+            self._figures.chunks += 1
+            self._figures.bytes += sum(map(len, chunk))
+
+    def _number(self, peer: Address, datagrams: list[bytes], intake: Intake) -> int | None:
+        """The session of a peer, None if it has and gets none."""
+        now = self._clock.monotonic()
+        number = self._peers.hear(peer, now)
+        if number is None:
+            format_, limit = FORMATS[self._config.format], self._config.record_max
+            if not any(readable(format_, limit, datagram) for datagram in datagrams):
+                return None
+            for oldest in self._peers.make_room():
                 intake.close(oldest, "too many peers")
                 self._refused("too many peers")
-            number = intake.open("udp", join(peer), record_max=self._config.record_max)
-        self._peers[peer] = (number, self._clock.monotonic())
-        self._peers.move_to_end(peer)
+            number = intake.open("udp", join(peer), record_max=limit)
+            self._peers.add(peer, number, now)
         return number
 
-    async def _forget_silent(self, intake: Intake) -> None:
+    def _hand_on_noise(self, intake: Intake) -> None:
+        if not self._noise:
+            return
+        if self._strangers is None:
+            number = intake.open("udp", STRANGERS, record_max=self._config.record_max)
+            self._strangers = (number, self._clock.monotonic())
+        noise, self._noise = self._noise, []
+        self._hand_on(self._strangers[0], noise, intake)
+
+    async def _look_around(self, intake: Intake) -> None:
+        """Hand on the noise; forget who is silent. Strangers begin anew as often, so that their
+        session's share of the quarantine is that of some time."""
         while True:
-            await trio.sleep(_FORGET_EVERY)
+            await trio.sleep(_LOOK_EVERY)
+            self._hand_on_noise(intake)
             horizon = self._clock.monotonic() - self._config.idle_timeout
-            while self._peers:
-                peer, (number, last) = next(iter(self._peers.items()))
-                if last > horizon:
-                    break
-                del self._peers[peer]
+            for number in self._peers.forget_silent(horizon):
                 intake.close(number, "idle")
+            if self._strangers and self._strangers[1] <= horizon:
+                intake.close(self._strangers[0], "idle")
+                self._strangers = None
 
     def _refused(self, reason: str) -> None:
         self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1

@@ -95,7 +95,8 @@ class Recorder:
 
     def fill(self) -> None:
         """There is no room until `drain`."""
-        self._opened = trio.Event()
+        if self._opened.is_set():
+            self._opened = trio.Event()
 
     def drain(self) -> None:
         self._opened.set()

@@ -61,6 +61,10 @@ class Catalog:
         self._by_path[file.path] = file
         self._by_node[file.node] = file
 
+    def waiting(self, file: Followed) -> list[Followed]:
+        """Others that may be copies of this one and are not followed."""
+        return [other for other in self.relatives(file) if other.phase in {"new", "waits"}]
+
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
 

@@ -24,6 +24,11 @@ class Descriptors:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def spare(self) -> bool:
+        """Whether one more can be opened without closing another."""
+        return len(self._open) < self._limit
+
     def get(self, owner: Hashable) -> int | None:
         """The descriptor of a file if it is open; it counts as used."""
         fd = self._open.get(owner)

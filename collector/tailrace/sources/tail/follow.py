@@ -37,7 +37,7 @@ class Followed:
         self.birth = 0
         self.phase: Phase = "new"
         self.undecided = True
-        """While it is new or waits: something has happened that may change that."""
+        """While it is new or waits: something may have changed that."""
         self.reason = "empty"
         """What it waits for."""
         self.session = Session(desk)
@@ -55,6 +55,7 @@ class Followed:
         self._desk = desk
         self._reader: Reader | None = None
         self._member: Member | None = None
+        self._head: bytes | None = None
         self._signature: tuple[int, int, int] | None = None
         self._confirmed = False
         self._known_from: Origin = "now"
@@ -99,6 +100,18 @@ class Followed:
         return self.gone is None or self._desk.descriptors.get(self) is not None
 
     @property
+    def is_missing(self) -> bool:
+        """Its file system is not there, as far as can be told."""
+        place = self.path
+        while place != "/":
+            place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
+            try:
+                return os.stat(place).st_dev != self.device  # noqa: PTH116
+            except OSError:
+                continue
+        return False
+
+    @property
     def unlinked(self) -> bool:
         """It is open, and no name leads to it."""
         fd = self._desk.descriptors.get(self)
@@ -120,12 +133,14 @@ class Followed:
             if fd is None:
                 return replaced
             found = os.fstat(fd)
+        elif self._desk.descriptors.spare:
+            self._fd()  # so that it can be read to its end should it be deleted
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
         if changed or not self._confirmed:
             # Once more when it has come to rest: its times may be too coarse to tell of a change
             # in the moment of the last look.
-            self._signature, self._confirmed = None, False
+            self._signature, self._confirmed, self._head = None, False, None
             self._examine(found.st_size)
             self._signature, self._confirmed = signature, not changed
             if changed:
@@ -169,6 +184,11 @@ class Followed:
         self.reason = reason
         self.undecided = False
 
+    def wait_for_original(self) -> None:
+        """It may be a copy of another file; more of both may show that it is none."""
+        self.phase = "waits"
+        self.reason = "original"
+
     def follow(self, shadowed: Trail | None) -> None:
         """Begin to read it; as the shadow of one that ended if there is one that begins like it."""
         self.phase = "follows"
@@ -200,8 +220,11 @@ class Followed:
         return self.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     def head(self) -> bytes:
-        """The first bytes of its content, as far as they can be had now. Raise OSError."""
-        return content.head(self._fd())
+        """The first bytes of its content, as far as they could be had when it changed last. Raise
+        OSError."""
+        if self._head is None:
+            self._head = content.head(self._fd())
+        return self._head
 
     def read(self) -> bool:
         """Hand on the next piece; whether there may be more. Raise OSError."""

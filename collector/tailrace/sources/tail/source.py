@@ -25,15 +25,17 @@ from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
+from tailrace.sources.tail import lineage
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.identity import relation
-from tailrace.sources.tail.scan import Found, Search
+from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.session import Desk
 
 LINGER = 5.0
+MISSING_LINGER = 600.0
+"""Seconds that a file's end waits for its file system to be mounted."""
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """Seconds that a look takes at least."""
@@ -111,6 +113,7 @@ class TailSource:
         """Search, look, read; whether there will be another turn."""
         if self._clock.monotonic() >= self._search_due:
             await self._find(desk)
+        self._give_places()
         await self._look_around(desk)
         if self._clock.monotonic() >= self._documents_due:
             await self._look_at_documents(desk.documents)
@@ -128,15 +131,18 @@ class TailSource:
         began = self._clock.monotonic()
         for path in list(self._unreachable):
             self._admit(desk, path)
+        admitted = 0
         for found in self._search.run():
             if isinstance(found, Found):
                 if found.named or self._files.stream(found.path):
                     self._admit(desk, found.path)
-            elif found is None:
-                await trio.lowlevel.checkpoint()
-            elif found.path not in self._outside:
+                    admitted += 1
+            elif isinstance(found, Outside) and found.path not in self._outside:
                 self._outside.add(found.path)
                 self._refused("outside")
+            if found is None or admitted >= LOOKS_AT_ONCE:
+                admitted = 0
+                await trio.lowlevel.checkpoint()
         self._searched_at = began
         self._search_due = began + self._rest(2 * len(self._search))
         if self._once:
@@ -151,14 +157,12 @@ class TailSource:
     def _admit(self, desk: Desk, path: str) -> None:
         """A path was found: of a new file, or of one that is known."""
         known = self._catalog.at(path)
-        if known is not None and known.gone is None:
+        if known is not None and known.gone is None and known.path == path:
             return
         self._unreachable.discard(path)
         try:
             found = os.stat(path)  # noqa: PTH116 - three times as fast
-            if not stat.S_ISREG(found.st_mode):
-                return
-            if self._is_known(path, found):
+            if not stat.S_ISREG(found.st_mode) or self._is_known(path, found):
                 return
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
@@ -221,32 +225,21 @@ class TailSource:
 
     def _decide(self, file: Followed, now: float) -> None:
         """Whether a file that is not followed is to be from now on. Raise OSError."""
-        if not file.undecided:
-            return
-        file.reason = "empty"
-        if not file.size:
+        self._following.discard(file)
+        if not file.undecided or not file.size:
             return
         if len(self._following) >= self._config.files_max:
             file.wait("files_max")
             self._without_place.append(file)
             return
-        head = file.head()
-        for other in self._catalog.relatives(file):
-            if other.phase == "follows" and other.gone is None:
-                other.look(now)
-            if other.phase == "follows" and other.may_have_copy(file, head):
-                file.wait("original")
-                return
-        shadow = None
-        for ended in self._catalog.ended(file):
-            if ended.path == file.path or relation(ended.content.head, head) == "other":
-                continue
-            if len(head) < len(ended.content.head):
-                file.wait("original")
-                return
-            shadow = ended.content
-        self._following.add(file)
-        file.follow(shadow)
+        ended = lineage.ended_like(self._catalog, file)
+        if lineage.has_original(self._catalog, file, now) or (
+            ended is not None and len(file.head()) < len(ended.head)
+        ):
+            file.wait_for_original()
+        else:
+            self._following.add(file)
+            file.follow(ended)
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
@@ -258,17 +251,15 @@ class TailSource:
 
     def _end(self, file: Followed, now: float) -> None:
         """Give its session to a copy of it, or read the last of it. Raise OSError."""
-        for other in self._catalog.relatives(file):
-            if file.session.number is not None and other.phase in {"new", "waits"}:
-                other.look(now)
-                if other.size and file.may_have_copy(other, other.head()):
-                    other.take_over(file)
-                    self._following.add(other)
-                    self._schedule(other, now)
-                    self._forget(file)
-                    return
-        file.final = True
-        self._enqueue(file)
+        heir = lineage.heir(self._catalog, file, now)
+        if heir is not None:
+            heir.take_over(file)
+            self._following.add(heir)
+            self._schedule(heir, now)
+            self._forget(file)
+        elif now - file.gone_at >= MISSING_LINGER or self._once or not file.is_missing:
+            file.final = True
+            self._enqueue(file)
 
     async def _read(self, intake: FileIntake) -> None:
         """Hand on about one chunk, of one file or of several."""
@@ -305,22 +296,29 @@ class TailSource:
     def _forget(self, file: Followed) -> None:
         """A file is none of ours any more; others may have waited for that."""
         now = self._clock.monotonic()
-        waiting = [other for other in self._catalog.relatives(file) if other.phase == "waits"]
+        waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
         self._descriptors.close(file)
         self._following.discard(file)
-        if self._without_place and len(self._following) < self._config.files_max:
-            waiting.append(self._without_place.popleft())
         for other in waiting:
-            if other in self._catalog:
-                other.undecided = True
-                self._schedule(other, now)
+            self._reconsider(other, now)
+
+    def _reconsider(self, file: Followed, now: float) -> None:
+        if file in self._catalog:
+            file.undecided = True
+            self._schedule(file, now)
+
+    def _give_places(self) -> None:
+        places = self._config.files_max - len(self._following)
+        for _ in range(min(places, len(self._without_place))):
+            self._reconsider(self._without_place.popleft(), self._clock.monotonic())
 
     def _drop_waiting(self) -> bool:
         """Nothing is left to be read once: what waits now waits for nothing."""
         if self._due and self._due[0][0] <= self._clock.monotonic():
             return True
         for file in list(self._catalog):
+            self._figures.files_ended += 1
             self._forget(file)
         return False
 

@@ -1,0 +1,52 @@
+"""Which file goes on with which: copies and their originals.
+
+gzip writes a file's copy beside it and then removes the file; libovni copies a stream elsewhere and
+removes it; rsync puts a longer copy in a file's place. The stream is one and is to be read once: a
+file that may be a copy waits for as long as its original is there, goes on with its session when it
+is gone, and is compared with what was read of one that ended before.
+"""
+
+from __future__ import annotations
+
+from tailrace.sources.tail.catalog import Catalog
+from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.identity import Trail, relation
+
+
+def has_original(catalog: Catalog, file: Followed, now: float) -> bool:
+    """Whether a file that begins like this one is followed. Raise OSError."""
+    head = file.head()
+    for other in catalog.relatives(file):
+        if _is_alike(other, head):
+            # It may have grown since the last look, or not be what it was.
+            other.look(now)
+            if _is_alike(other, head) and other.may_have_copy(file, head):
+                return True
+    return False
+
+
+def _is_alike(file: Followed, head: bytes) -> bool:
+    return file.phase == "follows" and relation(file.session.content.head, head) != "other"
+
+
+def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
+    """What was read of a file that has ended and began like this one. Raise OSError.
+
+    Not of one at the same path: what is begun there again is another run, be it the same to the byte.
+    """
+    head = file.head()
+    for ended in catalog.ended(file):
+        if ended.path != file.path and relation(ended.content.head, head) != "other":
+            return ended.content
+    return None
+
+
+def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
+    """The copy that goes on with the session of a file that is gone. Raise OSError."""
+    if file.session.number is None:
+        return None
+    for other in catalog.waiting(file):
+        other.look(now)
+        if other.size and file.may_have_copy(other, other.head()):
+            return other
+    return None

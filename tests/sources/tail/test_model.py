@@ -1,0 +1,210 @@
+"""Writers do to files what writers do, a source follows and is stopped and started; in the end each
+incarnation of a file is in one session, as far as there was time to read it, and in no other."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import trio
+from hypothesis import Phase, given, settings, strategies as st
+from trio.testing import MockClock
+
+from tests.sources.tail.recorder import Recorder, Tail
+
+PLAIN = ("a", "b", "sub/c")
+NAMES = (*PLAIN, "a.gz", "b.gz")
+PHASES = [p for p in Phase if p != Phase.explain]
+SETTLED = 30.0
+"""Seconds after which all is read that can be."""
+
+
+class Incarnation:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.content = b""
+        self.sure = 0
+        """Bytes that must have been read."""
+        self.deleted = False
+
+    def grow(self, size: int) -> bytes:
+        """More bytes; no two incarnations have bytes in common after the first two."""
+        more = b"" if self.content else b"xx%08d:" % self.number
+        more += random.Random(len(self.content) * 7919 + self.number).randbytes(size)
+        self.content += more
+        return more
+
+
+class World:
+    def __init__(self, directory: Path, recorder: Recorder) -> None:
+        self.directory = directory
+        self.recorder = recorder
+        self.files: dict[str, Incarnation] = {}
+        self.all: list[Incarnation] = []
+        self.tail: Tail | None = None
+        self.full = False
+        self.ticks = 0
+        (directory / "sub").mkdir()
+
+    def path(self, name: str) -> Path:
+        return self.directory / name
+
+    def new(self) -> Incarnation:
+        self.all.append(Incarnation(len(self.all)))
+        return self.all[-1]
+
+    def packed(self, name: str, data: bytes) -> bytes:
+        return gzip.compress(data, 1) if name.endswith(".gz") else data
+
+    def put(self, name: str, mode: str, data: bytes) -> None:
+        """Write and see to it that the times tell: two changes may come within one tick."""
+        path = self.path(name)
+        with path.open(mode) as file:
+            file.write(self.packed(name, data))
+        self.touch(path)
+
+    def touch(self, path: Path) -> None:
+        self.ticks += 1
+        os.utime(path, ns=(self.ticks * 10**9, self.ticks * 10**9))
+
+    def create(self, name: str, size: int) -> None:
+        """A new file, in place of one that may be there."""
+        self.delete(name)
+        self.files[name] = self.new()
+        self.put(name, "wb", self.files[name].grow(size))
+
+    def append(self, name: str, size: int) -> None:
+        if name in self.files:
+            self.put(name, "ab", self.files[name].grow(size))
+
+    def truncate(self, name: str, size: int) -> None:
+        """O_TRUNC and from the beginning; what was not read by now may never be."""
+        if name in self.files:
+            self.files[name].deleted = True
+            self.files[name] = self.new()
+            self.put(name, "wb", self.files[name].grow(size))
+
+    def rewrite(self, name: str, size: int) -> None:
+        """Over the old bytes, without truncation, at least as many."""
+        if name in self.files and not name.endswith(".gz"):
+            before = self.files[name]
+            before.deleted = True
+            self.files[name] = self.new()
+            self.put(name, "r+b", self.files[name].grow(len(before.content) + size))
+
+    def rename(self, name: str, size: int) -> None:
+        names = [n for n in NAMES if n.endswith(".gz") == name.endswith(".gz") and n != name]
+        to = names[size % len(names)]
+        if name in self.files:
+            self.path(name).replace(self.path(to))
+            if to in self.files:
+                self.files[to].deleted = True
+            self.files[to] = self.files.pop(name)
+
+    def gzip(self, name: str, size: int) -> None:
+        to = name + ".gz"
+        if name in self.files and to in NAMES:
+            self.delete(to)
+            content = self.files[name].content
+            cut = size % (len(content) + 1)
+            members = gzip.compress(content[:cut], 1) + gzip.compress(content[cut:], 9)
+            self.path(to).write_bytes(members)
+            self.path(name).unlink()
+            self.files[to] = self.files.pop(name)
+
+    def delete(self, name: str, size: int = 0) -> None:
+        if name in self.files:
+            self.path(name).unlink()
+            self.files.pop(name).deleted = True
+
+    def fill(self, name: str, size: int) -> None:
+        self.full = True
+        self.recorder.fill()
+
+    def drain(self, name: str, size: int) -> None:
+        self.full = False
+        self.recorder.drain()
+
+    async def rest(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+        if seconds >= SETTLED and self.tail is not None and not self.full:
+            for incarnation in self.files.values():
+                incarnation.sure = len(incarnation.content)
+
+    async def stop(self) -> None:
+        if self.tail is not None:
+            await self.tail.stop()
+            self.tail = None
+
+    def check(self) -> None:
+        found: dict[int, bytes] = {}
+        for session in self.recorder.sessions:
+            content = bytes(session.content)
+            number = int(content[2:10])
+            assert number not in found, "an incarnation is read twice"
+            found[number] = content
+            assert self.all[number].content.startswith(content)
+        for incarnation in self.all:
+            content = found.get(incarnation.number, b"")
+            assert len(content) >= incarnation.sure, "bytes are missing"
+        for name, incarnation in self.files.items():
+            assert found.get(incarnation.number) == incarnation.content, name
+        live = {found_.facts.path for found_ in self.recorder.files().values()}
+        assert live == {str(self.path(name)) for name in self.files}
+
+
+steps = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            ["create", "append", "append", "truncate", "rewrite", "rename", "gzip", "delete"]
+        ),
+        st.sampled_from(NAMES),
+        st.one_of(st.integers(0, 400), st.integers(0, 300_000)),
+    ),
+    st.tuples(st.sampled_from(["fill", "drain"]), st.just(""), st.just(0)),
+    st.tuples(
+        st.just("rest"),
+        st.just(""),
+        st.sampled_from([0.01, 0.12, 0.5, 1.1, 4.0, SETTLED, SETTLED]),
+    ),
+    st.tuples(st.sampled_from(["stop", "start"]), st.just(""), st.just(0)),
+)
+
+
+async def play(script) -> None:
+    directory = Path(tempfile.mkdtemp())
+    try:
+        async with trio.open_nursery() as nursery:
+            world = World(directory, Recorder())
+
+            async def start() -> None:
+                if world.tail is None:
+                    world.tail = Tail(nursery, world.recorder, directory)
+
+            await start()
+            for action, name, size in script:
+                if action == "rest":
+                    await world.rest(size)
+                elif action == "stop":
+                    await world.stop()
+                elif action == "start":
+                    await start()
+                else:
+                    getattr(world, action)(name, size)
+            world.drain("", 0)
+            await start()
+            await world.rest(2 * SETTLED)
+            await world.stop()
+            world.check()
+    finally:
+        shutil.rmtree(directory)
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(st.lists(steps, max_size=25))
+def test_every_incarnation_is_read_once(script) -> None:
+    trio.run(play, script, clock=MockClock(autojump_threshold=0))
