@@ -1,0 +1,55 @@
+"""The holes in a producer's numbers, against a plain set."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, strategies as st
+
+from tailrace.decoding.dftracer_ids import HOLES_MAX, Ids, IdsState
+
+
+def ranges(numbers: set[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+@given(st.lists(st.integers(1, 60), unique=True), st.integers(1, 10))
+def test_holes_are_what_a_set_would_lack(numbers: list[int], cut: int) -> None:
+    ids = Ids()
+    for begin in range(0, len(numbers), cut):
+        ids.add(numbers[begin : begin + cut])
+        packed = msgspec.msgpack.encode(ids.state)
+        ids = Ids(msgspec.msgpack.decode(packed, type=IdsState))
+    assert ids.believed
+    assert ids.holes == ranges(set(range(1, max(numbers, default=0))) - set(numbers))
+
+
+@given(st.lists(st.integers(-3, 12), min_size=1))
+def test_a_number_that_comes_twice_or_is_below_1_is_no_counter(numbers: list[int]) -> None:
+    ids = Ids()
+    ids.add(numbers)
+    assert ids.believed == (len(set(numbers)) == len(numbers) and min(numbers) > 0)
+    assert ids.believed or not ids.holes
+
+
+def test_what_is_not_believed_is_never_believed_again() -> None:
+    ids = Ids()
+    ids.add([1, 1])
+    ids.add([2, 7])
+    assert not ids.believed
+    assert not Ids(ids.state).believed
+    assert ids.holes == []
+
+
+def test_memory_is_bounded() -> None:
+    ids = Ids()
+    ids.add(range(2, 2 * HOLES_MAX + 1, 2))
+    assert len(ids.holes) == HOLES_MAX
+    ids.add([2 * HOLES_MAX + 2])
+    assert not ids.believed
+    assert ids.state == IdsState(believed=False)

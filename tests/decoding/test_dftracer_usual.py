@@ -1,0 +1,93 @@
+"""The quick way through usual records says what the slow one does, and is taken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from tailrace.decoding.formats import dftracer
+from tailrace.model.record import Record
+from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
+
+LIMIT = 1 << 16
+BEGIN = text(
+    metadata("HH", "vm", HOST), metadata("CM", "time_metric", "US"), metadata("FH", "/a", "f1"), start()
+)  # fmt: skip
+
+KNOWN = f'"hhash":"{HOST}"'
+
+hashes = st.sampled_from(
+    [KNOWN, '"hhash":"00"', '"hhash":5', '"hhash":1.5', KNOWN.replace(":", " :")]
+)
+members = st.sampled_from(
+    ['"ret":0', '"f":0.5', '"s":"v"', '"s":"ü"', '"s":"fhash"', '"fhash":"f1"', '"fhash":"f2"',
+     '"fhash":7', '"fhash" :"f1"', '"a":{"fhash":"f1"}', '"a":[{"hhash":"x"}]', '"a":{"x":1}',
+     '"myhash":"f1"', '"p_idx":3', '"dft_cnt":1', '"s":"a{b"', '"s":"a\\\\b"', '"s":"a"b"', '"s":nan',
+     '"s":"\udcff"', '"s":"C:\\new"', '"fname":"/x"', '"a":' + "[" * 130 + "]" * 130]
+)  # fmt: skip
+args = st.none() | st.builds(
+    lambda host, rest: ",".join([*host, *rest]),
+    st.lists(hashes, min_size=1, max_size=1) | st.just([]),
+    st.lists(members, max_size=3) | st.lists(hashes, max_size=1),
+)
+lines = st.builds(
+    lambda number, changed: event(number, **changed),
+    st.integers(-1, 9) | st.just(2**63),
+    st.fixed_dictionaries(
+        {"args": args},
+        optional={
+            "name": st.sampled_from(["read", "start", "end", "a\\n", "ü"]),
+            "cat": st.sampled_from(["POSIX", "dftracer"]),
+            "ph": st.sampled_from([1, 2, 3, 4, 5, '"X"', '"C"', '"M"', "1.0", "true"]),
+            "ts": st.sampled_from([0, -5, 2**63 - 3, 2**63, '"17"', 1.5]),
+            "dur": st.sampled_from([0, -1, 2**64 - 1, 2**64, '"5"']),
+            "pid": st.sampled_from([-1, '"7"', 2**63, 10**30]),
+        },
+    ),
+)
+others = st.sampled_from(
+    [metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
+     "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
+     event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', "")]
+)  # fmt: skip
+
+
+def decode(data: bytes) -> list[Record]:
+    decoder = dftracer.FORMAT.decoder(LIMIT, None)
+    return decoder.feed(data) + decoder.end()
+
+
+def decode_slowly(data: bytes) -> list[Record]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dftracer, "read_usual", lambda *_: False)
+        return decode(data)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(lines | lines | others, min_size=1, max_size=8))
+@example([event(2, args=None), event(3, args=KNOWN + ',"a":{"fhash":"f1"}')])
+def test_both_ways_say_the_same(found: list[str]) -> None:
+    data = BEGIN + text(*found, end(9))
+    assert decode(data) == decode_slowly(data)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        event(2),
+        event(2, args=None),
+        event(2, args=f'{KNOWN},"count":4096,"fhash":"f1"'),
+        event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
+        event(2, args=f'{KNOWN},"s":"ünïcode","f":1e-05,"a":[1,{{"b":2}}]'),
+        event(2, ph='"X"').replace('"type":3,', ""),
+    ],
+)
+def test_events_as_the_tracer_writes_them_go_the_quick_way(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = decode(BEGIN + text(line))
+    decoder = dftracer.FORMAT.decoder(LIMIT, None)
+    records = decoder.feed(BEGIN)
+    monkeypatch.setattr(dftracer, "read_object", None)
+    records += decoder.feed(text(line))
+    assert records + decoder.end() == expected
