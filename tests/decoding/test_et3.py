@@ -194,7 +194,7 @@ def test_a_running_agents_deaths_claim_nothing() -> None:
         ("reordered_very_lossy", 0),  # too little agrees
         ("with_deaths_lossy", 3),
         ("with_deaths_ahead_first", 3),
-        ("agent_kinds", 2),
+        ("agent_kinds", 1),
         ("agent_unreadable", 2),
         ("unreadable_in_clock", 2),
         ("spec_losses", 14),

@@ -170,9 +170,11 @@ def test_what_cannot_be_read_is_not_missing_a_second_time(
     """The holes of the clock, less the lines in them that could not be read."""
     program = Program(seed, threads=1)
     left, dropped = program.without_some(odds)
-    spoiled = [event for event in left if program.random.random() < damaged]
-    good = [event for event in left if event not in spoiled]
-    lines = ["M 1 what\n" if event in spoiled else event.stated() for event in left]
+    good, spoiled, lines = [], [], []
+    for event in left:
+        spoil = program.random.random() < damaged
+        (spoiled if spoil else good).append(event)
+        lines.append("M 1 what\n" if spoil else event.stated())
     claimed = missing(decode(lines, dialect="specification"))
     end = max((event.clock for event in good), default=0)
     seen = [event for event in (*dropped, *spoiled) if event.clock <= end]

@@ -4,7 +4,8 @@ The clock is counted here, as the tools do that add the deaths: the entries and 
 and those known to be missing. What is missing shows in two ways (formats in the wild §3.3), and a
 line is claimed by the first of them only:
 
-- An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`).
+- An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`),
+  unless a frame of this method was passed over by an exit that only seemed to be of a frame below.
 - A death ahead of the counted clock, by as much as it is ahead (`death_ahead`). This holds where
   deaths were added after the run, at their time or all at the end. Agents that wrote deaths during
   the run used another clock, so deaths are `trusted` only when their file's name says what it is,
@@ -83,10 +84,12 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._weigh(time - (self.time - self.lost))
         return time
 
-    def unmatched(self, stream: str) -> None:
+    def unmatched(self, stream: str, method: str) -> None:
+        if not self.stacks.proves(stream, method):
+            return
         if self.excused:
             self.excused -= 1
-        elif self.stacks.whole:
+        else:
             self.found.append(
                 Loss(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
             )

@@ -31,7 +31,7 @@ from typing import cast
 from tailrace.decoding.et3_form import Form, Loss
 from tailrace.decoding.et3_line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.et3_maps import Names
-from tailrace.decoding.et3_stack import DEPTH_MAX, leave
+from tailrace.decoding.et3_stack import DEPTH_MAX, Frame
 from tailrace.decoding.framing import split_lines
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
 
@@ -158,10 +158,13 @@ class Events:
         name, _, attributes = self._methods[method]
         number = None
         if frames is not None:
-            frame = leave(frames, method)
+            if frames and frames[-1][0] == method:
+                frame: Frame | None = frames.pop()
+            else:
+                frame = self._stacks.leave(stream, frames, method)
             if frame is None:
                 flaw = "unmatched_end"
-                self._form.unmatched(stream)
+                self._form.unmatched(stream, method)
             else:
                 number = frame[1]
                 if frame[2] and name is not None:

@@ -65,7 +65,7 @@ class Form(Protocol):
         """A death, with its time as given; the time for its column."""
         ...
 
-    def unmatched(self, stream: str) -> None:
+    def unmatched(self, stream: str, method: str) -> None:
         """An exit whose entry was not found on its stack."""
         ...
 

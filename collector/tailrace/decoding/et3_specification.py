@@ -81,7 +81,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
             self._ahead(time)
         return time
 
-    def unmatched(self, stream: str) -> None:
+    def unmatched(self, stream: str, method: str) -> None:
         """The clock tells of the missing entry."""
 
     def unreadable(self) -> None:

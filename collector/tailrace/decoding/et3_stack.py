@@ -10,6 +10,9 @@ DEPTH_MAX = 4096
 THREADS_MAX = 512
 """Threads whose frames are remembered."""
 
+PASSED_MAX = 1024
+"""Methods of one thread of which frames were passed over."""
+
 Frame = tuple[str, int, bool]
 """Of an open frame: its method, its number, and whether its begin was written without a name."""
 
@@ -17,11 +20,16 @@ Frame = tuple[str, int, bool]
 class Stacks(msgspec.Struct):
     """Frames by thread, the innermost last. Numbers count all frames from 1 in order of begins.
 
+    An exit takes the innermost frame of its method and passes over those above it: they ended by an
+    exception, of which there is no line, or their exit is missing; or the exit's own entry is, and
+    theirs are still to come. So how many frames of which method were `passed` over is remembered.
+
     What is beyond the bounds is given up, the oldest first. `whole` says that nothing was: only
     then does an exit without its entry say anything.
     """
 
     frames: dict[str, list[Frame]] = {}
+    passed: dict[str, dict[str, int]] = {}
     number: int = 0
     whole: bool = True
 
@@ -30,10 +38,32 @@ class Stacks(msgspec.Struct):
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
-                del self.frames[next(iter(self.frames))]
+                oldest = next(iter(self.frames))
+                del self.frames[oldest]
+                self.passed.pop(oldest, None)
                 self.whole = False
             frames = self.frames[thread] = []
         return frames
+
+    def leave(self, thread: str, frames: list[Frame], method: str) -> Frame | None:
+        """Take the frame that an exit ends off its thread's stack; None if there is none."""
+        for at in range(len(frames) - 1, -1, -1):
+            if frames[at][0] == method:
+                frame = frames[at]
+                self._pass_over(thread, frames[at + 1 :])
+                del frames[at:]
+                return frame
+        return None
+
+    def proves(self, thread: str, method: str) -> bool:
+        """Whether an exit that ended no frame is one more than there were entries."""
+        passed = self.passed.get(thread, {})
+        if method not in passed:
+            return self.whole
+        passed[method] -= 1
+        if not passed[method]:
+            del passed[method]
+        return False
 
     def shorten(self, frames: list[Frame]) -> None:
         """Give up the older half of a stack that is too deep."""
@@ -42,6 +72,7 @@ class Stacks(msgspec.Struct):
 
     def clear(self) -> None:
         self.frames.clear()
+        self.passed.clear()
         self.number, self.whole = 0, True
 
     def in_hexadecimal(self) -> None:
@@ -54,19 +85,19 @@ class Stacks(msgspec.Struct):
         }
         self.frames.clear()
         self.frames.update(again)
+        if self.passed:
+            self.passed.clear()
+            self.whole = False
 
-
-def leave(frames: list[Frame], method: str) -> Frame | None:
-    """Take the innermost frame of a method off a stack, and those above it: they ended by an
-    exception, of which there is no line, or theirs is missing. None if no frame is this method's."""
-    if frames and frames[-1][0] == method:
-        return frames.pop()
-    for at in range(len(frames) - 2, -1, -1):
-        if frames[at][0] == method:
-            frame = frames[at]
-            del frames[at:]
-            return frame
-    return None
+    def _pass_over(self, thread: str, frames: list[Frame]) -> None:
+        if not frames:
+            return
+        passed = self.passed.setdefault(thread, {})
+        for method, _, _ in frames:
+            passed[method] = passed.get(method, 0) + 1
+        if len(passed) > PASSED_MAX:
+            passed.clear()
+            self.whole = False
 
 
 def _again(decimal: str) -> str:
