@@ -151,10 +151,10 @@ class UdpSource:
             number = self._number(peer, datagrams, intake)
             if number is None:
                 self._noise += datagrams
-                if sum(map(len, self._noise)) > CHUNK_MAX:
-                    self._hand_on_noise(intake)
             else:
                 self._hand_on(number, datagrams, intake)
+        if sum(map(len, self._noise)) > CHUNK_MAX:
+            self._hand_on_noise(intake)
         return count
 
     def _count_drops(self, intake: Intake, *, emptied: bool) -> None:

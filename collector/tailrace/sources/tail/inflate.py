@@ -23,8 +23,8 @@ MAGIC = b"\x1f\x8b"
 _BEGIN = MAGIC + b"\x08"
 """Of a member: the magic number, and deflate, the one method there is."""
 _GZIP = 31
-_PROBE, _PROBED = 64, 4096
-"""Bytes that random ones are not inflated for, and those tried if there are as many."""
+_PROBE = 64
+"""Bytes for which random ones do not inflate."""
 _HOLD = 2 * 65_536
 """Bytes after which what inflates is no accident: more than a stored block, which takes anything."""
 _TRIAL_MAX = 2**20
@@ -101,21 +101,26 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Between members: the beginning of one, or what is none."""
+        """Between members: the beginning of one, or what is none.
+
+        A bad piece never ends where an unproven member begins: a place after one that is gone on
+        from would take it for proven."""
         data = self._input
         begin = data.find(_BEGIN)
-        if begin == 0:
-            inflates = self._expected or self._inflates(last)
+        while begin >= 0 and not (begin == 0 and self._expected):
+            inflates = _inflates(data[begin:], last)
             if inflates is None:
                 return None
             if inflates:
-                self._member = zlib.decompressobj(_GZIP)
-                self._more = self._expected = False
-                self._cleared = self._raw + 1
-                return Begun(self.place)
-            begin = data.find(_BEGIN, 1)
-        size = begin if begin >= 0 else len(data) - _unsure(data, last)
-        if not size:
+                break
+            begin = data.find(_BEGIN, begin + 1)
+        if begin == 0:
+            self._member = zlib.decompressobj(_GZIP)
+            self._more = self._expected = False
+            self._cleared = self._raw + 1
+            return Begun(self.place)
+        size = begin if begin > 0 else len(data) - _unsure(data, last) - (not last)
+        if size <= 0:
             return None
         self._expected = False
         self._use(size)
@@ -139,21 +144,14 @@ class Inflater:
 
     def _is_torn_here(self, member: zlib._Decompress, last: bool) -> bool | None:
         """Whether the member is over where another one seems to begin; None if more must be seen."""
-        if (inflates := self._inflates(last)) is False:
+        if (inflates := _inflates(self._input, last)) is False:
             return False
-        goes_on = _trial(member.copy(), self._input)
+        goes_on = _trial(member.copy(), self._input[:_HOLD])
         if goes_on == "fails":
             return inflates
         if goes_on == "goes on":
             return True if last else None
         return False
-
-    def _inflates(self, last: bool) -> bool | None:
-        """Whether a member begins here indeed; None if more must be seen."""
-        found = _trial(zlib.decompressobj(_GZIP), self._input[:_PROBED])
-        if found == "goes on" and len(self._input) < _PROBE and not last:
-            return None
-        return found != "fails"
 
     def _tear(self) -> Torn:
         self._member = None
@@ -163,6 +161,14 @@ class Inflater:
     def _use(self, size: int) -> None:
         self._input = self._input[size:]
         self._raw += size
+
+
+def _inflates(data: bytes, last: bool) -> bool | None:
+    """Whether a member begins here indeed; None if more must be seen."""
+    found = _trial(zlib.decompressobj(_GZIP), data[:_PROBE])
+    if found == "goes on" and len(data) < _PROBE and not last:
+        return None
+    return found != "fails"
 
 
 def _unsure(data: bytes, last: bool) -> int:

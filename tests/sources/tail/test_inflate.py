@@ -1,0 +1,248 @@
+"""Members whole, torn and damaged; cut anywhere; gone on with from any place that was named."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.ingest.state import Member
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail.inflate import Bad, Begun, Content, Inflater, Torn
+
+BEGIN = Member(0, 0)
+
+
+def events(data, sizes=(65_536,), at=BEGIN, *, last=True):
+    """All that comes out of these bytes, fed in pieces of these sizes, over and over."""
+    inflater = Inflater(at)
+    data, found, fed = data[at.raw :], [], 0
+    while True:
+        event = inflater.next()
+        if event is None and data:
+            size = sizes[fed % len(sizes)]
+            inflater.feed(data[:size])
+            data, fed = data[size:], fed + 1
+        elif event is None:
+            event = inflater.next(last=True) if last else None
+            if event is None:
+                return found
+        if event is not None:
+            found.append(event)
+
+
+def content(found):
+    return b"".join(event.data for event in found if isinstance(event, Content))
+
+
+def others(found):
+    return [event for event in found if not isinstance(event, Content)]
+
+
+def lines(seed, size):
+    random_ = random.Random(seed)
+    return b"".join(b'{"id":%d}\n' % random_.randrange(10**9) for _ in range(size // 15 + 1))[:size]
+
+
+def noise(seed, size):
+    return random.Random(seed).randbytes(size)
+
+
+def member(data, level=6):
+    return gzip.compress(data, level, mtime=0)
+
+
+def test_members_follow_one_another():
+    first, second = member(b"one"), member(b"two")
+    assert events(first + second) == [
+        Begun(BEGIN),
+        Content(b"one"),
+        Begun(Member(len(first), 3)),
+        Content(b"two"),
+    ]
+
+
+def test_a_member_that_is_not_whole_yet_is_waited_for():
+    data = member(lines(1, 1000))
+    found = events(data[:-9], last=False)
+    assert others(found) == [Begun(BEGIN)]
+    assert content(events(data)) == lines(1, 1000)
+
+
+def test_an_empty_file_has_nothing():
+    assert events(b"") == []
+
+
+@pytest.mark.parametrize("cut", [1, 5, 10, 11, 40, 200, 300])
+@pytest.mark.parametrize("make", [lines, noise])
+def test_a_torn_member_ends_where_the_next_one_begins(cut, make):
+    """As a killed writer leaves it: nothing but the bytes of the first member that were written."""
+    torn = member(make(1, 1000))[:-cut]
+    whole = member(make(2, 1000))
+    found = events(torn + whole + whole)
+    assert others(found) == [
+        Begun(BEGIN),
+        Torn(Member(len(torn), len(content(found)) - 2000)),
+        Begun(Member(len(torn), len(content(found)) - 2000)),
+        Begun(Member(len(torn + whole), len(content(found)) - 1000)),
+    ]
+    assert content(found) == content(events(torn)) + make(2, 1000) * 2
+    assert make(1, 1000).startswith(content(events(torn)))
+
+
+def test_nothing_of_what_follows_a_torn_member_is_taken_for_its_content():
+    """A stored block takes any bytes: the next members lie in what was to be its content."""
+    torn = member(noise(1, 60_000))[:1000]
+    rest = b"".join(member(lines(n, 3000)) for n in range(40))
+    found = events(torn + rest)
+    expected = noise(1, 60_000)[: 1000 - 15]
+    assert content(found) == expected + b"".join(lines(n, 3000) for n in range(40))
+
+
+def test_a_member_inside_a_member_is_content():
+    """Compressed data compressed again is stored as it is, its beginning included."""
+    inner = member(lines(1, 100_000)) + member(noise(1, 300_000))
+    outer = member(inner)
+    assert inner in outer or outer.count(b"\x1f\x8b\x08") > 1
+    assert others(events(outer)) == [Begun(BEGIN)]
+    assert content(events(outer)) == inner
+
+
+def test_the_end_of_a_torn_last_member_is_named():
+    data = member(lines(1, 1000))
+    assert others(events(data[:-3])) == [Begun(BEGIN), Torn(Member(len(data) - 3, 1000))]
+    assert content(events(data[:-3])) == lines(1, 1000)
+
+
+def test_what_is_between_members_is_bad():
+    first, second = member(b"one"), member(b"two")
+    found = events(first + b"\0\0garbage\x1f\x8b" + second)
+    assert others(found) == [
+        Begun(BEGIN),
+        Bad(11, b"\0\0garbage\x1f\x8b", Member(len(first) + 11, 3)),
+        Begun(Member(len(first) + 11, 3)),
+    ]
+    assert content(found) == b"onetwo"
+
+
+def test_a_member_with_a_wrong_checksum_keeps_its_content_and_its_last_bytes_are_bad():
+    first, second = member(lines(1, 1000)), member(b"two")
+    damaged = bytearray(first)
+    damaged[-8] ^= 1
+    found = events(bytes(damaged) + second)
+    bad = [event for event in found if isinstance(event, Bad)]
+    assert content(found) == lines(1, 1000) + b"two"
+    assert sum(event.size for event in bad) >= 4
+    assert bad[-1].after == Member(len(first), 1000)
+
+
+def test_damage_costs_no_more_than_its_member():
+    members = [member(lines(n, 2000)) for n in range(3)]
+    for at in range(12, len(members[1]) - 8, 7):
+        damaged = bytearray(members[1])
+        damaged[at] ^= 0xFF
+        found = content(events(members[0] + bytes(damaged) + members[2]))
+        assert found.startswith(lines(0, 2000))
+        assert found.endswith(lines(2, 2000))
+
+
+def test_content_before_the_damage_is_kept_to_the_byte():
+    data = zlib.compressobj(0, wbits=31)
+    stored = data.compress(noise(1, 1000)) + data.flush()
+    broken = stored[: 10 + 5 + 700] + b"\xff" * 2000
+    found = events(broken)
+    assert content(found).startswith(noise(1, 1000)[:700])
+
+
+def test_content_comes_in_pieces_however_far_it_inflates():
+    bomb = member(bytes(50 * 2**20), 9)
+    sizes = [len(event.data) for event in events(bomb) if isinstance(event, Content)]
+    assert sum(sizes) == 50 * 2**20
+    assert max(sizes) <= CHUNK_MAX
+
+
+def test_the_beginning_of_a_beginning_is_waited_for_and_is_bad_at_last():
+    first = member(b"one")
+    assert others(events(first + b"\x1f\x8b", last=False)) == [Begun(BEGIN)]
+    assert others(events(first + b"\x1f\x8b"))[1:] == [
+        Bad(2, b"\x1f\x8b", Member(len(first) + 2, 3))
+    ]
+
+
+def test_a_magic_number_that_begins_no_member_costs_nothing():
+    """Stored bytes that look like the beginning of a member and are none."""
+    inner = b"\x1f\x8b\x08" + noise(3, 500) + b"\x1f\x8b\x08\x00" + noise(4, 100_000)
+    packed = zlib.compressobj(0, wbits=31)
+    data = packed.compress(inner) + packed.flush()
+    assert others(events(data)) == [Begun(BEGIN)]
+    assert content(events(data)) == inner
+
+
+@st.composite
+def files(draw):
+    """Members, torn and damaged ones, and other bytes, in any order."""
+    data = b""
+    for seed in range(draw(st.integers(0, 4))):
+        size = draw(st.sampled_from([0, 1, 30, 1000, 20_000]))
+        part = member((lines if draw(st.booleans()) else noise)(seed, size))
+        match draw(st.sampled_from(["whole", "whole", "torn", "damaged", "other"])):
+            case "torn":
+                part = part[: draw(st.integers(0, len(part)))]
+            case "damaged":
+                at = draw(st.integers(0, len(part) - 1))
+                part = part[:at] + bytes([part[at] ^ 0x55]) + part[at + 1 :]
+            case "other":
+                part = draw(st.binary(max_size=50))
+        data += part
+    return data
+
+
+@settings(max_examples=150, deadline=None)
+@given(files(), st.lists(st.integers(1, 5000), min_size=1, max_size=5))
+def test_how_the_bytes_are_cut_changes_nothing(data, sizes):
+    whole, cut = events(data), events(data, sizes)
+    assert content(cut) == content(whole)
+    assert [e for e in others(cut) if not isinstance(e, Bad)] == [
+        e for e in others(whole) if not isinstance(e, Bad)
+    ]
+    assert bad(cut) == bad(whole)
+
+
+def bad(found):
+    return b"".join(event.data for event in found if isinstance(event, Bad))
+
+
+@settings(max_examples=100, deadline=None)
+@given(files())
+def test_from_each_place_that_is_named_the_rest_comes_again(data):
+    found = events(data)
+    for number, event in enumerate(found):
+        if isinstance(event, Content):
+            continue
+        at = event.member if isinstance(event, Begun) else event.after
+        rest = events(data, at=at)
+        assert content(rest) == content(found[number + 1 :])
+        assert at.content == len(content(found[:number]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(files())
+def test_what_is_bad_is_handed_on_as_it_is(data):
+    reached = 0
+    for event in others(events(data)):
+        after = event.member if isinstance(event, Begun) else event.after
+        assert reached <= after.raw <= len(data)
+        reached = after.raw
+        if isinstance(event, Bad):
+            assert data[event.after.raw - event.size : event.after.raw] == event.data
+
+
+def test_a_header_with_a_name_is_a_beginning_too():
+    named = gzip.compress(b"content")
+    flagged = named[:3] + b"\x08" + named[4:10] + b"trace.pfw\0" + named[10:]
+    torn = member(lines(1, 500))[:-20]
+    found = events(torn + flagged)
+    assert content(found).endswith(b"content")
