@@ -63,6 +63,12 @@ def test_a_spool_on_another_file_system_is_judged_by_itself(tmp_path):
     assert "of the spool is" in found[1].what
 
 
+def test_a_mount_whose_name_is_the_beginning_of_another_is_not_above_it(tmp_path):
+    (tmp_path / "store").mkdir()
+    mount = f"30 27 0:30 / {tmp_path}/sto rw - tmpfs a rw"
+    assert only(check(tmp_path, mount, store=tmp_path / "store")).severity == "good"
+
+
 def test_a_link_is_judged_by_where_it_leads(tmp_path):
     place = tmp_path / "disk"
     place.mkdir()

@@ -63,6 +63,17 @@ def test_what_hides_events_of_dftracer_and_what_its_commands_make_good(changed, 
     assert only(check(environ | exports(finding))).severity == "good"
 
 
+def test_who_wants_compressed_traces_keeps_them():
+    environ = LIVE | {"DFTRACER_TRACE_COMPRESSION": "1", "DFTRACER_WRITE_BUFFER_SIZE": "100000"}
+    assert exports(only(check(environ))) == {"DFTRACER_WRITE_BUFFER_SIZE": "4096"}
+
+
+def test_who_did_not_ask_for_compression_gets_every_event_at_once():
+    environ = {"DFTRACER_ENABLE": "1", "DFTRACER_INC_METADATA": "1"}
+    settings = exports(only(check(environ)))
+    assert environ | settings == LIVE
+
+
 def test_traces_that_no_source_watches_are_told_with_the_source_that_would():
     environ = LIVE | {"DFTRACER_LOG_FILE": "/scratch/runs/7/trace"}
     finding = only(check(environ))

@@ -10,6 +10,7 @@ import pytest
 from tailrace.clock import SystemClock
 from tailrace.doctor import rate
 from tailrace.doctor.rate import Step
+from tailrace.sources.udp import size_buffer
 from tests.doctor.hosts import host, only, udp
 
 
@@ -33,7 +34,14 @@ async def test_what_does_not_fit_the_buffer_is_seen_to_be_lost(monkeypatch):
     assert 0 < step.received < step.sent
 
 
-async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(gentle, caplog):
+async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(
+    gentle, caplog, monkeypatch
+):
+    def granted(sock, asked, force=True):
+        return size_buffer(sock, min(asked, 2**20), force=False)
+
+    monkeypatch.setattr(rate, "size_buffer", granted)
+    monkeypatch.setattr("tailrace.sources.udp.size_buffer", granted)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.settimeout(0)

@@ -90,8 +90,4 @@ def _snmp(host: Host) -> dict[str, int]:
 
 def _snmp6(host: Host) -> dict[str, int]:
     pairs = (line.split() for line in (host.text("proc/net/snmp6") or "").splitlines())
-    return {
-        pair[0].removeprefix("Udp6"): int(pair[1])
-        for pair in pairs
-        if len(pair) == 2 and pair[0].startswith("Udp6")
-    }
+    return {pair[0].removeprefix("Udp6"): int(pair[1]) for pair in pairs if len(pair) == 2}

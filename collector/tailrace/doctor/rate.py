@@ -163,6 +163,9 @@ class _Counting:
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:  # noqa: ARG002 - the protocol's
         self.received += len(datagrams)
 
+    def drops(self, count: int, since: int) -> None:
+        """Those are the source's figures."""
+
     def close(self, number: int, reason: str) -> None:
         """It is one session, and nothing of it is kept."""
 

@@ -8,11 +8,14 @@ input ends it.
 from __future__ import annotations
 
 import socket
+import struct
 import sys
 import time
 
 SIZE = 72
 """Bytes of a datagram: a usual Heph event alone in it."""
+
+_EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
 """Datagrams handed to the kernel at a time, where it cuts one large one into pieces (UDP_SEGMENT):
@@ -38,7 +41,7 @@ def main() -> None:
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
     """Send at least `count`, evenly at `rate` a second; how many, and how long that took."""
-    data = bytes(SIZE * batch)
+    data = _EVENT * batch
     sent = 0
     begin = time.perf_counter()
     while sent < count:

@@ -83,15 +83,18 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
             seen.whole = False
             return seen
     if errors:
-        seen.unlisted = [path for path in _unlisted(parse(pattern).root) if not search.covers(path)]
+        root = parse(pattern).root
+        unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
+        seen.unlisted = unlisted or [root]  # where exactly, only a link would tell
     return seen
 
 
-def _unlisted(root: str) -> list[str]:
+def _unlisted(root: str, host: Host, end: float) -> list[str]:
     """Directories, the root among them, that cannot be listed, or not be reached."""
     failed: list[OSError] = []
     for _ in os.walk(root, onerror=failed.append):
-        pass
+        if host.clock.monotonic() > end:
+            break
     return [str(error.filename) for error in failed if not isinstance(error, FileNotFoundError)]
 
 
@@ -102,7 +105,7 @@ def _judged(name: str, config: TailConfig, pattern: str, seen: Seen) -> Iterator
         yield Finding(
             check=CHECK,
             severity=Severity.PROBLEM,
-            what=f"{name}: {_names(seen.unlisted)} cannot be listed by this user.",
+            what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
             why="Files in there are never found, and nothing says that they are missing.",
             commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
             figures=figures,
