@@ -99,6 +99,8 @@ def test_a_damaged_file_is_an_error_and_no_crash(tmp_path):
         file.write_bytes(file.read_bytes()[:-9] + b"\x00" * 9)
     with pytest.raises(QueryError):
         engine.ask("FROM events")
+    with pytest.raises(StoreError, match=f"{tmp_path}/events: cannot be read"):
+        Engine(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +177,15 @@ def test_what_takes_too_long_is_ended(tmp_path):
     assert len(dicts(engine.ask("FROM events"))) == 1
 
 
+def test_what_takes_too_long_is_ended_when_a_snapshot_is_taken_up_as_well(tmp_path, monkeypatch):
+    """A large table is looked through for names then."""
+    engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
+    commit(tmp_path, [row()])
+    monkeypatch.setattr(engine_module, "learn", lambda connection: connection.execute(ENDLESS))
+    with pytest.raises(QueryError, match="time"):
+        engine.refresh()
+
+
 def test_a_limit_of_memory_is_kept_without_files_in_the_working_directory(tmp_path, monkeypatch):
     make(tmp_path / "store", [row()])
     (tmp_path / "here").mkdir()
@@ -218,7 +229,8 @@ def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
     rows = [
         clocked(epoch=5), row(seq=0, start=1, end=4), gap(2, 1), heal(1, 2), row(seq=3, start=9),
         row("begin", id=1, start=2, attributes={"x": 1}), row("begin", id=2, start=3),
-        row("span", id=1, start=2, end=8),
+        row("span", id=1, start=2, end=8), row("instant", attributes={"$name": "k"}),
+        row("name", name="late", attributes={"$key": "k", "$scope": "source"}, session="b"),
     ]  # fmt: skip
     make(tmp_path, rows[:4], rows[4:])
     local = Engine(str(tmp_path))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 
-import duckdb
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.model.record import as_int64
 from tailrace.normalize import wall_times
 from tailrace.query.engine import Engine
-from tailrace.query.names import learn
-from tailrace.query.views import VIEWS, define
+from tailrace.query.views import VIEWS
 from tests.ingest.log import Log, heph_epoch, heph_event, run
+from tests.query.memory import Views
 from tests.query.tables import (
     DAY,
-    SCHEMA,
     SECOND,
     ask,
     clocked,
@@ -29,33 +27,6 @@ from tests.query.tables import (
 )  # fmt: skip
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 0, 1, -1])
-
-
-class Views:
-    """The views over rows in memory: fast enough for many examples."""
-
-    def __init__(self):
-        self.connection = duckdb.connect(config={"threads": 1})
-        columns = ", ".join(
-            f'"{f.name}" {"BIGINT" if f.type == "int64" else "VARCHAR" if f.type == "string" else "DATE"}'
-            for f in SCHEMA
-        )
-        self.connection.execute(f"CREATE TABLE stored ({columns})")
-        define(self.connection)
-
-    def of(self, rows, sql):
-        self.connection.execute("DELETE FROM stored")
-        if rows:
-            marks = ", ".join("?" * len(SCHEMA))
-            values = [[row[name] for name in SCHEMA.names] for row in rows]
-            self.connection.executemany(
-                f"INSERT INTO stored VALUES ({marks})",  # noqa: S608 - question marks
-                values,
-            )
-        learn(self.connection)
-        self.connection.execute(sql)
-        names = [column[0] for column in self.connection.description]
-        return [dict(zip(names, row, strict=True)) for row in self.connection.fetchall()]
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +100,39 @@ def test_the_views_compute_the_time_that_the_collector_would_have(views, starts,
     rows.append(clocked(epoch=epoch, ticks_per_second=rate))
     events = views.of(rows, "SELECT time FROM events WHERE kind = 'span' ORDER BY \"offset\"")
     assert [event["time"] for event in events] == wall_times(starts, epoch, rate)
+
+
+def test_sessions_of_a_run_are_aligned_by_their_clocks_offsets(views):
+    rows = [
+        session("open", group="/run", transport="tail", peer="/run/a", opened=1),
+        session("metadata", clock_offset=5, offset=8),
+        session("metadata", clock_offset=-7, offset=9),
+        session("footer", clock_offset=1000, offset=10),
+        row("instant", start=10, offset=11),
+        row("begin", id=1, start=20, offset=12),
+        session("open", group="", session="b", opened=2),
+        row("span", session="b", start=-(2**63), offset=13),
+        row("instant", session="b", offset=14),
+        session("restart", continues="a", group="/run", session="a.1", opened=3),
+        session("metadata", clock_offset=-(2**63), session="a.1"),
+        row("instant", session="a.1", start=-1, offset=15),
+    ]
+    events = views.of(
+        rows, "SELECT start, aligned FROM events WHERE kind <> 'session' ORDER BY \"offset\""
+    )
+    assert [tuple(event.values()) for event in events] == [
+        (10, 3), (20, 13), (-(2**63), -(2**63)), (None, None), (-1, None),
+    ]  # fmt: skip
+    spans = views.of(rows, "SELECT start, aligned FROM spans ORDER BY start DESC")
+    assert [tuple(span.values()) for span in spans] == [(20, 13), (-(2**63), -(2**63))]
+    sessions = views.of(
+        rows, "SELECT session, run, clock_offset, peer, transport FROM sessions ORDER BY session"
+    )
+    assert [tuple(s.values()) for s in sessions] == [
+        ("a", "/run", -7, "/run/a", "tail"),
+        ("a.1", "/run", -(2**63), "/run/a", "tail"),
+        ("b", None, None, None, None),
+    ]
 
 
 def test_every_time_is_readable_or_null(views):
@@ -286,6 +290,19 @@ def test_an_unknown_amount_is_a_gap_and_no_number(views):
     assert session_ == {"missing": 2, "unknown": True}
 
 
+def test_a_gap_says_how_it_is_known(views):
+    rows = [
+        row("gap", name="truncated", attributes={"count": 0, "detail": "stale_tail"}),
+        row("gap", name="network", attributes={"count": 2, "detail": ["odd"]}, offset=1),
+        gap(3, offset=2),
+    ]
+    for view in ("gaps", "all_gaps"):
+        gaps = views.of(rows, f'FROM {view} SELECT reason, detail ORDER BY "offset"')
+        assert [tuple(g.values()) for g in gaps] == [
+            ("truncated", "stale_tail"), ("network", '["odd"]'), ("network", None),
+        ]  # fmt: skip
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_gaps_and_heals_add_up_for_any_history(views, data):
@@ -373,6 +390,41 @@ def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
     assert (three["events"], three["missing"], three["completeness"]) == (0, 7, 0.0)
 
 
+def completeness(views, rows):
+    found = views.of(rows, "SELECT session, stream, completeness FROM streams ORDER BY ALL")
+    return {(s["session"], s["stream"]): s["completeness"] for s in found}
+
+
+def test_what_a_session_misses_of_no_known_stream_may_be_any_streams(views):
+    """Unless numbers of its own say that it misses nothing."""
+    rows = [
+        *(row(stream="7/1", offset=i) for i in range(6)),
+        row(stream="7/2", offset=6),
+        gap(1, stream="7/2", offset=7),
+        row(stream="numbered", seq=1, offset=8),
+        gap(2, stream="", offset=9),
+        row(stream="7/1", session="b", offset=10),
+    ]
+    assert completeness(views, rows) == {
+        ("a", ""): 0.0, ("a", "7/1"): 6 / 8, ("a", "7/2"): 1 / 4, ("a", "numbered"): 1.0,
+        ("b", "7/1"): 1.0,
+    }  # fmt: skip
+    unknown = completeness(views, [*rows, gap(0, stream="", offset=11)])
+    assert unknown == {
+        ("a", ""): None, ("a", "7/1"): None, ("a", "7/2"): None, ("a", "numbered"): 1.0,
+        ("b", "7/1"): 1.0,
+    }  # fmt: skip
+    healed = completeness(views, [*rows, heal(2, stream="", offset=12)])
+    assert healed["a", "7/1"] == 1.0
+    missing = views.of(rows, "SELECT stream, missing FROM streams WHERE missing > 0 ORDER BY ALL")
+    assert [tuple(s.values()) for s in missing] == [("", 2), ("7/2", 1)]
+
+
+def test_a_session_that_is_one_stream_misses_its_own(views):
+    rows = [*(row(stream="", offset=i) for i in range(3)), gap(1, stream="", offset=3)]
+    assert completeness(views, rows) == {("a", ""): 0.75}
+
+
 def test_the_machines_own_rows_are_understood(views):
     """The collector's rows for two producers, one of which restarts, with a hole in each."""
     log = Log()
@@ -404,9 +456,12 @@ def any_row():
     words = st.dictionaries(
         st.sampled_from(
             ["count", "of", "clock", "epoch", "ticks_per_second", "producer", "value", "totals",
-             "opened", "closed", "closed_at", "continues"]
+             "opened", "closed", "closed_at", "continues", "group", "clock_offset", "detail",
+             "$name", "$late", "$key", "$scope"]
         ),
-        INT64 | st.floats() | text | st.none() | st.just({"a": 1}) | st.lists(st.just(2**64)),
+        INT64 | st.floats() | text | st.none() | st.just({"a": 1}) | st.lists(st.just(2**64))
+        | st.sampled_from(["group", "source"])
+        | st.dictionaries(text | st.sampled_from(["$late", "$name"]), text | st.none(), max_size=2),
         max_size=4,
     )  # fmt: skip
     attributes = st.none() | text | words.map(json.dumps)
@@ -424,12 +479,28 @@ def any_row():
     )  # fmt: skip
 
 
+ODD_NAMES = [
+    row(
+        "name", name="x", attributes={"$key": "k", "$scope": scope}, session=session_, source=source
+    )
+    for scope in ("group", "source", 5)
+    for session_, source in [("a", "sim"), ("a\x00sim", "s"), ("", "s\x00a")]
+] + [
+    session("open", group="/a\x00b", opened="x"),
+    session("open", group="/a", opened=-(2**63), session="a\x00sim"),
+    row(attributes='{"$name":"k","$late":{"":"k","a":null,"b":{"c":"k"},"$late":"k","a":"k"}}'),
+    row(attributes='{"$name":"k","$late":{"a":"k"}, "$late":{"a":"k"},"$name":1}'),
+    row(attributes='{"$name":"k","x":' + "[" * 3000 + "]" * 3000 + "}"),
+    row(attributes='["$name","$late"]'),
+    row(attributes='{"$name":"k","$late":{"\\u0000":"k"}}'),
+]
 LARGEST = [gap(2**63 - 1, 2**63 - 1), gap(2**63 - 1, offset=1), gap(2**63 - 1, offset=2), row()]
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(any_row(), max_size=10))
 @example(LARGEST)
+@example(ODD_NAMES)
 def test_no_row_makes_a_view_fail(views, rows):
     all_views_work(views, rows)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import duckdb
 
-NAMES = r"""
+_NAMES = """
 -- What an event asks for: a key, and an object of keys; null for nothing. Only text that has the
 -- word is read as JSON.
 CREATE MACRO part.asked_name(attributes) AS CASE
@@ -60,11 +60,14 @@ CREATE MACRO part.answered(attributes, named, asked, known) AS CASE
   WHEN named OR len(known) > 0 THEN nullif(json_merge_patch(
     attributes,
     CASE WHEN named THEN '{"$name":null}' ELSE '{}' END,
-    '{' || list_aggregate(list_transform(known, lambda k: k.member || ':' || k.name || ','), 'string_agg', '')
-      || '"$late":' || CASE
-        WHEN len(known) = len(json_keys(asked)) THEN 'null'
-        ELSE '{' || list_aggregate(list_transform(known, lambda k: k.member || ':null'), 'string_agg', ',') || '}'
-      END || '}'
+    CASE WHEN len(known) > 0 THEN
+      '{' || list_aggregate(list_transform(known, lambda k: k.member || ':' || k.name), 'string_agg', ',')
+        || ',"$late":' || CASE
+          WHEN len(known) = len(json_keys(asked)) THEN 'null'
+          ELSE '{' || list_aggregate(list_transform(known, lambda k: k.member || ':null'), 'string_agg', ',') || '}'
+        END || '}'
+      ELSE '{}'
+    END
   )::VARCHAR, '{}')
   ELSE attributes
 END;
@@ -78,9 +81,12 @@ WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
 
 CREATE VIEW part.learnt AS
 WITH given AS MATERIALIZED (
-  SELECT entry, arg_max(name, rank) AS name
+  SELECT entry, arg_max(
+    name,
+    {'opened': coalesce(opened, -9223372036854775808), 'session': session, 'place': place, 'name': name}
+  ) AS name
   FROM (
-    SELECT name, {'opened': opened, 'session': session, 'place': place, 'name': name} AS rank,
+    SELECT name, opened, session, place,
       unnest([
         part.entry('session', source, session, key),
         CASE WHEN scope = 'group' THEN part.entry('group', source, run, key) END,
@@ -88,7 +94,7 @@ WITH given AS MATERIALIZED (
       ]) AS entry
     FROM part.name_rows LEFT JOIN part.runs USING (source, session)
     UNION ALL
-    SELECT run, NULL, part.entry('run', source, session, '') FROM part.runs
+    SELECT run, opened, session, 0, part.entry('run', source, session, '') FROM part.runs
   )
   WHERE entry IS NOT NULL AND name IS NOT NULL
   GROUP BY entry
@@ -106,14 +112,14 @@ LEFT JOIN filled USING (number);
 CREATE TABLE part.known AS FROM part.learnt;
 """
 
-AS_STORED = "CREATE OR REPLACE VIEW part.rows AS SELECT *, name AS stored_name FROM stored"
+_ROWS = {"part.rows": "stored", "part.span_rows": "part.stored_spans"}
+"""Views of rows with names, and what they are made of."""
 
-ANSWERED = """
-CREATE OR REPLACE VIEW part.rows AS
+_ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
   coalesce(name, answer) AS name,
   part.answered(attributes, answer IS NOT NULL, members, known) AS attributes
-), name AS stored_name
+)
 FROM (
   SELECT *,
     part.name_of(names, source, session, asked) AS answer,
@@ -122,10 +128,44 @@ FROM (
     SELECT *,
       CASE WHEN name IS NULL THEN part.asked_name(attributes) END AS asked,
       part.asked_members(attributes) AS members
-    FROM stored, part.known
+    FROM {}, part.known
   )
 )
 """
+
+
+def _views(select: str) -> str:
+    return ";".join(
+        f"CREATE OR REPLACE VIEW {view} AS {select.format(rows)}" for view, rows in _ROWS.items()
+    )
+
+
+AS_STORED = _views("FROM {}")
+ANSWERED = _views(_ANSWERED)
+
+
+_BEGINS = """
+-- What begins say beyond their columns, for the spans that they became.
+CREATE VIEW part.begin_words AS
+SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
+FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
+GROUP BY source, session, id, start;
+
+-- The members of a span's row and then those of its begin; what both ask for is asked once.
+CREATE MACRO part.glued(ours, begins) AS CASE
+  WHEN begins = '{}' THEN ours
+  ELSE ours[:-2] || ',' || begins[2:]
+END;
+CREATE MACRO part.joined(ours, begins) AS CASE
+  WHEN nullif(begins, '{}') IS NULL THEN ours
+  WHEN nullif(ours, '{}') IS NULL THEN begins
+  WHEN part.asked_name(ours) = part.asked_name(begins)
+    THEN part.glued(ours, json_merge_patch(begins, '{"$name":null}')::VARCHAR)
+  ELSE part.glued(ours, begins)
+END;
+"""
+
+NAMES = f"{_NAMES} {AS_STORED}; {_BEGINS}"
 
 
 def learn(connection: duckdb.DuckDBPyConnection) -> None:

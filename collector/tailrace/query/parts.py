@@ -1,7 +1,6 @@
 """What the views are made of: macros and inner views, as SQL over one snapshot, called `stored`.
 
-They are in the schema `part`, out of people's way; `all_gaps` is for them. `part.rows` is `stored`
-with the names that came late (see `names`).
+They are in the schema `part`, out of people's way; `all_gaps` is for them.
 
 No value of the table makes them fail: sums are made in 128 bits, and what does not fit in 64 (or is
 no JSON, or no number) becomes null.
@@ -85,21 +84,21 @@ GROUP BY source, session, id;
 -- the stream and name. Begins alike in all of these cannot be told apart and end together.
 CREATE VIEW part.open_begins AS
 SELECT b.*
-FROM (FROM part.rows WHERE kind = 'begin' AND id IS NOT NULL) AS b
+FROM (FROM stored WHERE kind = 'begin' AND id IS NOT NULL) AS b
 ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NOT NULL) AS s
   ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
 UNION ALL
 SELECT b.*
-FROM (FROM part.rows WHERE kind = 'begin' AND id IS NULL) AS b
+FROM (FROM stored WHERE kind = 'begin' AND id IS NULL) AS b
 ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NULL) AS s
-  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.stored_name
+  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.name
   AND s.session = b.session AND s.source = b.source;
 
--- What begins say beyond their columns, for the spans that they became.
-CREATE VIEW part.begin_words AS
-SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
-FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
-GROUP BY source, session, id, start;
+-- Spans, ended or still open.
+CREATE VIEW part.stored_spans AS
+SELECT *, false AS open FROM stored WHERE kind = 'span'
+UNION ALL
+SELECT *, true AS open FROM part.open_begins;
 
 -- All gap and heal rows; an amount of 0 means that it is not known.
 CREATE VIEW part.findings AS

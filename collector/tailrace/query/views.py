@@ -12,7 +12,7 @@ from typing import NamedTuple
 import duckdb
 
 from tailrace.model.columns import COLUMNS
-from tailrace.query.names import AS_STORED, NAMES
+from tailrace.query.names import NAMES
 from tailrace.query.parts import PARTS
 
 
@@ -100,17 +100,9 @@ SPANS = View(
       coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second)) AS time,
       part.readable(coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second))) AS wall,
       try_cast(start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
-      CASE
-        WHEN e.open OR nullif(b.begun_with, '{}') IS NULL THEN e.attributes
-        WHEN nullif(e.attributes, '{}') IS NULL THEN b.begun_with
-        ELSE e.attributes[:-2] || ',' || b.begun_with[2:]
-      END AS attributes,
+      CASE WHEN e.open THEN e.attributes ELSE part.joined(e.attributes, b.begun_with) END AS attributes,
       e."offset"
-    FROM (
-      SELECT *, false AS open FROM part.rows WHERE kind = 'span'
-      UNION ALL
-      SELECT *, true AS open FROM part.open_begins
-    ) AS e
+    FROM part.span_rows AS e
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN part.late_names AS n USING (source, session, id)
     LEFT JOIN part.begin_words AS b USING (source, session, id, start)
@@ -270,6 +262,6 @@ VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the views of `stored`, which is there already."""
-    connection.execute(f"CREATE SCHEMA part; {AS_STORED}; {PARTS} {NAMES}")
+    connection.execute(f"CREATE SCHEMA part; {PARTS} {NAMES}")
     for view in VIEWS:
         connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
