@@ -37,6 +37,8 @@ def test_late_events_may_be_old_and_what_follows_them_may_not() -> None:
     late = event("OU[", 20) + event("KCO", 3) + event("KCI", 4) + event("OU]", 21)
     assert flaws(read(starts(5), late, burst(22, 20))) == [None] * 6 + ["clock_back"]
     assert flaws(read(starts(5), late[:-12], event("OU]", 19))) == [None] * 4 + ["clock_back"]
+    ahead = event("OU[", 20) + burst(30) + event("OU]", 21)
+    assert flaws(read(starts(5), ahead)) == [None] * 4
 
 
 def test_what_is_older_than_a_thread_that_ended_is_of_an_earlier_run() -> None:

@@ -148,8 +148,10 @@ def _find_offset(data: bytes, host: str) -> tuple[int | None, bool]:
         except (ValueError, OverflowError):
             good = False
             continue
-        good = good and name not in found and -(2**63) <= offset < 2**63
-        found.setdefault(name, offset)
+        if name in found or not -(2**63) <= offset < 2**63:
+            good = False
+        else:
+            found[name] = offset
     return found.get(host), good
 
 
