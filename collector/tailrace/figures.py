@@ -57,9 +57,14 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     seen_events: int
     missing_events: int
     duplicate_events: int
+    uncounted_events: int
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]
+    followed_streams: int
+    remembered_gaps: int
+    forgotten_gaps: int
+    unassigned_drops: int
     restarts: int
     sessions_opened: int
     sessions_closed: int

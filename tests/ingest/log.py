@@ -6,7 +6,7 @@ import struct
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import FileFacts, Loss, OpenInfo, encode
+from tailrace.ingest.state import DropCount, FileFacts, Loss, OpenInfo, encode
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
 
 SECOND = 10**9
@@ -81,6 +81,10 @@ class Log:
 
     def loss(self, session, **loss):
         self.add(EntryKind.LOSS, session, encode(Loss(**loss)))
+
+    def drops(self, count, *, source="s", since=None):
+        since = self.now if since is None else since
+        self.add(EntryKind.DROPS, 0, encode(DropCount(source=source, count=count, since=since)))
 
     def data(self, session, payload):
         self.add(EntryKind.DATA, session, payload)

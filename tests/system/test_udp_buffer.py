@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 
@@ -17,28 +18,75 @@ receive_buffer = "16 KiB"
 """
 
 
+def stalled(collector, send):
+    """Send while the daemon does not read; then wait until it has read all there is."""
+    collector.process.send_signal(signal.SIGSTOP)
+    send()
+    collector.process.send_signal(signal.SIGCONT)
+    until(lambda: collector.status()["sources"]["udp"]["queue_bytes"] == 0, "an empty queue")
+
+
+def gap_rows(collector):
+    return sorted(
+        (row["seq"], row["name"], json.loads(row["attributes"]))
+        for row in collector.rows()
+        if row["kind"] == "gap"
+    )
+
+
 def test_drops_of_a_stalled_reader_are_counted_exactly(collectors):
     collector = collectors(sources=TINY).start()
-    events = 2000
+    sent = 0
+
+    def send(count):
+        nonlocal sent
+        for _ in range(count):
+            sock.send(heph_event(1, sent))
+            sent += 1
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(collector.address("udp"))
+        for _ in range(3):
+            send(1)
+            until(lambda: collector.status()["sources"]["udp"]["expected_events"] == sent, "it")
+            stalled(collector, lambda: send(500))
+        # The last one arrives, so that the counter shows the whole hole.
+        send(1)
+    until(lambda: collector.status()["sources"]["udp"]["expected_events"] == sent, "the last event")
+    status = collector.status()["sources"]["udp"]
+    assert status["kernel_drops"] == status["missing_events"] > 0
+    assert status["seen_events"] + status["missing_events"] == sent
+    until(lambda: collector.status()["sources"]["udp"]["gap_events"], "the window to pass")
+    until(lambda: not collector.status()["sources"]["udp"]["unassigned_drops"], "all windows")
+    status = collector.status()["sources"]["udp"]
+    assert status["gap_events"] == {"kernel": sent - status["seen_events"]}
+    assert "raise it with: sysctl" not in collector.log(), "it got all that it asked for"
+    collector.settle()
+    collector.stop()
+    gaps = gap_rows(collector)
+    assert sum(about["count"] for *_, about in gaps) == status["kernel_drops"]
+    assert not any("estimate" in about for *_, about in gaps)
+
+
+def test_what_the_kernel_dropped_and_what_the_network_lost_are_told_apart(collectors):
+    """Across a kill, too: the counts are in the spool."""
+    collector = collectors(sources=TINY).start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(collector.address("udp"))
         sock.send(heph_event(1, 0))
         until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 1, "the first event")
-        collector.process.send_signal(signal.SIGSTOP)
-        for n in range(1, events - 1):
-            sock.send(heph_event(1, n))
-        collector.process.send_signal(signal.SIGCONT)
-        # The last one arrives, so that the counter shows the whole hole.
-        until(lambda: collector.status()["sources"]["udp"]["queue_bytes"] == 0, "an empty queue")
-        sock.send(heph_event(1, events - 1))
-    until(
-        lambda: collector.status()["sources"]["udp"]["expected_events"] == events, "the last event"
-    )
-    status = collector.status()["sources"]["udp"]
-    assert status["kernel_drops"] == status["missing_events"] > 0
-    assert status["seen_events"] + status["missing_events"] == events
-    assert "raise it with: sysctl" not in collector.log(), "it got all that it asked for"
+        stalled(collector, lambda: [sock.send(heph_event(1, n)) for n in range(1, 1000)])
+        sock.send(heph_event(1, 1007))
+        until(lambda: collector.status()["sources"]["udp"]["expected_events"] == 1008, "the last")
+    seen = collector.status()["sources"]["udp"]["seen_events"] - 1
+    collector.settle()
+    collector.kill()
+    collector.start()
     collector.stop()
+    assert gap_rows(collector) == [
+        (seen, "kernel", {"count": 1000 - seen}),
+        (1000, "network", {"count": 7}),
+    ]
 
 
 def test_a_buffer_smaller_than_asked_for_is_said(collectors):

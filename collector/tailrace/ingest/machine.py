@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
+    DropCount,
     FileFacts,
     FileState,
     IngestState,
@@ -101,6 +102,9 @@ class Ingest:
             for number in sorted(self._waiting):
                 self._sessions[number].settle()
             self._waiting.clear()
+        elif kind == EntryKind.DROPS:
+            dropped = decode(entry.payload, DropCount)
+            self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
         elif kind != EntryKind.START and (session := self._sessions.get(entry.session)):
             self._feed(session, entry)
         self.state.position = entry.end
@@ -143,6 +147,13 @@ class Ingest:
 
     def tally(self, source: str) -> Tally:
         return self.state.tallies.setdefault(source, Tally())
+
+    def common(self, source: str) -> Commons:
+        """What the sessions of a source share."""
+        if source not in self._commons:
+            state = self.state.commons.setdefault(source, CommonsState())
+            self._commons[source] = Commons(state)
+        return self._commons[source]
 
     def slow(self, before: int) -> list[int]:
         """Sessions whose unfinished record began to come before a time (Unix ns)."""
@@ -192,16 +203,9 @@ class Ingest:
     def _session(self, state: SessionState) -> Session:
         info = state.info
         return Session(
-            state, self.tally(info.source), self._common(info.source),
+            state, self.tally(info.source), self.common(info.source),
             emit=partial(self._emit, info), quarantine=self._keep,
         )  # fmt: skip
-
-    def _common(self, source: str) -> Commons:
-        """What the sessions of a source share."""
-        if source not in self._commons:
-            state = self.state.commons.setdefault(source, CommonsState())
-            self._commons[source] = Commons(state)
-        return self._commons[source]
 
     def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:
         self.batch.extend(self._day, info.source, info.format, name, columns, size)

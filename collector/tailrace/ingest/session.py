@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from tailrace.decoding.decoder import Decoder, FileDecoder
+from tailrace.decoding.decoder import Decoder, FileDecoder, Format
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.own_rows import Emit, Quarantine
 from tailrace.ingest.run import Run, marks_of
@@ -313,6 +313,12 @@ class Session:
     def _group(self) -> dict[str, object]:
         group = self.state.info.group
         return {"group": group} if group else {}
+
+
+def readable(format_: Format, record_max: int, datagram: bytes) -> bool:
+    """Whether there is a record in a datagram."""
+    records = decode_datagrams(format_.decoder(record_max, None), [datagram], None)
+    return any(record.kind != Kind.MALFORMED for record in records)
 
 
 def decode_datagrams(

@@ -68,6 +68,15 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         return self.size if self.detail == "hole" else 0
 
 
+class DropCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a DROPS entry: at a source's socket the kernel dropped `count` more datagrams, since
+    a time (Unix ns). The entry comes before those of the datagrams that were read with it."""
+
+    source: str
+    count: int
+    since: int
+
+
 class FileState(msgspec.Struct):
     """How far a session's file has been read; what a source needs to go on with it."""
 

@@ -5,9 +5,9 @@ covers the time since its count before; in between, so many datagrams of its pee
 hole may be one of their doing when they were dropped after the stream was last heard of and before
 the event that showed the hole. Each drop is taken by one hole at most, the oldest drops first.
 
-That is exact where there is one stream and each datagram holds one event. Otherwise which hole takes
-which drop is an estimate, and so is how many events a dropped datagram held: as many as the session's
-datagrams hold on average. Drops that no hole takes (events still to be missed, packets without a
+That is exact where there is one stream, each datagram holds one event, and one hole alone can have
+taken the drops. Otherwise which hole takes which drop is an estimate, and so is how many events a
+dropped datagram held: as many as the session's datagrams hold on average. Drops that no hole takes (events still to be missed, packets without a
 counter, garbage) remain `unassigned`.
 
 Memory: `_SAMPLES_MAX` counts; beyond that neighbours become one over both their times.
@@ -26,11 +26,13 @@ _DRAIN_NS = 100 * 10**6
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """`count` datagrams were dropped from `since` to `until` (Unix ns)."""
+    """`count` datagrams were dropped from `since` to `until` (Unix ns) and no hole has taken them.
+    `shared` says that others were, too, which a hole has taken."""
 
     since: int
     until: int
     count: int
+    shared: bool = False
 
 
 class DropsState(msgspec.Struct, omit_defaults=True):
@@ -64,7 +66,8 @@ class Drops:
         self.state.dropped += count
         if len(samples) > _SAMPLES_MAX:
             first, second = samples[:2]
-            samples[:2] = [Sample(first.since, second.until, first.count + second.count)]
+            count = first.count + second.count
+            samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
@@ -77,21 +80,27 @@ class Drops:
             return Share(0)
         packed = seen > datagrams > 0
         wanted = -(-events * datagrams // seen) if packed else events
-        taken = self._take(wanted, since, until)
+        taken, sure = self._take(wanted, since, until)
         count = events * taken // wanted
-        return Share(count, estimate=bool(count) and not alone)
+        return Share(count, estimate=count > 0 and not (alone and sure))
 
-    def _take(self, wanted: int, since: int, until: int) -> int:
-        """Take up to `wanted` drops whose time overlaps that of a hole."""
-        taken = 0
+    def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
+        """Take up to `wanted` drops whose time overlaps that of a hole; give how many, and whether
+        these are all and nothing else can have taken them."""
+        taken, sure = 0, True
         for sample in self.state.samples:
-            if taken == wanted or sample.since > until:
+            if sample.since > until:
                 break
-            if sample.until + _DRAIN_NS >= since:
-                part = min(sample.count, wanted - taken)
-                sample.count -= part
-                taken += part
+            if sample.until + _DRAIN_NS < since:
+                continue
+            part = min(sample.count, wanted - taken)
+            sure = sure and part == sample.count and not sample.shared
+            if not part:
+                break
+            sample.count -= part
+            sample.shared = True
+            taken += part
         if taken:
             self.state.samples = [sample for sample in self.state.samples if sample.count]
             self.state.assigned += taken
-        return taken
+        return taken, sure

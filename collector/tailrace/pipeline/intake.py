@@ -10,7 +10,7 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo, encode
+from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
 from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
@@ -92,6 +92,10 @@ class SourceIntake:
 
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:
         self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
+
+    def drops(self, count: int, since: int) -> None:
+        payload = encode(DropCount(source=self._name, count=count, since=since))
+        self._append(EntryKind.DROPS, 0, payload)
 
     def file(self, number: int, facts: FileFacts) -> None:
         self._append(EntryKind.FILE, number, encode(facts))

@@ -45,6 +45,7 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
     figures = source.figures()
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
+    commons = ingest.common(name)
     return SourceStatus(
         type=str(config.__struct_config__.tag),
         format=config.format,
@@ -63,9 +64,14 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         seen_events=account.seen,
         missing_events=account.missing,
         duplicate_events=account.duplicates,
+        uncounted_events=account.uncounted,
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
+        followed_streams=commons.state.streams,
+        remembered_gaps=commons.state.ranges,
+        forgotten_gaps=commons.state.forgotten,
+        unassigned_drops=commons.drops.unassigned,
         restarts=tally.restarts,
         sessions_opened=tally.opened,
         sessions_closed=tally.closed,

@@ -62,7 +62,7 @@ class UdpSource:
         """The strangers' session, and since when they have it."""
         self._dropped = 0
         self._emptied = 0
-        """When the socket's queue was last seen empty (Unix ns)."""
+        """When all that the socket's queue had was last handed on (Unix ns)."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -127,26 +127,9 @@ class UdpSource:
             self._peers.hear(address, now)
 
     def _drain(self, sock: socket.socket, intake: Intake) -> int:
-        """Read what is there, up to DRAIN_MAX datagrams; how many there were."""
-        received: dict[Address, list[bytes]] = {}
-        receive = sock.recvfrom
-        count = 0
-        try:
-            while count < DRAIN_MAX:
-                data, address = receive(65535)
-                count += 1
-                peer = address[:2]
-                if peer in received:
-                    received[peer].append(data)
-                else:
-                    received[peer] = [data]
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            # An ICMP error of an earlier send; we send nothing, but a descriptor can be inherited.
-            if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
-                raise
-        self._count_drops(intake, emptied=count < DRAIN_MAX)
+        """Take in what is there, up to DRAIN_MAX datagrams; how many there were."""
+        received, count = _read(sock)
+        self._count_drops(intake)
         for peer, datagrams in received.items():
             number = self._number(peer, datagrams, intake)
             if number is None:
@@ -155,17 +138,16 @@ class UdpSource:
                 self._hand_on(number, datagrams, intake)
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
+        if count < DRAIN_MAX:
+            self._emptied = self._clock.wall_ns()
         return count
 
-    def _count_drops(self, intake: Intake, *, emptied: bool) -> None:
+    def _count_drops(self, intake: Intake) -> None:
         """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
-        now = self._clock.wall_ns()
         before, dropped = self._dropped, self.figures().kernel_drops
         if more := (dropped - before) % 2**32:
             intake.drops(more, self._emptied)
             self._dropped = dropped
-        if emptied:
-            self._emptied = now
 
     def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> None:
         for chunk in _chunks(datagrams):
@@ -225,6 +207,29 @@ def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
     except OSError:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def _read(sock: socket.socket) -> tuple[dict[Address, list[bytes]], int]:
+    """Datagrams by peer, and how many they are: all there are, or DRAIN_MAX."""
+    received: dict[Address, list[bytes]] = {}
+    receive = sock.recvfrom
+    count = 0
+    try:
+        while count < DRAIN_MAX:
+            data, address = receive(65535)
+            count += 1
+            peer = address[:2]
+            if peer in received:
+                received[peer].append(data)
+            else:
+                received[peer] = [data]
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        # An ICMP error of an earlier send; we send nothing, but a descriptor can be inherited.
+        if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
+            raise
+    return received, count
 
 
 def _chunks(datagrams: list[bytes]) -> Iterator[list[bytes]]:

@@ -71,6 +71,8 @@ class EntryKind(IntEnum):
     """A document that tells of a session; see `pack_document`."""
     LOSS = 10
     """Bytes of a session that are not to be had; msgpack."""
+    DROPS = 11
+    """The kernel has dropped datagrams at a source's socket; msgpack."""
 
 
 _KINDS = {int(kind): kind for kind in EntryKind}
