@@ -18,12 +18,18 @@ from __future__ import annotations
 import re
 from json.decoder import JSONDecoder
 from json.encoder import encode_basestring as quote
+from typing import NamedTuple
+
+from tailrace.decoding.json_line import Field, read_object
 
 RECORD_MAX = 16383
 """A longer record is cut by the tracer to so many bytes, without a newline."""
 
 START = re.compile(rb'\{"(?:id":"?-?[0-9]|name":")')
 """What every record begins with."""
+
+_SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
+"""Reasons why a record is not JSON that the tracer's own spelling may explain."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')
@@ -49,8 +55,31 @@ FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
 characters that JSON does not allow in a string, numbers that it does not have."""
 
 
+class Found(NamedTuple):
+    """A record's fields, the JSON they were read from, and what was wrong with it."""
+
+    fields: list[Field]
+    text: bytes
+    flaw: str | None
+
+
 class _UnsureError(Exception):
     """It is not certain what was meant."""
+
+
+def find_fields(record: bytes) -> Found | str:
+    """A record's fields, salvaged if need be, or why it has none: bad_json, not_an_object, too_deep.
+
+    `backslash` is the flaw of one that is JSON and has any: they may as well stand for themselves."""
+    found = read_object(record)
+    if not isinstance(found, str):
+        return Found(found, record, "backslash" if b"\\" in record else None)
+    if found not in _SALVAGEABLE:
+        return found
+    repaired = repair(record)
+    if repaired:
+        found = read_object(repaired[0])
+    return "bad_json" if isinstance(found, str) or not repaired else Found(found, *repaired)
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:

@@ -33,34 +33,24 @@ Which events are missing: `dftracer_run`.
 from __future__ import annotations
 
 import itertools
-import re
-from json.encoder import encode_basestring as quote
-from typing import NamedTuple
 
 import msgspec
 
-from tailrace.decoding.decoder import Files, Format
-from tailrace.decoding.dftracer_line import Reading, RefusedError, read_fields
+from tailrace.decoding.decoder import Format
+from tailrace.decoding.dftracer_files import FILES
+from tailrace.decoding.dftracer_line import RefusedError, read_fields
 from tailrace.decoding.dftracer_names import Names
+from tailrace.decoding.dftracer_record import about_session, to_record
 from tailrace.decoding.dftracer_run import Run, RunState
-from tailrace.decoding.dftracer_salvage import RECORD_MAX, START, repair
+from tailrace.decoding.dftracer_salvage import RECORD_MAX, START, Found, find_fields
 from tailrace.decoding.dftracer_usual import read_usual
 from tailrace.decoding.framing import WHITE, Lines, LinesState, Piece, split_lines
-from tailrace.decoding.json_line import Field, read_object
-from tailrace.model.record import Kind, Record, SessionFacts, malformed, named
+from tailrace.model.record import Record, malformed
 
 JOINS_MAX = 4
 """So often it is tried whether a split record is whole."""
 
-_SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""Reasons why a record is not JSON that the tracer's own spelling may explain."""
 _BRACKETS = b"[]" + WHITE
-_HEAD = re.compile(rb'[\s\[]*(?:\{"(?:id|name)":|\Z)')
-_OURS = {
-    "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
-    "thread_name", "ticks_per_second",
-}  # fmt: skip
-"""Members of ours that a record's own field could be taken for."""
 
 
 class DFTracerState(msgspec.Struct):
@@ -133,7 +123,7 @@ class DFTracerDecoder:
         else:
             self._let_go("bad_json")
             if piece.kind == "blank":
-                self._session("blank_lines", len(piece.data))
+                self._add(about_session(self._offset, len(piece.data), "blank_lines"))
             else:
                 self._malformed(piece.data, piece.kind)
 
@@ -173,11 +163,11 @@ class DFTracerDecoder:
         """A line that does not continue another one."""
         record = _record_of(line)
         if not record:
-            self._session("bracket", len(line))
+            self._add(about_session(self._offset, len(line), "bracket"))
             if b"]" in line:
                 self._records += self._run.settle(self._offset)
             return
-        found = _read(record)
+        found = find_fields(record)
         if not isinstance(found, str):
             self._readable(line, found)
             return
@@ -195,11 +185,11 @@ class DFTracerDecoder:
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
-            found = _read(_record_of(part))
+            found = find_fields(_record_of(part))
             if isinstance(found, str) and b"}" in part:
                 at = begin + part.rindex(b"}") + 1
                 part, rest = line[begin:at], line[at:stop]
-                found = _read(_record_of(part))
+                found = find_fields(_record_of(part))
             if isinstance(found, str):
                 self._malformed(part + rest, why)
                 continue
@@ -221,7 +211,7 @@ class DFTracerDecoder:
         """Read the lines held as one record, if that is possible."""
         if self._held.rstrip(WHITE).endswith(b"}"):
             self._tried += 1
-            found = _read(_record_of(self._held))
+            found = find_fields(_record_of(self._held))
             if not isinstance(found, str):
                 line, self._held, self._tried = self._held, b"", 0
                 self._readable(line, found)
@@ -237,7 +227,7 @@ class DFTracerDecoder:
 
     # Records
 
-    def _readable(self, line: bytes, found: _Found) -> None:
+    def _readable(self, line: bytes, found: Found) -> None:
         """A record that is JSON, now if not before."""
         try:
             reading = read_fields(found.fields)
@@ -251,27 +241,15 @@ class DFTracerDecoder:
         elif reading.role == "unit":
             facts = self._run.measured(reading)
         if reading.start is not None and not self._run.clocked:
-            self._session("clock", 0, self._run.clock())
+            self._add(about_session(self._offset, 0, "clock", self._run.clock()))
         names = self._names.resolve(reading.wanted)
-        ours = _spell_clock(facts) | reading.before | names
-        attributes, repeated = _attributes(found, ours, reading.after)
-        flaw = found.flaw or ("duplicate_key" if repeated else reading.flaw)
-        self._add(_record(self._offset, len(line), reading, attributes, flaw, facts))
+        self._add(to_record(self._offset, len(line), found, reading, names, facts))
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)
         if reading.role == "end":
             self._records += self._run.ends(self._offset, reading)
         elif reading.role != "start":
             self._run.saw(reading)
-
-    def _session(self, name: str, size: int, facts: SessionFacts | None = None) -> None:
-        """A record about the session that the producer did not write as one."""
-        self._add(
-            Record(
-                self._offset, size, Kind.SESSION, "", None, None, name, None, None, None, None,
-                None, _object(_spell_clock(facts)), None, facts,
-            )
-        )  # fmt: skip
 
     def _malformed(self, data: bytes, reason: str) -> None:
         self._run.lost(data)
@@ -282,91 +260,16 @@ class DFTracerDecoder:
         self._offset += record.size
 
 
-class _Found(NamedTuple):
-    """A record's fields, the JSON they were read from, and what was wrong with it."""
-
-    fields: list[Field]
-    text: bytes
-    flaw: str | None
-
-
 def _record_of(line: bytes) -> bytes:
     """What is left of a line without white space and the brackets that may stand before a record."""
     return line.rstrip(WHITE).lstrip(_BRACKETS)
-
-
-def _read(record: bytes) -> _Found | str:
-    """A record's fields, salvaged if need be, or why it cannot be read."""
-    found = read_object(record)
-    if not isinstance(found, str):
-        return _Found(found, record, "backslash" if b"\\" in record else None)
-    if found not in _SALVAGEABLE:
-        return found
-    repaired = repair(record)
-    if repaired:
-        found = read_object(repaired[0])
-    return "bad_json" if isinstance(found, str) or not repaired else _Found(found, *repaired)
-
-
-def _record(
-    offset: int, size: int, reading: Reading, attributes: str | None, flaw: str | None,
-    facts: SessionFacts | None,
-) -> Record:  # fmt: skip
-    if reading.given:
-        key, scope, name = reading.given
-        record = named(offset, size, key, name, scope=scope, stream=reading.stream)
-        said = (
-            f"{(record.attributes or '')[:-1]},{attributes[1:]}"
-            if attributes
-            else record.attributes
-        )
-        return record._replace(category=reading.category, attributes=said, flaw=flaw)
-    return Record(
-        offset, size, reading.kind, reading.stream, None, None, reading.name, reading.category,
-        None, None, reading.start, reading.end, attributes, flaw, facts,
-    )  # fmt: skip
-
-
-def _spell_clock(facts: SessionFacts | None) -> dict[str, str]:
-    if facts is None or facts.ticks_per_second is None:
-        return {}
-    ticks = str(int(facts.ticks_per_second))
-    return {"clock": '"unix_ns"', "ticks_per_second": ticks, "epoch": "0"}
-
-
-def _attributes(
-    found: _Found, ours: dict[str, str], theirs: dict[str, str]
-) -> tuple[str | None, bool]:
-    """The attributes, and whether a key was repeated."""
-    keys = {field.key for field in found.fields}
-    repeated = len(keys) < len(found.fields)
-    if repeated or theirs.keys() & _OURS or any(key[:1] == "$" for key in keys):
-        theirs = {"$line": quote(found.text.decode())}
-    return _object(ours | theirs), repeated
-
-
-def _object(texts: dict[str, str]) -> str | None:
-    if not texts:
-        return None
-    return "{" + ",".join(f"{quote(key)}:{text}" for key, text in texts.items()) + "}"
-
-
-def _is_trace(path: str) -> bool:
-    """A file of the tracer's own: dftracer-utils puts its index beside it, and copies in split/."""
-    *directories, name = path.split("/")
-    copies = ".dftindex" in directories or directories[-1:] == ["split"]
-    return name.endswith((".pfw", ".pfw.gz")) and not name.startswith(".") and not copies
-
-
-def _recognises(path: str, head: bytes) -> bool:
-    return _is_trace(path) and bool(_HEAD.match(head))
 
 
 FORMAT = Format(
     name="dftracer",
     decoder=DFTracerDecoder,
     state_type=DFTracerState,
-    files=Files(stream=_is_trace, recognises=_recognises),
+    files=FILES,
     flaws=frozenset(
         {
             "backslash",  # has one, which the tracer does not escape: it may stand for itself
