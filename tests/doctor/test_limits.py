@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 
@@ -43,18 +44,22 @@ def test_enough_is_good():
 
 def test_a_limit_that_this_user_may_raise_is_raised_in_the_shell():
     finding = found_with(NEEDED - 1, NEEDED)
-    assert finding["severity"] == "advice"
+    assert finding["severity"] == "problem"
     assert finding["commands"][0].startswith(f"ulimit -n {NEEDED} ")
 
 
 def test_one_that_only_root_may_raise_is_raised_in_the_systems_file():
     finding = found_with(NEEDED - 1, NEEDED - 1)
-    assert finding["severity"] == "advice"
+    assert finding["severity"] == "problem"
     assert f"'* - nofile {NEEDED}' | sudo tee" in finding["commands"][0]
 
 
-def test_too_few_for_the_collector_itself_is_a_problem():
-    assert found_with(limits.OWN - 1, NEEDED)["severity"] == "problem"
+def test_followed_files_are_held_to_half_and_never_exhaust_it(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1024, 1024))
+    finding = only(limits.check(host(sources={"a": tail("/x")})))
+    assert (finding.severity.value, finding.figures["needed"]) == ("advice", limits.OWN + 4096)
+    finding = only(limits.check(host(sources={"a": tail("/x"), "b": tail("/y")})))
+    assert finding.severity.value == "problem"
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,10 @@ def test_both_directories_of_ovni_are_to_be_watched():
     found = check(environ, runs=tail("/final/*", format_="ovni"))
     assert "OVNI_TMPDIR leads to /fast" in only(found).what
     assert "if it is killed" in only(found).why
+    both = check(environ, runs=tail("/other", format_="ovni"))
+    assert [exports(finding)["TAILRACE_SOURCES_RUNS_PATHS"] for finding in both] == [
+        "/other,/final,/fast"
+    ] * 2
     assert only(check(environ, runs=tail("/final", "/fast", format_="ovni"))).severity == "good"
 
 

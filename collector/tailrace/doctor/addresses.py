@@ -62,15 +62,16 @@ def _refused(listener: Listener, error: OSError) -> Finding:
     host, port = split(listener.listen)
     what = f"{listener.name} cannot listen on {listener.listen}: "
     why = "The collector does not start."
-    other = _moved(listener, "127.0.0.1:0")
+    other = _moved(listener, f"127.0.0.1:{port}")
+    free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")  # the system chooses
     match error:
         case OSError(errno=errno.EADDRINUSE):
             flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
             what += "another process does."
-            commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", other]
+            commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", free]
         case OSError(errno=errno.EACCES | errno.EPERM):
             what += f"this user may not use ports below {'1024' if port < 1024 else 'a limit'}."
-            commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", other]
+            commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", free]
         case OSError(errno=errno.EADDRNOTAVAIL):
             what += "this host has no such address."
             commands = ["ip -brief address  # those it has", other]
@@ -79,7 +80,7 @@ def _refused(listener: Listener, error: OSError) -> Finding:
             commands = [f"getent ahosts {host}", other]
         case _:
             what += f"{error.strerror}."
-            commands = [other]
+            commands = [free]
     return Finding(
         check=CHECK,
         severity=Severity.PROBLEM,

@@ -60,7 +60,7 @@ def _host(host: Host) -> Iterator[Finding]:
             what=f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
             f" and delivered {received:,}.",
             why="Their buffers were full; whose they were, the kernel does not say. The rate"
-            " measured below adds a few of its own each time.",
+            " measured below adds what it loses itself, at its last step.",
             commands=[
                 "nstat -asz UdpRcvbufErrors Udp6RcvbufErrors",
                 "ss -lunm  # of each socket, the last number in skmem",

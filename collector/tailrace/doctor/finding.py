@@ -54,7 +54,8 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
     """The command that sets a key of the configuration; `section` is a source's name if `source`."""
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
-    return f"export {name}='{value}'  # or {key} in [{place}] of the file"
+    option = "--store, or " if (section, key) == ("store", "path") else ""
+    return f"export {name}='{value}'  # or {option}{key} in [{place}] of the file"
 
 
 def size(count: int) -> str:

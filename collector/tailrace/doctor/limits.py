@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 
-from tailrace.config.schema import TailConfig, TcpConfig
+from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 
@@ -18,39 +18,48 @@ endpoint's clients, a process for upkeep."""
 
 def check(host: Host) -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = OWN + sum(map(_most, host.config.sources.values()))
+    sources = host.config.sources.values()
+    sockets = sum(map(_sockets, sources))
+    followed = [source.descriptors_max for source in sources if isinstance(source, TailConfig)]
+    needed = OWN + sockets + sum(followed)
     figures = {"needed": needed, "soft": soft, "hard": hard}
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield good(CHECK, f"Of the {_count(soft)} allowed at most {needed:,} are used.", **figures)
         return
-    commands = [f"ulimit -n {needed}  # in the shell that starts the collector"]
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        commands = [
-            f"echo '* - nofile {needed}' | sudo tee /etc/security/limits.d/60-tailrace.conf"
-            "  # then log in again",
-        ]
-    commands.append(f"# or LimitNOFILE={needed} in its systemd unit")
+    # A tail source keeps to half of what there is, whatever is configured.
+    exhausted = OWN + sockets + sum(min(most, soft // 2) for most in followed) > soft
     yield Finding(
         check=CHECK,
-        severity=Severity.PROBLEM if soft < OWN else Severity.ADVICE,
+        severity=Severity.PROBLEM if exhausted else Severity.ADVICE,
         what=f"{soft:,} may be open at a time; connections_max and descriptors_max together with"
         f" what the collector needs itself come to {needed:,}.",
-        why="Connections beyond that are refused before connections_max is reached, and followed"
-        " files are closed and opened more often.",
-        commands=commands,
+        why="A collector that can open no file any more cannot write the table, and ends; peers"
+        " that connect often enough bring it there."
+        if exhausted
+        else "Followed files are closed and opened again more often.",
+        commands=_raise(needed, hard),
         figures=figures,
     )
 
 
-def _most(source: object) -> int:
-    """Descriptors a source may hold; all UDP peers share one."""
+def _raise(needed: int, hard: int) -> list[str]:
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        first = f"ulimit -n {needed}  # in the shell that starts the collector"
+    else:
+        file = "/etc/security/limits.d/60-tailrace.conf"
+        first = f"echo '* - nofile {needed}' | sudo tee {file}  # then log in again"
+    return [first, f"# or LimitNOFILE={needed} in its systemd unit"]
+
+
+def _sockets(source: SourceConfig) -> int:
+    """Sockets a source may hold; all UDP peers share one."""
     match source:
         case TcpConfig():
             return 1 + source.connections_max
-        case TailConfig():
-            return source.descriptors_max
-        case _:
+        case UdpConfig():
             return 1
+        case TailConfig():
+            return 0
 
 
 def _count(limit: int) -> str:

@@ -78,34 +78,40 @@ def _dftracer(host: Host) -> Iterator[Finding]:
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
     if log := environ.get("DFTRACER_LOG_FILE"):  # a prefix of file names
-        yield from _unwatched(host, "dftracer", "DFTRACER_LOG_FILE", str(Path(log).parent))
+        yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
 def _ovni(host: Host) -> Iterator[Finding]:
-    environ = host.environ
-    yield from _unwatched(host, "ovni", "OVNI_TRACEDIR", environ.get("OVNI_TRACEDIR") or "ovni")
-    if temporary := environ.get("OVNI_TMPDIR"):
-        yield from _unwatched(host, "ovni", "OVNI_TMPDIR", temporary)
+    places = {"OVNI_TRACEDIR": host.environ.get("OVNI_TRACEDIR") or "ovni"}
+    if temporary := host.environ.get("OVNI_TMPDIR"):
+        places["OVNI_TMPDIR"] = temporary
+    yield from _unwatched(host, "ovni", places)
 
 
-def _unwatched(host: Host, format_: str, variable: str, directory: str) -> Iterator[Finding]:
-    """A finding unless a source of this format would find files in a directory."""
-    path = str(Path(directory).absolute())
+def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[Finding]:
+    """A finding for each variable that leads where no source of this format would find files.
+
+    All have the same command, which adds all those directories."""
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
-    if any(reaches(pattern, path) for c in sources.values() for pattern in c.paths):
-        return
+    patterns = [pattern for config in sources.values() for pattern in config.paths]
+    absolute = {variable: str(Path(place).absolute()) for variable, place in places.items()}
+    missed = {
+        variable: path
+        for variable, path in absolute.items()
+        if not any(reaches(pattern, path) for pattern in patterns)
+    }
     name, paths = next(((n, c.paths) for n, c in sources.items()), (format_, []))
     prefix = f"TAILRACE_SOURCES_{name.upper()}"
-    value = shlex.quote(",".join([*paths, path]))
     made = f"{prefix}_TYPE=tail {prefix}_FORMAT={format_} " if not sources else ""
-    temporary = variable == "OVNI_TMPDIR"
-    yield _advice(
-        f"{variable} leads to {path}, which no source of the format {format_} watches.",
-        "A thread's events are there until it ends, and stay there if it is killed."
-        if temporary
-        else "What programs started from here write is not collected.",
-        f"export {made}{prefix}_PATHS={value}",
-    )
+    value = shlex.quote(",".join([*paths, *missed.values()]))
+    for variable, path in missed.items():
+        yield _advice(
+            f"{variable} leads to {path}, which no source of the format {format_} watches.",
+            "A thread's events are there until it ends, and stay there if it is killed."
+            if variable == "OVNI_TMPDIR"
+            else "What programs started from here write is not collected.",
+            f"export {made}{prefix}_PATHS={value}",
+        )
 
 
 def _advice(what: str, why: str, *commands: str) -> Finding:

@@ -35,8 +35,11 @@ def check(host: Host) -> Iterator[Finding]:
     end = host.clock.monotonic() + SEARCH_SECONDS
     for name, config in tails(host).items():
         wanted = _streams(config.format)
-        for pattern in config.paths:
-            yield from _judged(name, config, pattern, _search(host, pattern, wanted, end))
+        seen = {pattern: _search(host, pattern, wanted, end) for pattern in config.paths}
+        targets = {os.path.realpath(link): None for one in seen.values() for link in one.outside}
+        following = setting(name, "paths", ",".join([*config.paths, *targets]), source=True)
+        for pattern, one in seen.items():
+            yield from _judged(name, pattern, one, following)
 
 
 def tails(host: Host) -> dict[str, TailConfig]:
@@ -98,7 +101,8 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
     return [str(error.filename) for error in failed if not isinstance(error, FileNotFoundError)]
 
 
-def _judged(name: str, config: TailConfig, pattern: str, seen: Seen) -> Iterator[Finding]:
+def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Finding]:
+    """`following` is the command with which links out of the roots are followed."""
     figures: Figures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     if seen.unlisted:
@@ -126,7 +130,7 @@ def _judged(name: str, config: TailConfig, pattern: str, seen: Seen) -> Iterator
             what=f"{name}: {_names(seen.outside)} leads out of {parse(pattern).root} and is not"
             " followed.",
             why="A link must not make a collector read what nobody named.",
-            commands=[_with(name, config, os.path.realpath(seen.outside[0]))],
+            commands=[following],
             figures=figures,
         )
     if seen.files:
@@ -156,10 +160,6 @@ def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
         commands=commands,
         figures=figures,
     )
-
-
-def _with(name: str, config: TailConfig, place: str) -> str:
-    return setting(name, "paths", ",".join([*config.paths, place]), source=True)
 
 
 def _names(paths: list[str]) -> str:
