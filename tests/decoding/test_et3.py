@@ -143,7 +143,7 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
         ("N 1 2 3 4 0 7\nD 1 70000000 9\n", "specification"),
         ("D 1 2 3\n", "agent"),
         ("M 1 0 7\nT 1 2 3 4\nM 1 0 8\n", "agent"),  # ET1 has threads
-        ("M 1 0 7\nC 1 2 3 4 5\n", "agent"),
+        ("M 1 0 7\nC 1 2 3 4 5\nE 1 8\n", "specification"),
         ("# M\n\n \nM 1 0 7 # 8\nU 0 0 0 7\nD 1 1 1\nE 1 8 # 7\n", "specification"),
         ("M 1 0 7\nM 1 0 7 7 7\nE 1 8\n", "specification"),
     ],
@@ -161,14 +161,13 @@ def test_a_dialect_says_the_form_at_once(name: str) -> None:
 
 
 def test_no_more_lines_are_held_back_than_one_may_be_long() -> None:
-    decoder = FORMAT.decoder(1 << 20, None)
-    said = 0
-    for clock in range(10, 10**6, 7):
-        said += len(decoder.feed(f"M 1 0 {clock}\n".encode()))
-        assert decoder.pending <= 1 << 20
-        if said:
-            break
-    assert said > 10_000
+    decoder = FORMAT.decoder(4096, None)
+    fed = said = 0
+    while not said:
+        fed += 1
+        said = len(decoder.feed(f"M 1 0 {7 * fed}\n".encode()))
+        assert decoder.pending <= 4096
+    assert 4096 // 10 > fed > 4096 // 16
 
 
 # What is missing
@@ -184,6 +183,9 @@ def test_one_death_ahead_is_a_loss_where_deaths_were_added_to_the_file() -> None
 
 def test_a_running_agents_deaths_claim_nothing() -> None:
     assert missing(decode(vector("online"))) == 0
+    for time in (-5, -(10**14)):
+        lines = f"M 1 0 {MAIN}\nE 1 {MAIN}\nD 1 {MAIN} {time}\nD 2 {MAIN} 1388\n"
+        assert missing(decode(lines)) == 0
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,7 @@ def test_a_running_agents_deaths_claim_nothing() -> None:
         ("with_deaths_lossy", 3),
         ("with_deaths_ahead_first", 3),
         ("agent_kinds", 1),
+        ("agent_recursive", 2),
         ("agent_unreadable", 2),
         ("unreadable_in_clock", 2),
         ("spec_losses", 14),
@@ -253,6 +256,20 @@ def test_threads_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
     assert missing(records) == 0
 
 
+def test_methods_passed_over_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
+    methods = range(2, et3_stack.PASSED_MAX + 3)
+    entries = [f"M {method} 0 {MAIN}\n" for method in (1, *methods)]
+    exits = [f"E {method} {MAIN}\n" for method in (1, 2, 2)]
+    assert missing(decode("".join([*entries[:-1], *exits]))) == 1
+    assert missing(decode("".join([*entries, *exits]))) == 0
+
+
+def test_frames_passed_over_before_a_file_shows_to_be_et1_claim_nothing() -> None:
+    lines = f"M 10 0 {MAIN}\nM 11 0 {MAIN}\nX 10 0 5 {MAIN}\nR 5 {MAIN}\nX 11 0 5 {MAIN}\n"
+    assert missing(decode(lines)) == 0
+    assert missing(decode(lines.replace("X 11", "X 12"))) == 0
+
+
 def test_the_state_holds_no_more_than_the_open_frames() -> None:
     decoder = FORMAT.decoder(1 << 20, None)
     sizes = []
@@ -270,6 +287,23 @@ def test_numbers_of_et1_are_hexadecimal_and_its_threads_keep_their_frames() -> N
     assert [record.id for record in records] == [1, 2, 2, 1]
     assert attributes(records[2])["receiver"] == 0x1A
     assert attributes(records[3])["method_id"] == 0x31
+
+
+def test_one_damaged_line_makes_no_file_et1() -> None:
+    """A zero that became a space."""
+    lines = [f"M 10 0 {MAIN}\n", f"E 10 {MAIN}\n", f"M 10 0 {MAIN}\n", f"E 1 1 {MAIN}\n"]
+    for more in ([], ["# one by one\n"]):
+        damaged, last = rows(decode("".join([*more, *lines, f"E 10 {MAIN}\n"])))[-2:]
+        assert (damaged.kind, damaged.name, damaged.flaw) == (Kind.INSTANT, "leave", "et1_shape")
+        assert attributes(damaged) == {"fields": ["1", "1", str(MAIN)]}
+        assert (last.id, attributes(last)["method_id"]) == (2, 10)
+
+
+def test_a_hole_that_is_explained_in_part_is_healed_in_part() -> None:
+    lines = "M 1 0 1\nM 2 0 2\nM 3 0 x\nE 2 6\nE 3 4\n"
+    assert missing(decode(lines)) == 1
+    assert missing(decode(lines + "M 4 0 5\nM 3 0 3\n")) == 0
+    assert {r.flaw for r in decode(lines) if r.end == 4} == {"late"}
 
 
 # Names

@@ -70,11 +70,6 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def at(self, last: str) -> Place:
         return last, self.stacks.frames.get(last), self.time, None
 
-    def of_thread(self, thread: str | None) -> Place:
-        if thread is None:
-            return "", None, self.time, None
-        return thread, self.stacks.of(thread), self.time, None
-
     def death(self, time: int) -> int:
         if 0 <= time < self.time:
             self._behind()

@@ -10,6 +10,7 @@
 | W       | instant | witness              | object        | enclosing frame | class                  |
 | D       | instant | death                | object        |                 | thread that allocated it |
 | of ET1  | instant | as in `ET1_SHAPES`   | object        | enclosing frame | the other fields       |
+| C       | instant | counters             |               |                 | counters               |
 | unknown | session | the letter           |               |                 | fields                 |
 | comment | annotation | comment           |               |                 | text                   |
 
@@ -20,15 +21,21 @@ u64, bit-cast; attributes have the producer's numbers (`class_id`, `field_id`, `
 
 An exit ends its method's innermost frame on its stack; the frames above that are left open. One
 without a frame is an end without id (`unmatched_end`), as are begins and ends out of order.
+
+Which of ET3 and ET1 a file is shows by the first line that has a shape of one of them only. In a
+file of ET1 all numbers are hexadecimal from there on; those before are read as decimal where they
+can be, since nothing tells. In a file of ET3 (the specification's form always is) a line of ET1's
+shape may be a damaged one: it is an instant with its fields as they stand (`et1_shape`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import cast
 
-from tailrace.decoding.et3_form import Form, Loss
+from tailrace.decoding.et3_form import SPECIFICATION, Form, Loss
 from tailrace.decoding.et3_line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.et3_maps import Names
 from tailrace.decoding.et3_stack import DEPTH_MAX, Frame
@@ -39,14 +46,19 @@ BEGIN, END, INSTANT = Kind.BEGIN, Kind.END, Kind.INSTANT
 
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
 
+ET3, ET1 = "et3", "et1"
+_OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
+"""A line of a shape that only ET3 has, among lines all of which are of ET3's shapes."""
+
 Reader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
-    """Reads whole lines of one trace. `et1` says that one of ET1's has come."""
+    """Reads whole lines of one trace, of the `version` it shows: "", that is not known, or
+    "et3" or "et1"."""
 
-    def __init__(self, form: Form, names: Names, *, et1: bool) -> None:
-        self.et1 = et1
+    def __init__(self, form: Form, names: Names, version: str = "") -> None:
+        self.version = ET3 if form.name == SPECIFICATION else version
         self._form, self._stacks = form, form.stacks
         self._tick, self._at = form.tick, form.at
         self._methods, self._classes, self._fields = names.methods, names.classes, names.fields
@@ -63,7 +75,11 @@ class Events:
 
     def read(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Whole lines from `offset` on."""
-        read = 0 if self.et1 or not are_usual(data) else self._read_usual(offset, data, records)
+        read = 0
+        if self.version != ET1 and are_usual(data):
+            read = self._read_usual(offset, data, records)
+            if not self.version and _OF_ET3(data, 0, read):
+                self.version = ET3
         for line in split_lines(data[read:]):
             self.read_line(offset + read, line, records)
             read += len(line)
@@ -87,7 +103,7 @@ class Events:
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Any line, with blank lines before it."""
-        line = read_line(data, et1=self.et1)
+        line = read_line(data, et1=self.version == ET1)
         if isinstance(line, str):
             records.append(malformed(offset, data, line))
             self._form.unreadable()
@@ -99,7 +115,7 @@ class Events:
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
         """A line without its newline, which may be cut off anywhere. It is taken for whole if its
         last field is the one to be expected, since a number that was cut short is not."""
-        line = read_line(data, et1=self.et1)
+        line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
             or (line.kind == "event" and self._form.expects(line.fields[0], line.fields[-1]))
@@ -109,11 +125,15 @@ class Events:
             records.append(malformed(offset, data, "truncated"))
 
     def _read(self, offset: int, size: int, line: Line) -> Record:
+        letter = line.fields[0] if line.fields else ""
         if line.kind == "event":
-            record = self._readers[line.fields[0]](offset, size, line.fields)
+            record = self._readers[letter](offset, size, line.fields)
+            if letter in "EUWD":
+                self.version = self.version or ET3
         elif line.kind == "et1":
-            self._is_et1()
-            record = self._read_et1(offset, size, line.fields)
+            record = self._read_et1(offset, size, line)
+        elif line.kind == "counters":
+            record = self._count(offset, size, line.fields)
         else:
             return read_other(offset, size, line)
         if line.comment is not None:
@@ -231,32 +251,42 @@ class Events:
 
     # ET1
 
-    def _is_et1(self) -> None:
-        """From here on all numbers are hexadecimal, and what was said before is meant so, too."""
-        if not self.et1:
-            self.et1 = True
-            self._stacks.in_hexadecimal()
-
-    def _read_et1(self, offset: int, size: int, fields: list[str]) -> Record:
-        letter, *values = fields
+    def _read_et1(self, offset: int, size: int, line: Line) -> Record:
+        letter, *values = line.fields
         name, keys = ET1_SHAPES[letter, len(values)]
+        if self.version == ET3:
+            about = {"fields": f"[{','.join(map(quote, line.spelled))}]"}
+            record = self._other_instant(offset, size, name, about)
+            return record._replace(flaw="et1_shape")
+        if not self.version:
+            self.version = ET1
+            self._stacks.in_hexadecimal()
         said = dict(zip(keys, values, strict=True))
-        stream, frames, time, _ = self._form.of_thread(said.get("thread"))
-        if frames is not None and name == "leave":
-            record = self._leave(offset, size, [letter, said["method"], said["thread"]])
+        thread = said.pop("thread")
+        if name == "leave":
+            record = self._leave(offset, size, [letter, said["method_id"], thread])
             return _with(record, f'"receiver":{said["receiver"]}')
-        if frames is not None and name == "update":
+        if name == "update":
             record = self._update(offset, size, [letter, *values[1:]])
             return _with(record, f'"old":{said["old"]}')
-        object_ = said.pop("object", None)
-        if stream:
-            del said["thread"]
         if "class" in said:
             said["class"] = quote(said["class"])
+        object_ = said.pop("object", None)
+        frames = self._stacks.of(thread)
+        return self._other_instant(offset, size, name, said)._replace(
+            stream=thread,
+            id=None if object_ is None else as_int64(int(object_)),
+            parent=frames[-1][1] if frames else None,
+        )
+
+    def _count(self, offset: int, size: int, fields: list[str]) -> Record:
+        about = {"counters": f"[{','.join(fields[1:])}]"}
+        return self._other_instant(offset, size, "counters", about)
+
+    def _other_instant(self, offset: int, size: int, name: str, about: dict[str, str]) -> Record:
         return Record(
-            offset, size, INSTANT, stream, None, None, name, None,
-            None if object_ is None else as_int64(int(object_)), frames[-1][1] if frames else None,
-            time, None, _object(said), None, None,
+            offset, size, INSTANT, "", None, None, name, None, None, None, self._form.time, None,
+            _object(about), None, None,
         )  # fmt: skip
 
 

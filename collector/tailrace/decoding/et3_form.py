@@ -57,10 +57,6 @@ class Form(Protocol):
         """Any other line but a death."""
         ...
 
-    def of_thread(self, thread: str | None) -> Place:
-        """A line that tells its thread in either form, or None for a line of no thread."""
-        ...
-
     def death(self, time: int) -> int:
         """A death, with its time as given; the time for its column."""
         ...
@@ -97,8 +93,8 @@ class Votes:
         """The form, if this line decides it."""
         if line.kind == "et1":
             return AGENT
-        letter = line.fields[0] if line.kind == "event" else "D"
-        if letter == "D":
+        letter = line.fields[0] if line.kind == "event" else ""
+        if letter in {"", "D"}:
             return None
         last = int(line.fields[-1])
         self._highest = max(self._highest, last)

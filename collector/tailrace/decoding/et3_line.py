@@ -11,10 +11,9 @@ The shapes by letter (formats in the wild: Elephant Tracks 3 and, below the line
     T H method receiver exception thread          R object thread           C five counters
     N A I P V object size descriptor site length thread
 
-Numbers are decimal, as all tools for ET3 read them. ET1 writes them in hexadecimal without a
-prefix: so are those of its shapes, and those of every line after the first such shape of a file.
-Elsewhere a line with hexadecimal letters is read so, too, and has a flaw. What an ET1 file says
-before it shows a shape of its own is read as decimal where it can be: that cannot be told apart.
+Numbers are decimal, as all tools for ET3 read them. ET1 writes them (but for counters) in
+hexadecimal without a prefix: so are those of its shapes, and all in a file where they come first
+(`Events`). Elsewhere a line with hexadecimal letters is read so, too, and has a flaw.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _ALLOCATION = ("object", "size", "class", "site_id", "length", "thread")
 _THROWN = ("method_id", "receiver", "exception", "thread")
 
 ET1_SHAPES = {
-    ("E", 3): ("leave", ("method", "receiver", "thread")),
-    ("U", 5): ("update", ("old", "object", "value", "field", "thread")),
+    ("E", 3): ("leave", ("method_id", "receiver", "thread")),
+    ("U", 5): ("update", ("old", "object", "value", "field_id", "thread")),
     ("D", 2): ("death", ("object", "thread")),
     ("R", 2): ("root", ("object", "thread")),
     ("T", 4): ("throw", _THROWN),
@@ -49,11 +48,12 @@ ET1_SHAPES = {
     ("I", 6): ("initial_allocation", _ALLOCATION),
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
-    ("C", 5): ("counters", ("c1", "c2", "c3", "c4", "c5")),
 }
 """What only ET1 writes: the name of the event and of its fields."""
 
-LETTERS = frozenset(letter for letter, _ in (*SHAPES, *ET1_SHAPES))
+COUNTERS = ("C", 5)
+
+LETTERS = frozenset(letter for letter, _ in (*SHAPES, *ET1_SHAPES, COUNTERS))
 
 _decimals = re.compile(rb"-?[0-9]{1,20}(?: -?[0-9]{1,20})*").fullmatch
 _hexadecimals = re.compile(rb"[0-9a-fA-F]{1,16}(?: [0-9a-fA-F]{1,16})*").fullmatch
@@ -66,15 +66,18 @@ class Line(NamedTuple):
     """A line that can be read.
 
     event: a shape of ET3; `fields` are its letter and numbers, spelled in the shortest way.
-    et1: a shape of ET1; `fields` are its letter and numbers, a descriptor as it stands.
+    et1: a shape of ET1; `fields` are its letter and numbers, a descriptor as it stands; `spelled`
+        is the line's own spelling of them.
+    counters: a line of counters, of ET1; `fields` are its letter and numbers.
     unknown: a letter no version has used so far; `fields` are all there is.
     comment: nothing but a comment.
     """
 
-    kind: Literal["event", "et1", "unknown", "comment"]
+    kind: Literal["event", "et1", "counters", "unknown", "comment"]
     fields: list[str]
     comment: str | None = None
     flaw: str | None = None
+    spelled: tuple[str, ...] = ()
 
 
 def read_line(data: bytes, *, et1: bool) -> Line | str:
@@ -107,11 +110,11 @@ def read_line(data: bytes, *, et1: bool) -> Line | str:
 
 def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: bool) -> Line | str:
     shape = (letter, len(fields))
-    if shape not in SHAPES and shape not in ET1_SHAPES:
+    if shape not in SHAPES and shape not in ET1_SHAPES and shape != COUNTERS:
         return "field_count"
-    if letter == "C":
+    if shape == COUNTERS:
         numbers = _numbers(fields, hexadecimal=False)
-        return Line("et1", [letter, *numbers], comment) if numbers else "bad_number"
+        return Line("counters", [letter, *numbers], comment) if numbers else "bad_number"
     if shape in ET1_SHAPES and (shape not in SHAPES or _descriptor(fields[2])):
         descriptors = fields[2:3] if len(fields) == 6 else []
         numbers = _numbers(fields[:2] + fields[3:] if descriptors else fields, hexadecimal=True)
@@ -119,7 +122,8 @@ def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: 
             return "bad_number"
         if descriptors:
             numbers.insert(2, descriptors[0].decode())
-        return Line("et1", [letter, *numbers], comment)
+        spelled = tuple(field.decode() for field in fields)
+        return Line("et1", [letter, *numbers], comment, None, spelled)
     numbers = _numbers(fields, hexadecimal=et1)
     if numbers:
         return Line("event", [letter, *numbers], comment)

@@ -30,13 +30,14 @@ NAMES_MAX = 65536
 """Names of each sort that are remembered. Those beyond it events always ask for."""
 
 _SORTS = {
+    "classs.list": "class",
     "methods.list": "method",
     "fields.list": "field",
-    "classs.list": "class",
+    "class_list": "class",
     "method_list": "method",
     "field_list": "field",
-    "class_list": "class",
 }
+"""Documents and what they name; classes first, since methods of the specification need them."""
 
 
 def documents(path: str) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 The clock counts entries and exits: theirs are 1, 2, 3, ... and a line of another kind has the time
 of the last one. So (formats in the wild §3.3) entries and exits that are missing are known exactly,
 except for a trace's end, and of other lines nothing. A jump from t to u is u-t-1 missing, at the
-beginning as `late_join`; a line of another kind that is ahead proves the same earlier. An entry at
+beginning as `late_join`; a line of another kind that is ahead proves the same earlier. A time of
 1 after others is a new run of the program. A time below the last one is `late` if it was missing,
 which is healed, and else `repeated_time`; such lines stand outside the stack.
 
-A line that could not be read counts as missing by itself. A hole in the clock is only what such
-lines since the last good one do not explain; what then remains of it is not healed.
+A line that could not be read counts as missing by itself. What is claimed of a hole in the clock is
+only what such lines since the last good one do not explain.
 
 The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
 """
@@ -26,11 +26,12 @@ HOLES_MAX = 256
 
 
 class Hole(msgspec.Struct, array_like=True):
-    """Times of missing entries and exits, both included."""
+    """Times of missing entries and exits, both included, and how many of them were claimed."""
 
     first: int
     last: int
     reason: Reason
+    claimed: int
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
@@ -71,9 +72,6 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         self.unread = 0
         return "", self.stacks.of(""), time, None
 
-    def of_thread(self, thread: str | None) -> Place:  # noqa: ARG002 - threads have no stacks here
-        return "", None, self.time, None
-
     def death(self, time: int) -> int:
         """Deaths may all be written at the end: one that is behind says nothing."""
         time = _unwrapped(time)
@@ -99,25 +97,35 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
             self.found.append(Loss(count, reason, first, "clock"))
-            if not self.unread:
-                self.holes.append(Hole(first, time, reason))
-                del self.holes[:-HOLES_MAX]
+        self.holes.append(Hole(first, time, reason, max(0, count)))
+        del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 
     def _back(self, time: int) -> Place:
-        hole = next((hole for hole in self.holes if hole.first <= time <= hole.last), None)
-        if hole is None and time == 1 < self.time:
+        at = next((i for i, h in enumerate(self.holes) if h.first <= time <= h.last), None)
+        if at is not None:
+            self._fill(at, time)
+            return "", None, time, "late"
+        if time == 1 < self.time:
             self.stacks.clear()
             self.time, self.unread, self.holes = 1, 0, []
             self.found.append(None)
             return "", self.stacks.of(""), time, None
-        if hole is None:
-            return "", None, time, "repeated_time"
-        at = self.holes.index(hole)
-        rest = [Hole(hole.first, time - 1, hole.reason), Hole(time + 1, hole.last, hole.reason)]
+        return "", None, time, "repeated_time"
+
+    def _fill(self, at: int, time: int) -> None:
+        """A line of a hole has come after all. If the hole was explained in part, it is healed for
+        as many lines as were claimed."""
+        hole = self.holes[at]
+        if hole.claimed:
+            self.found.append(Loss(1, hole.reason, time, "clock", heal=True))
+        claimed = max(0, hole.claimed - 1)
+        low = min(claimed, time - hole.first)
+        rest = [
+            Hole(hole.first, time - 1, hole.reason, low),
+            Hole(time + 1, hole.last, hole.reason, claimed - low),
+        ]
         self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
-        self.found.append(Loss(1, hole.reason, time, "clock", heal=True))
-        return "", None, time, "late"
 
 
 def _unwrapped(time: int) -> int:
