@@ -48,7 +48,7 @@ def test_taken_ones_are_problems(taken):
     port = taken["udp"].rpartition(":")[2]
     assert found[0].commands[0] == f"sudo ss -lnup 'sport = :{port}'  # which one"
     assert found[1].commands[0].startswith("sudo ss -lntp ")
-    assert found[1].commands[1].startswith("export TAILRACE_SOURCES_B_LISTEN='127.0.0.1:0'")
+    assert found[1].commands[1].startswith("export TAILRACE_SOURCES_B_LISTEN=127.0.0.1:0")
 
 
 def test_the_admin_address_is_one_of_them(taken):

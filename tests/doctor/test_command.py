@@ -32,7 +32,9 @@ def config(tmp_path):
 
 @pytest.fixture
 def doctor(tmp_path, config):
-    """Run it on a store that is not there yet; what it is afterwards is asserted."""
+    """Run it on a store that is not there yet, and see that it exits with `code`."""
+    if on_memory(tmp_path):
+        pytest.skip("temporary files are in memory here, which is a problem that it finds")
 
     def run(*arguments, before=(), code=0, store=tmp_path / "store", **environ):
         kept = {n: v for n, v in ENVIRONMENT.items() if not n.startswith(("DFTRACER_", "OVNI_"))}
@@ -72,8 +74,6 @@ def on_memory(tmp_path):
 
 
 def test_it_looks_at_everything_and_leaves_nothing(doctor, tmp_path, config):
-    if on_memory(tmp_path):
-        pytest.skip("temporary files are in memory here, which is a problem it finds")
     before = sorted(tmp_path.rglob("*"))
     document = json.loads(doctor("--json"))
     assert sorted(tmp_path.rglob("*")) == before

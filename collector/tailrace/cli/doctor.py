@@ -33,6 +33,10 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
 
     Needs no root, changes nothing, and leaves a collector that runs alone. Takes some five seconds.
     Exits with 1 when there is a problem; advice is none.
+
+    With --json: `problems` and `advice` say how many there are; each of `findings` has a `check`, a
+    `severity` (problem, advice or good), `what` is, `why` it matters, `commands` that change it and
+    `figures`, whose names end in their units.
     """
     loaded = load_config(config, store)
 

@@ -14,6 +14,9 @@ from tailrace.sources.address import bound, split
 
 CHECK = "addresses"
 
+PRIVILEGED = 1024
+"""Linux's own limit; net.ipv4.ip_unprivileged_port_start has the host's."""
+
 
 class Listener(NamedTuple):
     name: str
@@ -69,8 +72,8 @@ def _refused(listener: Listener, error: OSError) -> Finding:
             flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
             what += "another process does."
             commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", free]
-        case OSError(errno=errno.EACCES | errno.EPERM):
-            what += f"this user may not use ports below {'1024' if port < 1024 else 'a limit'}."
+        case OSError(errno=errno.EACCES) if port < PRIVILEGED:
+            what += f"this user may not use ports below {PRIVILEGED}."
             commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", free]
         case OSError(errno=errno.EADDRNOTAVAIL):
             what += "this host has no such address."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -55,7 +56,7 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
     option = "--store, or " if (section, key) == ("store", "path") else ""
-    return f"export {name}='{value}'  # or {option}{key} in [{place}] of the file"
+    return f"export {name}={shlex.quote(value)}  # or {option}{key} in [{place}] of the file"
 
 
 def size(count: int) -> str:
