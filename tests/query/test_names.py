@@ -100,6 +100,19 @@ def test_ovni_marks_and_tasks_are_named_by_other_threads_of_their_run(views):
     ]
 
 
+def test_of_several_keys_the_first_that_is_known_counts(views):
+    mark = {"$name": "mark:1:3\nmark:1"}
+    rows = [
+        opened("a", group="/run"),
+        row("instant", session="a", attributes=mark, offset=9),
+        name("mark:1", "phase", "group", session="a", offset=1),
+        name("mark:1:3", "solve", "group", session="a", offset=1),
+    ]
+    for expected in ("solve", "phase", None):
+        assert shown(views, rows)[0][0] == expected
+        rows.pop()
+
+
 # Which name
 
 

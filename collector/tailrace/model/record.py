@@ -20,7 +20,8 @@ from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
 """Attributes by which an event asks for names that were not known when it was read: the key of its
-own name, and an object that maps further members of its attributes to the keys of theirs."""
+own name (or several, one a line, of which the first that is known counts), and an object that maps
+further members of its attributes to the keys of theirs."""
 
 KEY, SCOPE = "$key", "$scope"
 """Attributes by which a `name` row gives a name: to which key, and within what."""

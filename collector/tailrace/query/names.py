@@ -42,6 +42,15 @@ CREATE MACRO part.name_of(names, source, session, key) AS CASE WHEN key IS NOT N
   part.look_up(names, part.entry('source', source, '', key))
 ) END;
 
+-- The first of several keys, one a line, that has a name.
+CREATE MACRO part.first_name_of(names, source, session, keys) AS CASE
+  WHEN contains(keys, chr(10)) THEN list_filter(
+    list_transform(string_split(keys, chr(10)), lambda key: part.name_of(names, source, session, key)),
+    lambda name: name IS NOT NULL
+  )[1]
+  ELSE part.name_of(names, source, session, keys)
+END;
+
 -- A member of an object by its name, whatever that is.
 CREATE MACRO part.named_member(object, name) AS
   object ->> ('/' || replace(replace(name, '~', '~0'), '/', '~1'));
@@ -122,7 +131,7 @@ SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
 )
 FROM (
   SELECT *,
-    part.name_of(names, source, session, asked) AS answer,
+    part.first_name_of(names, source, session, asked) AS answer,
     part.known_members(names, source, session, members) AS known
   FROM (
     SELECT *,
