@@ -1,0 +1,234 @@
+"""Traces that grow while the daemon follows them and is killed at random moments.
+
+However a trace came to be on disk, the views in the end say what they say of a single import of the
+finished files: row for row, but for when things arrived and what the sessions are called.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tailrace.decoding.formats import FORMATS
+from tailrace.query.engine import Engine
+from tests.system.collector import until
+from tests.traffic.grow import Growth, Style, tree
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+EVENTS = """
+SELECT session, stream, substream, seq, kind, name, category, id, parent, start, "end", time,
+  attributes, "offset"
+FROM events
+WHERE kind NOT IN ('session', 'name', 'gap', 'heal')
+ORDER BY session, "offset", kind
+"""
+# Where the file stood when a hole in counters became a gap, and how many of the pieces that cannot be
+# read came in one go, is a matter of arrival.
+GAPS = """
+SELECT session, stream, reason, first, last, "of", id, detail, sum("count") AS "count",
+  sum(healed) AS healed, sum(remaining) AS remaining, sum((attributes ->> '$.bytes')::BIGINT) AS bytes
+FROM all_gaps
+GROUP BY ALL
+ORDER BY ALL
+"""
+SESSIONS = """
+SELECT session, clock, ticks_per_second, epoch, producer, totals, events, missing, unknown, clock_offset
+FROM sessions
+ORDER BY session
+"""
+
+
+def rows(store, sql):
+    engine = Engine(str(store))
+    try:
+        answer = engine.ask(sql)
+        found = []
+        while page := answer.next_page():
+            found += page
+        return found
+    finally:
+        engine.close()
+
+
+def views(store):
+    """What each session holds, however it is called and whichever came first."""
+    sessions = {row[0]: [tuple(map(plain, row[1:]))] for row in rows(store, SESSIONS)}
+    for sql in (EVENTS, GAPS):
+        for session, *row in rows(store, sql):
+            sessions[session].append(tuple(map(plain, row)))
+    return Counter(tuple(content) for content in sessions.values())
+
+
+def plain(value):
+    """JSON without the order of its members."""
+    if isinstance(value, str) and value.startswith("{"):
+        return json.dumps(json.loads(value), sort_keys=True)
+    return value
+
+
+def imported(directory, format_, incarnations):
+    """The views after a clean import of each incarnation's final bytes, with its documents."""
+    store = directory / "imported"
+    generations = {}
+    for incarnation in incarnations:
+        name = incarnation.names[-1].removeprefix("trace/").removesuffix(".gz")
+        earlier = sum(name in generation for generation in generations.values())
+        generation = generations.setdefault(earlier, {})
+        generation[name] = incarnation.data
+        for path, data in incarnation.documents.items():
+            generation[path.removeprefix("trace/")] = data
+    for number, generation in generations.items():
+        runs = directory / f"run{number}"
+        for name, data in generation.items():
+            (runs / name).parent.mkdir(parents=True, exist_ok=True)
+            (runs / name).write_bytes(data)
+        command = [
+            sys.executable,
+            "-m",
+            "tailrace",
+            "import",
+            "--store",
+            store,
+            "--format",
+            format_,
+        ]
+        subprocess.run([*command, runs], check=True, capture_output=True, timeout=120)
+    return views(store)
+
+
+class Life:
+    """A daemon that follows a directory and is killed and started again."""
+
+    def __init__(self, collector, seed):
+        self.collector = collector
+        self.random = random.Random(seed)
+        self.kills = 0
+
+    def pause(self):
+        chance = self.random.random()
+        if chance < 0.01:
+            self.collector.kill()
+            self.kills += 1
+            if self.random.random() < 0.5:
+                return  # the trace grows on while nobody looks
+            self.start()
+        elif chance < 0.1:
+            time.sleep(self.random.random() * 0.1)
+
+    def start(self):
+        if self.collector.process.poll() is not None:
+            self.collector.start()
+
+    def source(self):
+        return self.collector.status()["sources"]["runs"]
+
+    def seen(self, incarnations):
+        """Whether all that was written to streams so far is read."""
+        self.start()
+        return self.source()["received_bytes"] >= size(self.source()["format"], incarnations)
+
+
+def size(format_, incarnations):
+    """Bytes of those that are streams; others may be documents that tell of them."""
+    is_stream = FORMATS[format_].files.stream
+    return sum(len(i.data) for i in incarnations if is_stream(f"/{i.names[-1]}"))
+
+
+def remove_streams(format_, runs):
+    """So their sessions end; documents stay, as they are looked at a last time then."""
+    for path in [path for path in runs.rglob("*") if path.is_file()]:
+        if FORMATS[format_].files.stream(str(path)):
+            path.unlink()
+
+
+def grow(collectors, tmp_path, format_, source, style, seed, *, second=None):
+    """Let a trace grow under a daemon; the life it had and what it has in the end."""
+    runs = tmp_path / "runs"
+    config = f'[sources.runs]\ntype = "tail"\nformat = "{format_}"\npaths = ["{runs}"]\n'
+    collector = collectors(sources=config + 'poll_interval = "10 ms"\n').start()
+    life = Life(collector, seed)
+    growth = Growth(source, runs, seed, style, second=second, seen=life.seen)
+    growth.run(life.pause)
+    life.start()
+    expected = growth.expected()
+    until(lambda: life.seen(expected), f"{size(format_, expected)} bytes to be read")
+    remove_streams(format_, runs)
+    until(lambda: life.source()["open"] == 0, "the sessions to end with their files")
+    collector.settle()
+    status = life.source()
+    assert (status["imbalance_bytes"], status["imbalance_events"]) == (0, 0)
+    assert status["received_bytes"] == size(format_, expected)
+    collector.stop()
+    return expected, views(collector.store)
+
+
+SUFFIXES = {"heph": ".trace", "jets": ".jets", "dftracer": ".pfw", "et3": ".trace"}
+
+
+def traces(format_):
+    """Every vector of a format as a file of a trace."""
+    if format_ == "ovni":
+        found = {}
+        for trace in sorted((VECTORS / "ovni/traces").iterdir()):
+            if trace.is_dir():
+                files = tree(trace / "ovni")
+                found |= {f"{trace.name}/ovni/{name}": data for name, data in files.items()}
+        return found
+    vectors = sorted((VECTORS / format_).glob("*.in"))
+    return {f"{path.stem}{SUFFIXES[format_]}": path.read_bytes() for path in vectors}
+
+
+def another(run):
+    """A second run of the same producers that says other things: each what the next one said."""
+    return dict(zip(run, [*list(run.values())[1:], next(iter(run.values()))], strict=True))
+
+
+CASES = [
+    ("heph", Style.APPEND),
+    ("heph", Style.RENAMED),
+    ("jets", Style.APPEND),
+    ("jets", Style.TRUNCATED),
+    ("et3", Style.APPEND),
+    ("et3", Style.TRUNCATED),
+    ("et3", Style.DELETED),
+    ("dftracer", Style.APPEND),
+    ("dftracer", Style.MEMBERS),
+    ("dftracer", Style.COMPRESSED),
+    ("dftracer", Style.RENAMED),
+    ("ovni", Style.APPEND),
+    ("ovni", Style.MOVED),
+    ("ovni", Style.DELETED),
+]
+
+
+@pytest.mark.parametrize(("format_", "style"), CASES, ids=str)
+def test_a_trace_that_grew_is_one_that_was_imported(format_, style, collectors, tmp_path):
+    run = traces(format_)
+    second = another(run) if style is Style.TRUNCATED else None
+    expected, grown = grow(collectors, tmp_path, format_, run, style, seed=1, second=second)
+    clean = imported(tmp_path, format_, expected)
+    assert list(differences(grown, clean)) == []
+
+
+def differences(grown, clean):
+    """The sessions that only one of them has, row by row where they come in pairs."""
+    grown, clean = list((grown - clean).elements()), list((clean - grown).elements())
+    if len(grown) != len(clean):
+        yield f"{len(grown)} sessions that no import has, {len(clean)} that only an import has"
+    for ours, theirs in zip(sorted(grown, key=len), sorted(clean, key=len), strict=False):
+        for row in ours:
+            if row not in theirs:
+                yield f"only grown: {row}"
+        for row in theirs:
+            if row not in ours:
+                yield f"only imported: {row}"
+        if sorted(map(repr, ours)) == sorted(map(repr, theirs)):
+            yield "the same rows in another order"
