@@ -186,3 +186,20 @@ def test_no_drop_counts_twice_and_the_reasons_sum_to_what_is_missing(seed, data)
     second, after = run(entries[cut:], Ingest.restore(first.snapshot()))
     assert before + after == rows
     assert second.snapshot() == ingest.snapshot()
+
+
+def test_a_peer_that_skips_every_second_number_gets_few_rows_and_an_exact_count(log):
+    session = log.open(transport="udp", limits=LedgerConfig(gap_rows_max=10))
+    for n in range(0, 20_000, 2):
+        send(log, session, [n])
+        log.now += 10**6
+    log.stop()
+    ingest, rows = run(log.entries)
+    found = of(rows, "gap")
+    assert len(found) <= 6 * 11
+    counts = [attributes(row)["count"] for row in found]
+    assert sum(counts) == 9_999 == ingest.account("s").missing
+    last = max(found, key=lambda row: row["seq"])
+    assert attributes(last)["of_range"]
+    assert attributes(last)["last"] == 19_997
+    assert_conserved(ingest)

@@ -256,6 +256,16 @@ def test_a_heal_beyond_its_gap_counts_as_far_as_the_gap_goes(views):
     assert left == {"healed": 2, "remaining": 3}
 
 
+def test_a_row_over_a_range_is_repaid_by_any_of_its_numbers(views):
+    over = {"count": 5, "of_range": True, "last": 30}
+    rows = [
+        row("gap", name="network", seq=10, attributes=over), gap(2, 31, offset=1),
+        heal(1, 28, offset=2), heal(1, 10, offset=3), heal(1, 32, offset=4),
+    ]  # fmt: skip
+    gaps = views.of(rows, "SELECT first, last, count, remaining FROM gaps ORDER BY first")
+    assert [tuple(g.values()) for g in gaps] == [(10, 30, 5, 3), (31, 32, 2, 1)]
+
+
 def test_gaps_without_numbers_are_repaid_from_the_oldest_on(views):
     rows = [
         gap(4, offset=1), gap(3, offset=2), gap(5, reason="kernel", offset=3), heal(5, offset=4),

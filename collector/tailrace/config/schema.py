@@ -69,6 +69,8 @@ class LedgerConfig(Section, frozen=True):
     """Streams a session may have; events of further streams are stored but not counted on."""
     holes_max: int = 1024
     """Separate holes remembered for each stream; beyond that the oldest is closed."""
+    gap_rows_max: int = 100
+    """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
     source_streams_max: int = 16_384
     """Streams that all sessions of a source may have together; further ones are not counted on."""
     source_holes_max: int = 262_144

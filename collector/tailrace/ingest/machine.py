@@ -100,7 +100,7 @@ class Ingest:
                 self._watch(number)
         elif kind == EntryKind.STOP:
             for number in sorted(self._waiting):
-                self._sessions[number].settle()
+                self._sessions[number].settle(now)
             self._waiting.clear()
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)

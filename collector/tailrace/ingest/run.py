@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from operator import add, attrgetter
 from typing import Any
@@ -13,6 +13,7 @@ from tailrace.ingest.state import RunState, SessionState, Tally
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
+from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.references import References
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
@@ -59,12 +60,14 @@ class Run:
         limits = session.info.ledger
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans)
+        self._gap_rows = GapRows(limits, state.gap_rows)
         self._counters = Counters(limits, bits, state.counters, commons) if bits else None
 
     @property
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
-        return bool((self._counters and self._counters.waiting) or self._references.waiting)
+        parts = (self._counters, self._references, self._gap_rows)
+        return any(part.waiting for part in parts if part)
 
     @property
     def account(self) -> Account:
@@ -84,10 +87,10 @@ class Run:
             self._spans.take(changing, now)
             self._rows(changing, [None] * taken)
         self._count(columns[KIND])
-        self._report()
+        self._report(now)
         return taken
 
-    def note(self, record: Record) -> None:
+    def note(self, record: Record, now: int) -> None:
         """A record about the run itself: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         state = self.state
@@ -99,7 +102,7 @@ class Run:
         self._rows([(value,) for value in record], [None])
         if facts.totals:
             self._references.total(facts.totals)
-            self._report()
+            self._report(now)
 
     def malformed(self, run: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
@@ -110,7 +113,7 @@ class Run:
             self.own.malformed(group, count)
             self._references.add_malformed(count)
 
-    def claim(self, record: Record) -> None:
+    def claim(self, record: Record, now: int) -> None:
         """What a decoder knows to be missing, or to have come after all."""
         about = record.detail
         if isinstance(about, Missing):
@@ -126,7 +129,7 @@ class Run:
                     offset=record.offset,
                 )
             )
-            self._report()
+            self._report(now)
 
     def datagrams(self, count: int) -> None:
         """So many datagrams came, which have been taken."""
@@ -170,18 +173,20 @@ class Run:
         if self._counters:
             self._counters.expire(now)
         self._references.expire(now)
-        self._report()
+        self._report(now)
+        self._write(self._gap_rows.expire(now))
 
-    def settle(self) -> None:
+    def settle(self, now: int) -> None:
         """Close all windows now: nobody waits any longer."""
         if self._counters:
             self._counters.close()
         self._references.close()
-        self._report()
+        self._report(now)
+        self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int) -> None:
         """It is over: its events go to the source's sums."""
-        self.settle()
+        self.settle(now)
         self._tally.events.add(self.account)
         if self._counters:
             self._counters.release()
@@ -230,13 +235,17 @@ class Run:
         else:
             _add(records, Counter(kinds))
 
-    def _report(self) -> None:
+    def _report(self, now: int) -> None:
         """Findings to rows."""
         findings = self._references.findings
         if self._counters:
             findings = findings + self._counters.findings
             self._counters.findings.clear()
         self._references.findings = []
+        if findings:
+            self._write(self._gap_rows.write(findings, now))
+
+    def _write(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self.own.finding(finding)
 

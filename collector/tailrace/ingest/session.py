@@ -120,10 +120,10 @@ class Session:
             if self._previous.state.ended_at + self._linger <= now:
                 self._finish_previous()
 
-    def settle(self) -> None:
+    def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""
         self._finish_previous()
-        self._run.settle()
+        self._run.settle(now)
 
     def damaged(self, size: int) -> None:
         """Up to `size` bytes of the spool that may have been this session's cannot be read."""
@@ -183,7 +183,7 @@ class Session:
                     self._run.malformed(run)
                     run = []
             else:
-                self._run.claim(records[i])
+                self._run.claim(records[i], now)
         self._block([column[begin:] for column in columns], now)
 
     def _block(self, columns: Sequence[Sequence[Any]], now: int) -> None:
@@ -234,7 +234,7 @@ class Session:
             if facts.epoch is not None:
                 self._know(facts.epoch, run.state.name)
         self._readable(record.size)
-        run.note(record)
+        run.note(record, now)
 
     def _shows_restart(self, epoch: int | None, records: list[Record], index: int) -> bool:
         """Whether the record that says an epoch is the first of a new run."""

@@ -11,6 +11,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.counters import CountersState
 from tailrace.ledger.findings import Account
+from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
 from tailrace.model.gap import Reason
 from tailrace.normalize import OpenSpan
@@ -158,6 +159,7 @@ class RunState(msgspec.Struct, omit_defaults=True):
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
+    gap_rows: dict[str, StreamRows] = {}
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):

@@ -114,7 +114,9 @@ CREATE VIEW all_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
 numbered AS MATERIALIZED (
   SELECT *, row_number() OVER () AS number,
-    try_cast(seq::HUGEINT + amount - 1 AS BIGINT) AS "last",
+    coalesce(
+      try_cast(part.member(attributes, '$.last') AS BIGINT), try_cast(seq::HUGEINT + amount - 1 AS BIGINT)
+    ) AS "last",
     sum(amount) OVER (
       PARTITION BY source, session, stream, name, id, "of", seq IS NULL ORDER BY "offset"
       ROWS UNBOUNDED PRECEDING) AS amounts
