@@ -62,4 +62,5 @@ def test_what_the_spool_holds_already_needs_no_more_room(tmp_path):
     before = needed()
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "000.segment").write_bytes(bytes(1000))
+    (tmp_path / "spool" / "001.segment").symlink_to("gone")
     assert needed() == before - 1000

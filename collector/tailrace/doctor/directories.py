@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -74,7 +75,7 @@ def _space(host: Host) -> Iterator[Finding]:
         free = shutil.disk_usage(place).free
     except OSError:
         return  # that it cannot be entered has been said
-    held = sum(path.stat().st_size for path in _segments(host.spool))
+    held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
     needed = max(limit - held, 0) + (int(config.quarantine.max_size) if same else 0)
@@ -101,8 +102,11 @@ def _space(host: Host) -> Iterator[Finding]:
     )
 
 
-def _segments(spool: Path) -> list[Path]:
-    try:
-        return list(spool.glob("*.segment"))
-    except OSError:
-        return []
+def _held(spool: Path) -> int:
+    """Bytes of the segments there are; a collector that runs may be removing some."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for path in spool.glob("*.segment"):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+    return total

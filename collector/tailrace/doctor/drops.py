@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tailrace.config.schema import UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size
-from tailrace.doctor.host import Host, ports
+from tailrace.doctor.host import Host
+from tailrace.sources.address import split
 from tailrace.units import Size
 
 CHECK = "drops"
@@ -22,7 +23,7 @@ def check(host: Host) -> Iterator[Finding]:
     for name, config in udp.items():
         listen = host.daemon.addresses.get(name, "") if host.daemon else ""
         if listen:
-            yield _socket(name, config, _drops(host, ports([listen])))
+            yield _socket(name, config, _drops(host, split(listen)[1]))
     yield from _host(host)
 
 
@@ -69,14 +70,14 @@ def _host(host: Host) -> Iterator[Finding]:
         )
 
 
-def _drops(host: Host, of_ports: set[int]) -> int:
-    """What sockets bound to these ports have dropped. The fields of a line: `sl local_address …`,
+def _drops(host: Host, port: int) -> int:
+    """What sockets bound to a port have dropped. The fields of a line: `sl local_address …`,
     the address as hexadecimal HOST:PORT; the last one is `drops`."""
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
         for line in (host.text(path) or "").splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) in of_ports:
+            if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) == port:
                 dropped += int(fields[-1])
     return dropped
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,10 +94,6 @@ class Host(NamedTuple):
 def nearest(path: Path) -> Path:
     """The path, or what exists of the way to it: where its missing directories would be made."""
     return next(part for part in (path, *path.parents) if exists(part))
-
-
-def ports(addresses: Iterable[str]) -> set[int]:
-    return {int(address.rpartition(":")[2]) for address in addresses if address}
 
 
 def exists(path: Path) -> bool:
