@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from tailrace.decoding.decoder import FileDecoder
 from tailrace.decoding.dftracer_names import LENGTH_MAX, NAMES_MAX
 from tailrace.decoding.dftracer_run import GAPS_MAX
 from tailrace.decoding.formats.dftracer import FORMAT, JOINS_MAX
@@ -401,10 +400,3 @@ def test_a_trace_is_known_by_its_beginning(head: bytes, expected: bool) -> None:
 def test_a_compressed_copy_is_the_same_stream() -> None:
     assert FORMAT.files.copy("/a/t.pfw.gz") == FORMAT.files.copy("/a/t.pfw")
     assert FORMAT.files.group("/a/t.pfw.gz") == "/a"
-
-
-def test_it_wants_no_documents() -> None:
-    decoder = FORMAT.decoder(LIMIT, None)
-    assert isinstance(decoder, FileDecoder)
-    decoder.begin("/a/t.pfw", "auto")
-    assert decoder.document("any", b"thing") == []

@@ -88,12 +88,6 @@ class DFTracerDecoder:
     def pending(self) -> int:
         return len(self._held) + self._lines.pending
 
-    def begin(self, path: str, dialect: str) -> None:
-        """Nothing: every record shows its own dialect."""
-
-    def document(self, name: str, data: bytes) -> list[Record]:  # noqa: ARG002 - there are none
-        return []
-
     def feed(self, data: bytes) -> list[Record]:
         for piece in self._lines.feed(data):
             self._piece(piece)
