@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ def check(environ, **sources):
 
 def exports(finding):
     """What its commands would set."""
-    return dict(re.findall(r"(\w+)=(\S+)", " ".join(finding.commands)))
+    words = shlex.split(" ".join(finding.commands))
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def test_an_environment_without_producers_is_good():
@@ -102,15 +104,17 @@ def test_only_a_source_of_the_same_format_watches():
 
 
 def test_both_directories_of_ovni_are_to_be_watched():
-    environ = {"OVNI_TRACEDIR": "/final", "OVNI_TMPDIR": "/fast"}
+    environ = {"OVNI_TRACEDIR": "/final", "OVNI_TMPDIR": "/fast[1]"}
     found = check(environ, runs=tail("/final/*", format_="ovni"))
-    assert "OVNI_TMPDIR leads to /fast" in only(found).what
+    assert "OVNI_TMPDIR leads to /fast[1]" in only(found).what
     assert "if it is killed" in only(found).why
     both = check(environ, runs=tail("/other", format_="ovni"))
     assert [exports(finding)["TAILRACE_SOURCES_RUNS_PATHS"] for finding in both] == [
-        "/other,/final,/fast"
+        "/other,/final,/fast[[]1]"
     ] * 2
-    assert only(check(environ, runs=tail("/final", "/fast", format_="ovni"))).severity == "good"
+    assert (
+        only(check(environ, runs=tail("/final", "/fast[[]1]", format_="ovni"))).severity == "good"
+    )
 
 
 def test_without_a_directory_ovni_writes_below_the_working_one(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ started with others than this environment's.
 
 from __future__ import annotations
 
+import glob
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -103,7 +104,7 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
     name, paths = next(((n, c.paths) for n, c in sources.items()), (format_, []))
     prefix = f"TAILRACE_SOURCES_{name.upper()}"
     made = f"{prefix}_TYPE=tail {prefix}_FORMAT={format_} " if not sources else ""
-    value = shlex.quote(",".join([*paths, *missed.values()]))
+    value = shlex.quote(",".join([*paths, *map(glob.escape, missed.values())]))
     for variable, path in missed.items():
         yield _advice(
             f"{variable} leads to {path}, which no source of the format {format_} watches.",

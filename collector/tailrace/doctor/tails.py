@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import msgspec
 
 from tailrace.config.schema import TailConfig
 from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
-from tailrace.doctor.host import Host
+from tailrace.doctor.host import Host, exists
 from tailrace.sources.tail.scan import Found, Outside, Search, parse
 
 CHECK = "tail paths"
@@ -36,7 +37,8 @@ def check(host: Host) -> Iterator[Finding]:
     for name, config in tails(host).items():
         wanted = _streams(config.format)
         seen = {pattern: _search(host, pattern, wanted, end) for pattern in config.paths}
-        targets = {os.path.realpath(link): None for one in seen.values() for link in one.outside}
+        links = [link for one in seen.values() for link in one.outside]
+        targets = dict.fromkeys(glob.escape(os.path.realpath(link)) for link in links)
         following = setting(name, "paths", ",".join([*config.paths, *targets]), source=True)
         for pattern, one in seen.items():
             yield from _judged(name, pattern, one, following)
@@ -110,7 +112,7 @@ def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Fin
             check=CHECK,
             severity=Severity.PROBLEM,
             what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
-            why="Files in there are never found, and nothing says that they are missing.",
+            why="Files in there are not found, and the collector can say no more than that it failed.",
             commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
             figures=figures,
         )
@@ -146,7 +148,7 @@ def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Fin
 def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
     root = Path(parse(pattern).root)
     what = f"{name}: {pattern} leads to no file of its format"
-    if root.exists():
+    if exists(root):
         commands = [f"ls -lR {shlex.quote(str(root))} | head  # what is there"]
         what += " now."
     else:
