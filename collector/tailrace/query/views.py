@@ -119,7 +119,9 @@ GAPS = View(
         Column(
             "first", "BIGINT", "the first missing number; null where the producer has no counter"
         ),
-        Column("last", "BIGINT", "the last missing number; some between may be there, if count is less"),
+        Column(
+            "last", "BIGINT", "the last missing number; some between may be there, if count is less"
+        ),
         Column("count", "BIGINT", "events missing when it was found; null where that is unknown"),
         Column("healed", "BIGINT", "how many of them came after all"),
         Column("remaining", "BIGINT", "how many are missing; null where that is unknown"),
