@@ -254,6 +254,10 @@ def test_threads_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
     records = decode("".join([*lines, f"E 1 {threads[-1]}\n", f"E 1 {threads[0]}\n"]), "", "agent")
     assert [record.id for record in records[-2:]] == [len(threads), None]
     assert missing(records) == 0
+    decoder = start()
+    for thread in threads:
+        decoder.feed(f"M 1 0 {thread}\nM 2 0 {thread}\nE 1 {thread}\n".encode())
+    assert len(decoder.state.form.stacks.passed) <= et3_stack.THREADS_MAX
 
 
 def test_methods_passed_over_beyond_the_bound_are_given_up_and_claim_nothing() -> None:

@@ -35,12 +35,13 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import cast
 
-from tailrace.decoding.et3_form import SPECIFICATION, Form, Loss
+from tailrace.decoding.et3_form import SPECIFICATION, Form
 from tailrace.decoding.et3_line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.et3_maps import Names
+from tailrace.decoding.et3_other import as_object, begun, lost, read_other, with_member
 from tailrace.decoding.et3_stack import DEPTH_MAX, Frame
 from tailrace.decoding.framing import split_lines
-from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
+from tailrace.model.record import Kind, Record, as_int64, malformed
 
 BEGIN, END, INSTANT = Kind.BEGIN, Kind.END, Kind.INSTANT
 
@@ -137,7 +138,7 @@ class Events:
         else:
             return read_other(offset, size, line)
         if line.comment is not None:
-            record = _with(record, f'"comment":{quote(line.comment)}')
+            record = with_member(record, f'"comment":{quote(line.comment)}')
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
@@ -147,7 +148,7 @@ class Events:
         if None in found:
             records.append(begun(record.offset, self._form.name, again=True))
         records.append(record)
-        records += [_lost(record.offset + record.size, loss) for loss in found if loss]
+        records += [lost(record.offset + record.size, loss) for loss in found if loss]
         found.clear()
 
     # Entries and exits
@@ -201,7 +202,7 @@ class Events:
     def _leave_by_exception(self, offset: int, size: int, fields: list[str]) -> Record:
         letter, method, receiver, exception, last = fields
         record = self._leave(offset, size, [letter, method, last])
-        return _with(record, f'"receiver":{receiver},"exception":{exception}')
+        return with_member(record, f'"receiver":{receiver},"exception":{exception}')
 
     # Objects
 
@@ -265,10 +266,10 @@ class Events:
         thread = said.pop("thread")
         if name == "leave":
             record = self._leave(offset, size, [letter, said["method_id"], thread])
-            return _with(record, f'"receiver":{said["receiver"]}')
+            return with_member(record, f'"receiver":{said["receiver"]}')
         if name == "update":
             record = self._update(offset, size, [letter, *values[1:]])
-            return _with(record, f'"old":{said["old"]}')
+            return with_member(record, f'"old":{said["old"]}')
         if "class" in said:
             said["class"] = quote(said["class"])
         object_ = said.pop("object", None)
@@ -286,50 +287,5 @@ class Events:
     def _other_instant(self, offset: int, size: int, name: str, about: dict[str, str]) -> Record:
         return Record(
             offset, size, INSTANT, "", None, None, name, None, None, None, self._form.time, None,
-            _object(about), None, None,
+            as_object(about), None, None,
         )  # fmt: skip
-
-
-def read_other(offset: int, size: int, line: Line) -> Record:
-    """A comment, or a line whose letter is not known: it does not matter where it stands."""
-    if line.kind == "comment":
-        kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
-    else:
-        fields = ",".join(map(quote, line.fields[1:]))
-        kind, name, about = Kind.SESSION, line.fields[0], {"fields": f"[{fields}]"}
-        if line.comment is not None:
-            about["comment"] = quote(line.comment)
-    return Record(
-        offset, size, kind, "", None, None, name, None, None, None, None, None, _object(about),
-        line.flaw, None,
-    )  # fmt: skip
-
-
-def begun(offset: int, form: str, *, again: bool) -> Record:
-    """A trace begins here, or its program anew: what its clock is."""
-    return Record(
-        offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
-        f'{{"clock":"logical","form":"{form}"}}', None,
-        SessionFacts(clock="logical", starts=again),
-    )  # fmt: skip
-
-
-def _lost(offset: int, loss: Loss) -> Record:
-    record = missing(
-        offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
-        detail=loss.detail,
-    )  # fmt: skip
-    return record._replace(kind=Kind.HEAL) if loss.heal else record
-
-
-def _with(record: Record, member: str) -> Record:
-    """With one more member in its attributes."""
-    attributes = record.attributes
-    text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
-    return record._replace(attributes=text)
-
-
-def _object(members: dict[str, str]) -> str | None:
-    if not members:
-        return None
-    return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"

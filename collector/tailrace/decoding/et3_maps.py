@@ -13,8 +13,6 @@ specification is called Class#member once its class is known, as the agents do i
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections.abc import Callable
 from functools import partial
 from json.encoder import encode_basestring as quote
@@ -22,14 +20,12 @@ from typing import TypeVar
 
 import msgspec
 
-from tailrace.decoding.decoder import without_gz
-
 V = TypeVar("V")
 
 NAMES_MAX = 65536
 """Names of each sort that are remembered. Those beyond it events always ask for."""
 
-_SORTS = {
+DOCUMENTS = {
     "classs.list": "class",
     "methods.list": "method",
     "fields.list": "field",
@@ -38,20 +34,6 @@ _SORTS = {
     "field_list": "field",
 }
 """Documents and what they name; classes first, since methods of the specification need them."""
-
-
-def documents(path: str) -> tuple[str, ...]:
-    """The documents of a trace: by these names alone, and after its own name and a dot."""
-    own = _ENDING("", without_gz(posixpath.basename(path)))
-    return (*_SORTS, *(f"{own}.{name}" for name in _SORTS if own))
-
-
-def is_document(path: str) -> bool:
-    name = posixpath.basename(path)
-    return name in _SORTS or name.endswith(tuple(f".{known}" for known in _SORTS))
-
-
-_ENDING = re.compile(r"(\A|\.)(trace|et3)([._].*)?\Z").sub
 
 
 class NamesState(msgspec.Struct):
@@ -94,10 +76,10 @@ class Names:
     def read(self, document: str, data: bytes) -> tuple[list[tuple[str, str]], int]:
         """A document's keys and names as far as they are new, and how many of its lines are none.
         A last line that has no newline yet is left for the next time."""
-        kind = next((name for name in _SORTS if document.endswith(name)), None)
+        kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return [], 0
-        sort = _SORTS[kind]
+        sort = DOCUMENTS[kind]
         found: dict[str, str] = {}
         bad = 0
         for line in data[: data.rfind(b"\n") + 1].splitlines():

@@ -17,24 +17,23 @@ on writing to: they are malformed as `nul_bytes`, and what follows is a trace's 
 
 from __future__ import annotations
 
-import posixpath
 import re
 
 import msgspec
 
-from tailrace.decoding.decoder import Files, Format, without_gz
+from tailrace.decoding.decoder import Format
 from tailrace.decoding.et3_agent import AgentForm
-from tailrace.decoding.et3_events import Events, begun, read_other
+from tailrace.decoding.et3_events import Events
+from tailrace.decoding.et3_files import FILES, deaths_were_added
 from tailrace.decoding.et3_form import AGENT, SPECIFICATION, FormName, Votes
 from tailrace.decoding.et3_line import Line, read_line
-from tailrace.decoding.et3_maps import Names, NamesState, documents, is_document
+from tailrace.decoding.et3_maps import Names, NamesState
+from tailrace.decoding.et3_other import begun, read_other
 from tailrace.decoding.et3_specification import SpecificationForm
 from tailrace.decoding.framing import Lines, LinesState, Piece, split_lines
 from tailrace.model.record import Kind, Record, malformed, named
 
 _NULS = re.compile(rb"\0*").match
-_ADDED = re.compile(r"reordered|with_deaths").search
-_TRACE = re.compile(r"\.et3\Z|(\A|\.)trace([._].*)?\Z").search
 
 
 class Et3State(msgspec.Struct):
@@ -89,7 +88,7 @@ class Et3Decoder:
     def begin(self, path: str, dialect: str) -> None:
         forms: dict[str, FormName] = {SPECIFICATION: SPECIFICATION, AGENT: AGENT}
         self._state.asked = forms.get(dialect)
-        self._state.added = _ADDED(posixpath.basename(path)) is not None
+        self._state.added = deaths_were_added(path)
 
     def document(self, name: str, data: bytes) -> list[Record]:
         """Names that are new, and how many lines are none (`bad_map_lines`)."""
@@ -237,20 +236,6 @@ def _session(offset: int, size: int, name: str, attributes: str | None) -> Recor
     )  # fmt: skip
 
 
-def _is_trace(path: str) -> bool:
-    """`trace`, as all agents call it, NAME.trace, what tools make of these, and NAME.et3."""
-    name = without_gz(posixpath.basename(path))
-    return not name.startswith(".") and not is_document(name) and _TRACE(name) is not None
-
-
-def _recognises(_path: str, head: bytes) -> bool:
-    """Whole lines that can be read, not all of them of later versions or comments."""
-    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
-    read = [read_line(line, et1=False) for line in lines if line.strip()]
-    kinds = {line.kind if isinstance(line, Line) else None for line in read}
-    return None not in kinds and not kinds.isdisjoint({"event", "et1"})
-
-
 FORMAT = Format(
     name="et3",
     decoder=Et3Decoder,
@@ -276,6 +261,6 @@ FORMAT = Format(
             "truncated",
         }
     ),
-    files=Files(stream=_is_trace, documents=documents, recognises=_recognises),
+    files=FILES,
     dialects=(SPECIFICATION, AGENT),
 )

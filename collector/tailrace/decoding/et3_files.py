@@ -1,0 +1,44 @@
+"""How the files of ET3 are called, and what their first lines look like."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from tailrace.decoding.decoder import Files, without_gz
+from tailrace.decoding.et3_line import Line, read_line
+from tailrace.decoding.et3_maps import DOCUMENTS
+
+_TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
+"""`trace`, as all agents call it, NAME.trace, what tools make of these, and NAME.et3."""
+
+_ADDED = re.compile(r"reordered|with_deaths")
+
+
+def deaths_were_added(path: str) -> bool:
+    """Whether a trace is called like those to which tools have added the deaths after the run."""
+    return _ADDED.search(posixpath.basename(path)) is not None
+
+
+def _is_trace(path: str) -> bool:
+    name = without_gz(posixpath.basename(path))
+    if name.startswith(".") or name.endswith(tuple(DOCUMENTS)):
+        return False
+    return _TRACE.search(name) is not None
+
+
+def _documents(path: str) -> tuple[str, ...]:
+    """These names alone, and after the trace's own name and a dot."""
+    own = _TRACE.sub("", without_gz(posixpath.basename(path)))
+    return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
+
+
+def _recognises(_path: str, head: bytes) -> bool:
+    """Whole lines that can be read, not all of them of later versions or comments."""
+    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
+    read = [read_line(line, et1=False) for line in lines if line.strip()]
+    kinds = {line.kind if isinstance(line, Line) else None for line in read}
+    return None not in kinds and not kinds.isdisjoint({"event", "et1"})
+
+
+FILES = Files(stream=_is_trace, documents=_documents, recognises=_recognises)
