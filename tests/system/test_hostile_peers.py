@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import socket
 import struct
 
@@ -32,12 +33,8 @@ peers_max = 4
 
 
 @pytest.fixture
-def limited(collectors):
-    collector = collectors(sources=LIMITED).start()
-    yield collector
-    for name, source in collector.status()["sources"].items():
-        assert source["imbalance_bytes"] == source["imbalance_events"] == 0, name
-    collector.stop()
+def limited(collector_of):
+    return collector_of(sources=LIMITED)
 
 
 def connect(collector):
@@ -159,3 +156,19 @@ def test_datagrams_of_noise_leave_an_honest_peer_untouched(limited):
             noisy.sendto(rng.randbytes(rng.randrange(1400)), limited.address("udp"))
         until(lambda: limited.status()["sources"]["udp"]["seen_events"] >= 200, "the honest events")
     assert limited.status()["sources"]["udp"]["missing_events"] == 0
+
+
+def test_connections_leave_the_process_the_descriptors_it_needs(collector):
+    with contextlib.ExitStack() as stack:
+        honest = stack.enter_context(connect(collector))
+        honest.sendall(heph_event(1, 0))
+        resource.prlimit(collector.process.pid, resource.RLIMIT_NOFILE, (128, 128))
+        for _ in range(200):
+            stack.enter_context(connect(collector))
+        until(lambda: refused(collector).get("out of descriptors", 0) > 100, "connections refused")
+        honest.sendall(heph_event(1, 1))
+        until(
+            lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2,
+            "the honest peer's event",
+        )
+        collector.settle()

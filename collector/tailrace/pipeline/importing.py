@@ -22,7 +22,11 @@ from tailrace.config.schema import SourceConfig, TailConfig
 from tailrace.errors import StoreError, TailraceError
 from tailrace.figures import Status
 from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.service import first_failure, tamed_garbage_collection
+from tailrace.pipeline.service import (
+    first_failure,
+    raise_descriptor_limit,
+    tamed_garbage_collection,
+)
 from tailrace.pipeline.status import status
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
@@ -94,6 +98,7 @@ def run(
     """Read all files; the last status. `show` is called ten times a second.
 
     Raise TailraceError for what prevents it; what was read by then is in the table or the spool."""
+    raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     with tamed_garbage_collection(), Daemon(loaded, SystemClock(), once=True) as daemon:
         work = _Import(daemon, show)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -38,12 +39,19 @@ def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
     """Serve until told to stop; the last status. `started` is called once everything listens.
 
     Raise TailraceError for what prevents the start or ends the work."""
+    raise_descriptor_limit()
     with tamed_garbage_collection(), Daemon(loaded, SystemClock()) as daemon:
         service = _Service(daemon, started)
         trio.run(service.main)
         if service.failure is not None:
             raise service.failure
         return service.status()
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as we may have: the soft limit is for programs that use `select`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import socket
 from collections import Counter
 
@@ -22,6 +23,8 @@ from tailrace.sources.source import CHUNK_MAX, Intake, SourceFigures
 BACKLOG = 512
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
+RESERVE = 64
+"""Descriptors left to the rest of the process, whatever peers do: the table's library ends it without."""
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -71,7 +74,9 @@ class TcpSource:
             return
         sock.settimeout(0)
         host = address[0]
-        if len(self._cuts) >= self._config.connections_max:
+        if sock.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE:
+            self._refused("out of descriptors")
+        elif len(self._cuts) >= self._config.connections_max:
             self._refused("too many connections")
         elif self._per_host[host] >= self._config.connections_per_peer_max:
             self._refused("too many connections from one address")
