@@ -188,6 +188,14 @@ def test_a_running_agents_deaths_claim_nothing() -> None:
         assert missing(decode(lines)) == 0
 
 
+@pytest.mark.parametrize(("ahead", "expected"), [("12333", 3), ("123444", 0), ("0123333", 0)])
+def test_deaths_that_change_their_mind_too_often_are_not_trusted(ahead: str, expected: int) -> None:
+    lines = [f"M 1 0 {MAIN}\n"]
+    for clock, by in enumerate(map(int, ahead), start=2):
+        lines += [f"M 1 0 {MAIN}\n", f"D 5 {MAIN} {clock + by}\n"]
+    assert missing(decode("".join(lines))) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -496,7 +504,7 @@ def test_documents_have_the_name_of_their_trace_or_none(path: str, own: str) -> 
 
 def test_traces_are_recognised_by_their_first_lines() -> None:
     recognises = FORMAT.files.recognises
-    for name in (*CLEAN, "spec_example", "spec_kinds", "et1", "nul_hole", "odd_spelling"):
+    for name in (*CLEAN, "spec_example", "spec_kinds", "et1", "nul_hole", "unreadable_in_clock"):
         assert recognises(f"/run/{name}", vector(name)[:4096]), name
     for head in (
         b"",

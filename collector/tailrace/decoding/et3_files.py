@@ -34,11 +34,11 @@ def _documents(path: str) -> tuple[str, ...]:
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """Whole lines that can be read, not all of them of later versions or comments."""
+    """More whole lines are events than cannot be read; a trace may have some of these."""
     lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
-    kinds = {line.kind if isinstance(line, Line) else None for line in read}
-    return None not in kinds and not kinds.isdisjoint({"event", "et1"})
+    events = [line for line in read if isinstance(line, Line) and line.kind in {"event", "et1"}]
+    return len(events) > sum(isinstance(line, str) for line in read)
 
 
 FILES = Files(stream=_is_trace, documents=_documents, recognises=_recognises)
