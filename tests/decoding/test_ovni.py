@@ -210,6 +210,16 @@ def test_metadata_that_comes_before_the_last_bytes_makes_no_gap() -> None:
     assert gaps(records) == []
 
 
+@pytest.mark.parametrize("rest", [jumbo("VYc", 6, b"x" * 4000)[:30], b"\xff" * 500, b"\xff"])
+def test_after_the_end_events_are_read_as_soon_as_they_come(rest: bytes) -> None:
+    decoder = FORMAT.decoder(1 << 16, None)
+    decoder.feed(HEADER + starts(5) + rest)
+    decoder.end()
+    assert decoder.pending == 0
+    records = decoder.feed(b"\xff" * 4 + event("VS@", 7))
+    assert [(record.kind, record.size) for record in records] == [("malformed", 4), ("instant", 12)]
+
+
 # A trace that grows
 
 STEPS = TRACES / "live-growth" / "steps.txt"

@@ -101,3 +101,20 @@ def test_an_unreadable_run_is_one_record_however_it_comes() -> None:
         records += decoder.feed(bytes([byte]))
     records += decoder.feed(event("VS@", 6))
     assert [r.size for r in records if r.kind == Kind.MALFORMED] == [1000]
+
+
+def test_no_byte_of_an_unreadable_run_is_looked_at_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = []
+
+    def find(buffer, begin, stop, *rest):
+        looked.append(stop - begin)
+        return find_event(buffer, begin, stop, *rest)
+
+    monkeypatch.setattr("tailrace.decoding.formats.ovni.find_event", find)
+    decoder = FORMAT.decoder(1 << 16, None)
+    decoder.feed(HEADER + starts(5))
+    for _ in range(3000):
+        decoder.feed(b"\xff")
+    assert sum(looked) < 10 * 3000

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tailrace.decoding.decoder import without_gz
 from tailrace.decoding.ovni_document import OFFSETS, PROCESS
+from tailrace.decoding.ovni_frame import MAGIC
 
 _PATH = re.compile(
     r"(?P<trace>.*)/loom\.(?P<loom>[^/]+)/proc\.(?P<pid>[^/]+)/thread\.(?P<tid>[^/]+)"
@@ -43,6 +44,11 @@ def read_path(path: str) -> Place:
 
 def is_stream(path: str) -> bool:
     return _STREAM.fullmatch(without_gz(path)) is not None
+
+
+def recognises(path: str, head: bytes) -> bool:
+    """By the magic; a stream of which not even that is there yet by its path."""
+    return head.startswith(MAGIC) or (is_stream(path) and MAGIC.startswith(head))
 
 
 def documents(path: str) -> tuple[str, ...]:

@@ -37,9 +37,17 @@ from tailrace.decoding.decoder import Files, Format
 from tailrace.decoding.ovni_course import Course, CourseState
 from tailrace.decoding.ovni_document import OFFSETS, Documents, DocumentsState
 from tailrace.decoding.ovni_event import EventReader
-from tailrace.decoding.ovni_frame import HEADER, MAGIC, NUMBERS, ORDERS, event_size, find_event
+from tailrace.decoding.ovni_frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.ovni_names import Names, NamesState
-from tailrace.decoding.ovni_path import Place, documents, identity, is_stream, read_path, trace
+from tailrace.decoding.ovni_path import (
+    Place,
+    documents,
+    identity,
+    is_stream,
+    read_path,
+    recognises,
+    trace,
+)
 from tailrace.decoding.ovni_stack import Stack, StackState
 from tailrace.decoding.ovni_usual import UsualReader
 from tailrace.model.gap import Reason
@@ -125,6 +133,7 @@ class OvniDecoder:
             state.told = True
             records.append(self._gap(state.offset, lacking))
         state.fault = ""
+        self._searched = self._need = 0
         return records
 
     def _set_out(self) -> None:
@@ -259,11 +268,6 @@ class OvniDecoder:
         )  # fmt: skip
 
 
-def _recognises(path: str, head: bytes) -> bool:
-    """By the magic; a stream of which not even that is there yet by its path."""
-    return head.startswith(MAGIC) or (is_stream(path) and MAGIC.startswith(head))
-
-
 FORMAT = Format(
     name="ovni",
     decoder=OvniDecoder,
@@ -296,6 +300,6 @@ FORMAT = Format(
         documents=documents,
         group=trace,
         copy=identity,
-        recognises=_recognises,
+        recognises=recognises,
     ),
 )
