@@ -35,14 +35,14 @@ DOUBT = 3
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """`lines` entries and exits were read and `lost` are known not to have been.
+    """The counted clock stands at `time`; so many lines of it were `lost`, the others read.
 
-    ahead, agreeing, agreed_at: how far the last deaths were ahead of `lines`, how many of them,
-        and `lines` at the latest.
-    reason: of entries that are missing; those of a trace that begins in the middle came before it.
+    ahead, agreeing, agreed_at: how far the last deaths were ahead of the lines read, how many of
+        them agreed in this, and how many lines were read at the latest.
     disagreements: how often that changed before deaths were trusted.
     unread: lines that could not be read since deaths and clock were last in step.
     excused: exits that need no entry, because a line that may have been it is counted as missing.
+    reason: of entries that are missing; those of a trace that begins in the middle came before it.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
