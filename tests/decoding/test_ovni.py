@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.ovni_events import EVENTS
+from tailrace.decoding.ovni_stack import OPEN_MAX
 from tailrace.decoding.ovni_usual import UsualReader
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, ends, event, jumbo, mark, starts, u32
@@ -288,4 +289,6 @@ def test_memory_is_bounded_whatever_comes() -> None:
     flushes = b"".join(event("OF[", 4 * 10**6 + i) for i in range(3000))
     decoder = FORMAT.decoder(1 << 21, None)
     decoder.feed(HEADER + begins + tasks + types + marks + flushes)
+    assert len(decoder.state.stack.nested) == OPEN_MAX
+    assert len(decoder.state.stack.alone) <= OPEN_MAX
     assert len(msgspec.msgpack.encode(decoder.state)) < 300_000

@@ -71,6 +71,23 @@ def test_the_oldest_are_forgotten_and_then_asked_for() -> None:
     assert names.of_task("V", 1) == (f"type {TYPES_MAX}", "")
 
 
+def test_what_comes_again_is_as_good_as_new() -> None:
+    names = Names(NamesState("p"))
+    for number in range(TASKS_MAX):
+        names.learn_task("V", number, 1)
+    for number in range(TYPES_MAX):
+        names.learn_type("V", number, "label")
+    names.learn_task("V", 0, 2)
+    names.learn_type("V", 0, "another")
+    assert (len(names.state.tasks), len(names.state.types)) == (TASKS_MAX, TYPES_MAX)
+    names.learn_task("V", TASKS_MAX, 1)
+    names.learn_type("V", TYPES_MAX, "label")
+    assert "V0" in names.state.tasks
+    assert "V1" not in names.state.tasks
+    assert "V0" in names.state.types
+    assert "V1" not in names.state.types
+
+
 def test_a_name_too_long_is_given_and_not_remembered() -> None:
     type_, _, body = read(jumbo("VYc", 5, u32(3) + b"x" * (NAME_MAX + 1)), CREATE, EXECUTE)
     assert type_.name == "x" * (NAME_MAX + 1)

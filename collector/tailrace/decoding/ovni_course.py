@@ -24,6 +24,11 @@ OPENINGS_MAX, OPENING_MAX = 4, 2048
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """Events that tell the thread's state."""
 
+TURNS = STATES | {b"OU[", b"OU]", b"OF["}
+"""Events after which the course is another."""
+
+CLOCK_MIN = -(2**63)
+
 
 class CourseState(msgspec.Struct):
     """`last` is the clock that the next event's is held against, None before the first.
@@ -49,9 +54,18 @@ class Course:
         self.state = state
 
     @property
-    def steady(self) -> bool:
-        """Whether an event whose clock does not go back is just the next one."""
-        return not (self.state.late or self.state.stale or self.state.copy)
+    def floor(self) -> int | None:
+        """The least clock of an event of which no more is to be said than that it comes next; None
+        where something is to be said of every event, and of those in `TURNS` always."""
+        state = self.state
+        if state.stale or state.copy:
+            return None
+        return CLOCK_MIN if state.late else state.last
+
+    def reach(self, clock: int) -> None:
+        """Events above the floor have been read, up to a clock."""
+        if not self.state.late:
+            self.state.last = clock
 
     def remember(self, buffer: bytearray, begin: int, stop: int) -> None:
         """Take note of the events in `buffer[begin:stop]`, which were read."""

@@ -1,7 +1,7 @@
 """The usual events of ovni, many at a time: what `ovni_event` says of them, only quicker.
 
 Usual is an event of a pair or an instant whose payload is just its fields, whose clock does not go
-back, and which ends, if it does, what was begun last.
+back, which ends, if it does, what was begun last, and which does not change the stream's course.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from tailrace.decoding.ovni_course import TURNS
 from tailrace.decoding.ovni_event import KINDS
 from tailrace.decoding.ovni_events import EVENTS, OWN, Event, Layout
 from tailrace.decoding.ovni_frame import HEAD, NUMBERS
@@ -18,13 +19,13 @@ from tailrace.model.record import Kind, Record
 
 BEGIN, END = Kind.BEGIN, Kind.END
 
-ROLES = frozenset({"call", "thread", "task", "pause", "mark", "set", "create", "at"})
+ROLES = frozenset({"call", "thread", "task", "pause", "alone", "mark", "set", "create", "at"})
 
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
 
 
 class _Fields(NamedTuple):
-    """How the payload of a usual event is read: see `Layout`."""
+    """How a usual event is read that has fields or does not nest with all others: see `Layout`."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -44,7 +45,7 @@ def _plan(event: Event, layout: Layout) -> _Plan:
     kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
     mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
     fields = None
-    if layout.size:
+    if layout.size or event.role in OWN:
         fields = _Fields(
             HEAD + layout.size, layout.struct.unpack_from, layout.members, layout.key,
             naming(event), event.role in OWN, event,
@@ -59,7 +60,7 @@ _PLANS: dict[str, dict[bytes, _Plan]] = {
     order: {
         bytes([max(layout.size - 1, 0)]) + mcv: _plan(event, layout)
         for mcv, event in EVENTS.items()
-        if event.role in ROLES
+        if event.role in ROLES and mcv not in TURNS
         for layout in event.layouts[order]
     }
     for order in NUMBERS

@@ -185,9 +185,10 @@ class OvniDecoder:
         numbers, usual = self._numbers, self._usual.read
         noted = at
         while True:
-            last = course.state.last
-            if last is not None and course.steady:
-                at, course.state.last = usual(waiting, at, state.offset, last, records)
+            floor = course.floor
+            if floor is not None:
+                at, clock = usual(waiting, at, state.offset, floor, records)
+                course.reach(clock)
             size = event_size(waiting, at, numbers)
             if isinstance(size, str):
                 state.fault = size
