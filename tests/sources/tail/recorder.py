@@ -45,6 +45,10 @@ class Recorder:
     def __init__(self) -> None:
         self.sessions: list[Session] = []
         self.calls: list[str] = []
+        self.chunks: list[tuple[int, int]] = []
+        """Session and size of each, in order."""
+        self.keeps_holes = True
+        """In the content, as zeros."""
         self._opened = trio.Event()
         self._opened.set()
 
@@ -70,6 +74,7 @@ class Recorder:
         session = self._session(number)
         session.content += data
         session.state.read(data)
+        self.chunks.append((number, len(data)))
 
     def document(self, number: int, name: str, data: bytes) -> None:
         session = self._session(number)
@@ -81,7 +86,8 @@ class Recorder:
         session = self._session(number)
         session.losses.append(loss)
         session.state.pass_over(loss.skip)
-        session.content += bytes(loss.skip)
+        if self.keeps_holes:
+            session.content += bytes(loss.skip)
 
     def close(self, number: int, reason: str) -> None:
         self._session(number).closed = reason

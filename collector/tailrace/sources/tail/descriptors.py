@@ -38,9 +38,9 @@ class Descriptors:
 
     def open(self, owner: Hashable, path: str) -> int:
         """Open a file that is not. Raise OSError."""
+        fd = os.open(path, OPEN)
         while len(self._open) >= self._limit and (oldest := self._oldest()) is not None:
             self.close(oldest)
-        fd = os.open(path, OPEN)
         self._open[owner] = fd
         return fd
 

@@ -18,8 +18,8 @@ class RawBytes:
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
-        self._data_end = 0
-        """There is no hole from our place to here."""
+        self._extent = range(0)
+        """Where there is data, around our place or behind the hole at it."""
 
     def take(
         self, fd: int, size: int, limit: int, *, past_holes: bool, final: bool
@@ -40,7 +40,7 @@ class RawBytes:
             trail.pass_over(hole.size)
             return hole
         before = len(trail.last)
-        limit = min(limit, self._data_end - trail.offset)
+        limit = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + limit, trail.offset - before)
         if len(data) < before or not trail.precedes(data[:before]):
             return "changed"
@@ -51,13 +51,13 @@ class RawBytes:
     def _data(self, fd: int, size: int) -> int:
         """Where data begins from our place on; `size` if nothing but a hole is left."""
         offset = self.trail.offset
-        if offset < self._data_end:
+        if offset in self._extent:
             return offset
         try:
             begin = os.lseek(fd, offset, os.SEEK_DATA)
-            self._data_end = os.lseek(fd, begin, os.SEEK_HOLE)
+            self._extent = range(begin, os.lseek(fd, begin, os.SEEK_HOLE))
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return size
-            begin, self._data_end = offset, size  # a file system that knows no holes
-        return begin
+            self._extent = range(offset, size)  # a file system that knows no holes
+        return self._extent.start

@@ -42,6 +42,7 @@ LOOK_COST = 5e-6
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Looks, reads and seconds of reading after which others may run."""
+SLEEP_MIN = 0.001
 BACK_OFF = 2.0
 RETRY_MAX = 30.0
 
@@ -124,7 +125,7 @@ class TailSource:
         else:
             look_due = self._due[0][0] if self._due else float("inf")
             wake = min(self._search_due, self._documents_due, look_due)
-            await trio.sleep(max(0.0, wake - self._clock.monotonic()))
+            await trio.sleep(max(SLEEP_MIN, wake - self._clock.monotonic()))
         return True
 
     async def _find(self, desk: Desk) -> None:
@@ -218,10 +219,10 @@ class TailSource:
         self._rest_after_look(file, now)
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
-        if file.phase in {"follows", "shadow"} and file.readable and (file.behind or self._once):
-            self._enqueue(file)
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
+        elif file.phase in {"follows", "shadow"} and file.readable and (file.behind or self._once):
+            self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
         """Whether a file that is not followed is to be from now on. Raise OSError."""
@@ -273,6 +274,8 @@ class TailSource:
                 break
             file = self._ready.popleft()
             file.queued = False
+            if file not in self._catalog:
+                continue
             try:
                 more = file.read()
             except OSError as error:

@@ -1,0 +1,377 @@
+"""Files that are truncated, rewritten, moved, replaced and deleted while they are followed."""
+
+from __future__ import annotations
+
+import os
+
+import trio
+from msgspec import structs
+
+from tailrace.ingest.state import FileFacts, Loss
+from tailrace.sources.tail import source
+from tailrace.sources.tail.source import LINGER, MISSING_LINGER
+
+TEXT = bytes(range(33, 127)) * 10
+HEADER = b'{"type":"header","version":2}' * 10
+"""Longer than what is kept of a file's beginning."""
+
+
+async def test_a_truncated_file_is_another_incarnation(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.write("a", b"new")
+    await settle()
+    assert intake.contents == [TEXT, b"new"]
+    assert intake.sessions[0].closed == "truncated"
+    assert intake.sessions[0].losses == []
+
+
+async def test_what_was_known_and_not_read_before_a_truncation_is_named(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    intake.fill()
+    files.append("a", b"x" * 70)
+    await settle()
+    files.write("a", b"new")
+    intake.drain()
+    await settle()
+    assert intake.contents == [TEXT, b"new"]
+    assert intake.sessions[0].losses == [Loss(detail="unread", size=70)]
+
+
+async def test_a_file_rewritten_in_place_is_another_incarnation(
+    autojump_clock, follow, files, intake, settle
+):
+    """libovni opens without O_TRUNC: a second run writes over the first, whose end stays."""
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.overwrite("a", b"\x00" * 20)
+    await settle()
+    assert intake.contents == [TEXT, b"\x00" * 20 + TEXT[20:]]
+    assert intake.sessions[0].closed == "rewritten"
+
+
+async def test_a_file_that_grew_past_our_place_again_is_another_incarnation(
+    autojump_clock, follow, files, intake, settle
+):
+    """Emptied and written anew between two looks, with the same header."""
+    files.write("a", HEADER + b"one")
+    follow()
+    await settle()
+    files.write("a", HEADER + b"two and more")
+    await settle()
+    assert intake.contents == [HEADER + b"one", HEADER + b"two and more"]
+    assert intake.sessions[0].closed == "rewritten"
+
+
+async def test_bytes_sorted_in_place_were_overwritten(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
+    await settle()
+    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=20)]
+    files.append("a", b"more")
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+
+
+async def test_a_trace_of_dftracer_1_is_finished_in_place(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"  " + TEXT)
+    tail = follow()
+    await settle()
+    files.overwrite("a", b"[\n")
+    files.append("a", b"]")
+    await settle()
+    assert intake.contents == [b"  " + TEXT + b"]"]
+    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=2)]
+    await tail.restart()
+    await settle()
+    assert len(intake.sessions[0].losses) == 1
+    assert intake.sessions[0].closed is None
+
+
+async def test_a_touched_file_is_what_it_was(autojump_clock, follow, files, intake, settle):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.touch(files / "a")
+    (files / "a").chmod(0o400)
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].losses == []
+
+
+async def test_a_renamed_file_goes_on_in_its_session(autojump_clock, follow, files, intake, settle):
+    files.write("a", b"one ")
+    follow()
+    await settle()
+    (files / "a").rename(files / "b")
+    files.append("b", b"two ")
+    await settle()
+    files.append("b", b"three")
+    await settle()
+    assert intake.contents == [b"one two three"]
+    assert intake.sessions[0].state.facts.path == str(files / "b")
+    assert intake.sessions[0].closed is None
+
+
+async def test_two_files_that_swap_their_names_keep_their_sessions(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a")
+    files.write("b", b"b")
+    follow()
+    await settle()
+    (files / "a").rename(files / "c")
+    (files / "b").rename(files / "a")
+    (files / "c").rename(files / "b")
+    files.append("a", b"b")
+    files.append("b", b"a")
+    await settle()
+    assert sorted(intake.contents) == [b"aa", b"bb"]
+    paths = {bytes(s.content): s.state.facts.path for s in intake.sessions}
+    assert paths == {b"aa": str(files / "b"), b"bb": str(files / "a")}
+
+
+async def test_a_file_that_leaves_the_patterns_ends(autojump_clock, follow, files, intake, settle):
+    files.write("a.log", b"one")
+    follow("*.log")
+    await settle()
+    (files / "a.log").rename(files / "a.old")
+    files.append("a.old", b" two")
+    await settle()
+    assert intake.contents == [b"one two"]
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_replaced_file_is_read_to_its_end(autojump_clock, follow, files, intake, settle):
+    files.write("a", b"old")
+    follow()
+    await settle()
+    files.append("a", b" and its end")
+    files.write("new", b"new")
+    (files / "new").replace(files / "a")
+    await settle()
+    assert intake.contents == [b"old and its end", b"new"]
+    assert intake.sessions[0].closed == "replaced"
+    assert intake.sessions[1].closed is None
+
+
+async def test_a_deleted_file_is_read_for_as_long_as_its_writer_writes(
+    autojump_clock, follow, files, intake, settle
+):
+    with (files / "a").open("wb", buffering=0) as writer:
+        writer.write(b"start ")
+        tail = follow()
+        await settle()
+        (files / "a").unlink()
+        for _ in range(10):
+            await trio.sleep(LINGER / 2)
+            writer.write(b"on ")
+    await settle()
+    assert intake.contents == [b"start " + b"on " * 10]
+    assert intake.sessions[0].closed == "deleted"
+    assert tail.source.figures().files == 0
+    assert tail.source.figures().descriptors == 0
+
+
+async def test_a_file_that_is_deleted_at_once_is_read(
+    autojump_clock, follow, files, intake, settle
+):
+    """It was empty when it was seen."""
+    files.write("a", b"")
+    follow()
+    await settle()
+    files.write("a", b"x")
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"x"]
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_what_a_deleted_file_had_and_was_not_open_is_named(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"x")
+    files.write("b", b"y")
+    follow(descriptors_max=1)
+    await settle()
+    intake.fill()
+    files.append("a", b"x" * 10)
+    files.append("b", b"y" * 10)
+    await settle()
+    (files / "a").unlink()
+    (files / "b").unlink()
+    await settle()
+    intake.drain()
+    await settle()
+    read = sum(map(len, intake.contents))
+    lost = sum(session.lost("unread") for session in intake.sessions)
+    assert (read + lost, lost) == (22, 10)
+
+
+async def test_a_file_made_again_is_another(autojump_clock, follow, files, intake, settle):
+    """Its inode may be the same, its content to the byte."""
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    (files / "a").unlink()
+    files.write("a", TEXT[:100])
+    await settle()
+    files.append("a", TEXT[100:])
+    await settle()
+    assert intake.contents == [TEXT, TEXT]
+
+
+async def test_a_file_gone_at_the_start_is_searched_for_and_ended(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"one")
+    files.write("b", b"two")
+    tail = follow()
+    await settle()
+    await tail.stop()
+    (files / "a").unlink()
+    (files / "b").rename(files / "c")
+    tail.start()
+    await settle()
+    assert [session.closed for session in intake.sessions] == ["deleted", None]
+    assert intake.sessions[1].state.facts.path == str(files / "c")
+
+
+async def test_stopping_ends_no_session(autojump_clock, follow, files, intake, settle):
+    files.write("a", b"one")
+    tail = follow()
+    await settle()
+    (files / "a").unlink()
+    await trio.sleep(LINGER / 2)
+    await tail.stop()
+    assert intake.sessions[0].closed is None
+
+
+async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
+    autojump_clock, follow, files, intake, settle
+):
+    path = files.write("b", b"something else")
+    found = path.stat()
+    facts = FileFacts(path=str(files / "a"), device=found.st_dev, inode=found.st_ino, birth=12345)
+    intake.data(intake.open_file(facts, "", record_max=1, dialect="auto"), b"before")
+    follow()
+    await settle()
+    assert intake.contents == [b"before", b"something else"]
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_where_births_are_unknown_the_content_tells(
+    autojump_clock, follow, files, intake, settle
+):
+    for name, content in (("a2", b"content, and more"), ("b2", b"another thing")):
+        found = files.write(name, content).stat()
+        path = str(files / name[0])
+        facts = FileFacts(path=path, device=found.st_dev, inode=found.st_ino, birth=0)
+        intake.data(intake.open_file(facts, "", record_max=1, dialect="auto"), b"content")
+    follow()
+    await settle()
+    assert sorted(intake.contents) == [b"another thing", b"content", b"content, and more"]
+    assert [session.closed for session in intake.sessions] == [None, "deleted", None]
+
+
+async def test_a_device_that_has_another_number_now_is_no_reason_to_read_again(
+    autojump_clock, follow, files, intake, settle
+):
+    """As network file systems have after each mount."""
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.stop()
+    state = intake.sessions[0].state
+    state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+    files.append("a", b"more")
+    tail.start()
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+    assert state.facts.device == (files / "a").stat().st_dev
+
+
+async def test_files_of_a_file_system_that_is_not_mounted_yet_are_waited_for(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.stop()
+    state = intake.sessions[0].state
+    state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+    (files / "a").rename(files.directory.parent / "elsewhere")
+    tail.start()
+    await settle()
+    assert intake.sessions[0].closed is None
+    (files.directory.parent / "elsewhere").rename(files / "a")
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed is None
+
+
+async def test_and_end_when_that_takes_too_long(autojump_clock, follow, files, intake, settle):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.stop()
+    state = intake.sessions[0].state
+    state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+    (files / "a").unlink()
+    tail.start()
+    await trio.sleep(MISSING_LINGER + 10)
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_directory_that_cannot_be_listed_ends_nothing(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    files.write("run/a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.stop()
+    (files / "run").rename(files.directory.parent / "hidden")
+    (files / "run").symlink_to("run")
+    tail.start()
+    await settle()
+    assert intake.sessions[0].closed is None
+    assert "ELOOP" in tail.source.figures().errors
+    (files / "run").unlink()
+    (files.directory.parent / "hidden").rename(files / "run")
+    await settle()
+    assert intake.contents == [TEXT]
+
+
+async def test_errors_of_a_path_are_counted_and_it_is_tried_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    stat, refused = os.stat, [True]
+
+    def refusing(path, *args, **keys):
+        if refused and str(path).endswith("/a"):
+            raise PermissionError(13, "not yours")
+        return stat(path, *args, **keys)
+
+    monkeypatch.setattr(source.os, "stat", refusing)
+    files.directory.joinpath("a").write_bytes(b"x")
+    tail = follow()
+    await settle()
+    assert intake.sessions == []
+    assert tail.source.figures().errors["EACCES"] > 1
+    refused.clear()
+    await settle()
+    assert intake.contents == [b"x"]

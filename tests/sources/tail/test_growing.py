@@ -1,0 +1,285 @@
+"""Files that grow: all of their bytes, once, soon."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import trio
+
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail import raw
+from tailrace.sources.tail.follow import Followed
+
+BIG = bytes(range(251)) * 4000
+
+
+async def test_a_file_is_read_as_it_grows(autojump_clock, follow, files, intake):
+    follow()
+    files.write("a", b"one ")
+    await trio.sleep(1.2)
+    assert intake.contents == [b"one "]
+    for word in (b"two ", b"three"):
+        files.append("a", word)
+        await trio.sleep(0.5)
+    assert intake.contents == [b"one two three"]
+    assert intake.sessions[0].closed is None
+
+
+async def test_it_is_told_which_file_it_is(autojump_clock, follow, files, intake, settle):
+    path = files.write("run/a", b"x")
+    follow()
+    await settle()
+    session = intake.sessions[0]
+    facts, found = session.state.facts, path.stat()
+    assert (facts.path, facts.inode, facts.device) == (str(path), found.st_ino, found.st_dev)
+    assert facts.member is None
+    assert session.group == str(path.parent)
+
+
+async def test_large_files_come_in_chunks_and_in_turn(
+    autojump_clock, follow, files, intake, settle
+):
+    for name in "abc":
+        files.write(name, BIG)
+    intake.fill()
+    tail = follow()
+    await trio.sleep(1)
+    assert intake.sessions == []
+    intake.drain()
+    await settle()
+    assert intake.contents == [BIG] * 3
+    order = [number for number, size in intake.chunks]
+    assert order[:6] == [0, 1, 2, 0, 1, 2]
+    assert tail.source.figures().chunks == len(order)
+    assert tail.source.figures().bytes == 3 * len(BIG)
+    assert max(size for _, size in intake.chunks) == CHUNK_MAX
+
+
+async def test_an_empty_file_begins_no_session(autojump_clock, follow, files, intake, settle):
+    files.write("a", b"")
+    tail = follow()
+    await settle()
+    assert intake.sessions == []
+    assert tail.source.figures().waiting == {"empty": 1}
+    files.append("a", b"x")
+    await trio.sleep(1.1)
+    assert intake.contents == [b"x"]
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+async def test_what_rests_long_and_grows_is_seen_within_a_second(
+    autojump_clock, follow, files, intake, count
+):
+    for number in range(count):
+        files.write(f"{number}", b"x")
+    follow()
+    await trio.sleep(20)
+    files.append("0", b"y")
+    files.write("new", b"z")
+    await trio.sleep(1.2)
+    assert b"xy" in intake.contents
+    assert b"z" in intake.contents
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1.1), (1500, 1000)])
+async def test_files_that_rest_are_looked_at_more_and_more_seldom(
+    autojump_clock, follow, files, count, most, monkeypatch
+):
+    looks = []
+    look = Followed.look
+    monkeypatch.setattr(Followed, "look", lambda self, now: looks.append(now) or look(self, now))
+    for number in range(count):
+        files.write(f"{number}", b"")
+    follow()
+    await trio.sleep(10)
+    looks.clear()
+    await trio.sleep(15)
+    assert len(looks) / 15 <= most
+
+
+async def test_more_files_than_descriptors(autojump_clock, follow, files, intake, settle):
+    tail = follow(descriptors_max=2)
+    for round_ in range(4):
+        for number in range(7):
+            files.append(f"{number}", b"%d " % round_)
+        await settle()
+        assert tail.source.figures().descriptors <= 2
+    assert intake.contents == [b"0 1 2 3 "] * 7
+
+
+async def test_files_beyond_the_most_wait_for_a_place(
+    autojump_clock, follow, files, intake, settle
+):
+    for number in range(5):
+        files.write(f"{number}", b"%d" % number)
+    tail = follow(files_max=3)
+    await settle()
+    assert len(intake.sessions) == 3
+    assert tail.source.figures().waiting == {"files_max": 2}
+    for number in range(2):
+        os.unlink(intake.sessions[number].state.facts.path)  # noqa: PTH108 - trio's rule wants neither
+    await settle()
+    assert sorted(intake.contents) == [b"0", b"1", b"2", b"3", b"4"]
+    assert tail.source.figures().waiting == {}
+
+
+async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", BIG)
+    tail = follow()
+    intake.fill()
+    await settle()
+    assert intake.sessions == []
+    await tail.stop()
+    assert tail.source.figures().descriptors == 0
+
+
+async def test_going_on_after_a_stop_anywhere(autojump_clock, follow, files, intake, settle):
+    files.write("a", BIG)
+    tail = follow()
+    for _ in range(20):
+        await trio.lowlevel.checkpoint()
+        await tail.restart()
+        files.append("a", b"more")
+    await settle()
+    assert intake.contents == [BIG + b"more" * 20]
+    assert intake.sessions[0].losses == []
+
+
+async def test_a_file_that_was_gone_on_with_is_told_of_only_if_it_moved(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"one")
+    tail = follow()
+    await settle()
+    await tail.restart()
+    await settle()
+    assert intake.sessions[0].moves == []
+    await tail.stop()
+    (files / "a").rename(files / "b")
+    tail.start()
+    await settle()
+    assert [facts.path for facts in intake.sessions[0].moves] == [str(files / "b")]
+
+
+async def test_what_fails_is_counted_and_tried_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    pread, failing = os.pread, [errno.EIO, errno.ESTALE, errno.EIO]
+
+    def stumbling(fd, size, offset):
+        if failing and size > 1000:
+            raise OSError(failing.pop(), "no")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(raw.os, "pread", stumbling)
+    files.write("a", BIG)
+    tail = follow()
+    await settle()
+    assert intake.contents == [BIG]
+    assert tail.source.figures().errors == {"EIO": 2, "ESTALE": 1}
+
+
+async def test_a_short_read_is_read_on(autojump_clock, follow, files, intake, settle, monkeypatch):
+    """On network file systems the size may be known before the content."""
+    pread, visible = os.pread, [100]
+
+    def reading(fd, size, offset):
+        data = pread(fd, size, offset)
+        return data[: max(0, visible[0] - offset)]
+
+    monkeypatch.setattr(raw.os, "pread", reading)
+    files.write("a", BIG)
+    tail = follow()
+    await settle()
+    assert intake.contents == [BIG[:100]]
+    assert tail.source.figures().behind_bytes == len(BIG) - 100
+    visible[0] = len(BIG)
+    await settle()
+    assert intake.contents == [BIG]
+    assert tail.source.figures().behind_bytes == 0
+
+
+async def test_a_file_that_was_cut_off_is_left_until_it_is_another(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"garbage")
+    tail = follow()
+    await settle()
+    tail.source.cut(0, "garbage")
+    files.append("a", b"more garbage")
+    await settle()
+    assert intake.contents == [b"garbage"]
+    assert intake.sessions[0].closed == "garbage"
+    files.write("a", b"good")
+    await settle()
+    assert intake.contents == [b"garbage", b"good"]
+
+
+async def test_a_link_within_the_root_is_the_same_file_and_one_out_of_it_is_refused_once(
+    autojump_clock, follow, files, intake, settle, tmp_path
+):
+    (tmp_path / "secret").write_bytes(b"secret")
+    files.write("a", b"x")
+    (files / "b").symlink_to("a")
+    (files / "c").hardlink_to(files / "a")
+    (files / "d").symlink_to("../secret")
+    tail = follow()
+    await settle()
+    assert intake.contents == [b"x"]
+    assert tail.source.figures().refused == {"outside": 1}
+
+
+async def test_a_file_with_two_names_lives_on_under_the_other(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"x")
+    (files / "b").hardlink_to(files / "a")
+    follow()
+    await settle()
+    (files / "a").unlink()
+    files.append("b", b"y")
+    await settle()
+    assert intake.contents == [b"xy"]
+    assert intake.sessions[0].state.facts.path == str(files / "b")
+    assert intake.sessions[0].closed is None
+
+
+async def test_a_name_that_was_another_files_too_gets_a_file_of_its_own(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"x")
+    (files / "b").hardlink_to(files / "a")
+    follow()
+    await settle()
+    (files / "b").unlink()
+    files.write("b", b"other")
+    await settle()
+    assert sorted(intake.contents) == [b"other", b"x"]
+
+
+async def test_a_path_that_was_written_out_is_a_stream_whatever_its_name(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write(".a", b"x")
+    files.write(".b", b"x")
+    follow(".a")
+    await settle()
+    assert intake.contents == [b"x"]
+
+
+async def test_the_figures_tell_how_far_it_is(autojump_clock, follow, files, intake, settle):
+    files.write("a", b"x" * 100)
+    files.write("b", b"y" * 50)
+    tail = follow()
+    await settle()
+    intake.fill()
+    files.append("b", b"z" * 7)
+    await settle()
+    figures = tail.source.figures()
+    assert (figures.files, figures.open, figures.descriptors) == (2, 2, 2)
+    assert (figures.raw_bytes, figures.behind_bytes) == (150, 7)
+    assert tail.source.address == str(files.directory)

@@ -1,0 +1,261 @@
+"""Copies of files: one stream is read once, wherever it goes."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+import trio
+from msgspec import structs
+
+from tailrace.decoding.decoder import Files
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.state import Member
+from tailrace.sources.tail.source import LINGER
+
+TEXT = bytes(range(33, 127)) * 10
+
+
+def packed(data, cut=0):
+    """Two members if cut."""
+    return gzip.compress(data[:cut]) * bool(cut) + gzip.compress(data[cut:])
+
+
+async def test_a_file_that_is_compressed_goes_on_in_its_session(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.append("a", b"the end")
+    files.write("a.gz", packed(TEXT + b"the end"))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT + b"the end"]
+    session = intake.sessions[0]
+    assert session.state.facts.path == str(files / "a.gz")
+    assert session.state.facts.inode == (files / "a.gz").stat().st_ino
+    assert session.state.facts.member == Member(0, 0)
+    assert session.closed is None
+
+
+async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.stop()
+    files.write("a.gz", packed(TEXT + b"the end", cut=100))
+    (files / "a").unlink()
+    tail.start()
+    await settle()
+    assert intake.contents == [TEXT + b"the end"]
+    assert intake.sessions[0].state.facts.path == str(files / "a.gz")
+
+
+async def test_a_copy_waits_for_as_long_as_its_original_is_there(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    for at in range(1, 11):
+        data = packed(TEXT)
+        files.write("a.gz", data[: len(data) * at // 10])
+        await settle()
+    assert intake.contents == [TEXT]
+    assert tail.source.figures().waiting == {"original": 1}
+
+
+async def test_a_copy_made_since_the_last_look_at_a_resting_original_waits(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT[:50])
+    follow()
+    await settle()
+    files.append("a", TEXT[50:])
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    assert intake.contents == [TEXT]
+
+
+async def test_a_file_longer_than_what_it_begins_like_is_no_copy(
+    autojump_clock, follow, files, intake, settle
+):
+    """Streams that begin alike, one of which came to nothing."""
+    files.write("a", b"header")
+    files.write("a.gz", packed(b"header and more"))
+    follow()
+    await settle()
+    assert sorted(intake.contents) == [b"header", b"header and more"]
+
+
+async def test_a_file_of_the_same_name_and_other_content_is_no_copy(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    files.write("a.gz", packed(TEXT[::-1]))
+    follow()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT, TEXT[::-1]])
+    assert sorted(str(session.closed) for session in intake.sessions) == ["None", "deleted"]
+
+
+async def test_a_copy_of_a_file_that_has_ended_is_not_read_again(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    assert intake.contents == [TEXT]
+    assert tail.source.figures().open == 0
+
+
+async def test_a_copy_that_has_more_than_the_file_that_ended_is_read_whole(
+    autojump_clock, follow, files, intake, settle
+):
+    for name, pack in (("a", packed), ("b.gz", bytes)):
+        files.write(name, packed(TEXT) if name.endswith(".gz") else TEXT)
+        follow(name + "*" if name == "a" else "b*")
+        await settle()
+        (files / name).unlink()
+        await settle()
+        files.write(name.removesuffix(".gz") + (".gz" if name == "a" else ""), pack(TEXT + b"!"))
+        await settle()
+    assert intake.contents == [TEXT, TEXT + b"!"] * 2
+
+
+async def test_what_only_began_like_a_file_that_ended_is_read_whole(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    other = TEXT[:-1] + b"?"
+    files.write("a.gz", packed(other))
+    await settle()
+    assert intake.contents == [TEXT, other]
+
+
+async def test_a_longer_copy_in_its_place_goes_on_in_its_session(
+    autojump_clock, follow, files, intake, settle
+):
+    """As rsync does while the original grows elsewhere."""
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    for more in (b" more", b" more and more"):
+        files.write(".a.tmp", TEXT + more)
+        (files / ".a.tmp").replace(files / "a")
+        await settle()
+    assert intake.contents == [TEXT + b" more and more"]
+    assert intake.sessions[0].state.facts.inode == (files / "a").stat().st_ino
+
+
+async def test_a_longer_file_in_its_place_that_only_begins_like_it_is_another(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.write(".a.tmp", TEXT[:-1] + b"? and more")
+    (files / ".a.tmp").replace(files / "a")
+    await settle()
+    assert intake.contents == [TEXT, TEXT[:-1] + b"? and more"]
+    assert intake.sessions[0].closed is not None
+
+
+async def test_a_compressed_copy_is_gone_on_with_after_a_restart_from_its_last_member(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    files.write("a.gz", packed(TEXT, cut=300))
+    (files / "a").unlink()
+    await settle()
+    await tail.stop()
+    with (files / "a.gz").open("ab") as file:
+        file.write(packed(b"more"))
+    tail.start()
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+    assert intake.sessions[0].losses == []
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """A format whose streams are known by the name of their directory, with a document."""
+    files = Files(
+        stream=lambda path: path.endswith(".obs"),
+        copy=lambda path: path.split("/")[-2],
+        documents=lambda path: ("stream.json",),
+        group=lambda path: path.rsplit("/", 2)[0],
+    )
+    monkeypatch.setitem(FORMATS, "streams", structs.replace(FORMATS["jets"], files=files))
+
+
+async def test_a_stream_that_is_moved_by_copying_is_read_once(
+    streams, autojump_clock, follow, files, intake, settle
+):
+    """libovni with OVNI_TMPDIR: each file is copied piece by piece, then removed."""
+    files.write("tmp/thread.1/stream.obs", TEXT)
+    files.write("tmp/thread.1/stream.json", b"{}")
+    follow(format="streams")
+    await settle()
+    files.append("tmp/thread.1/stream.obs", b"the end")
+    files.write("final/thread.1/stream.json", b"{1}")
+    for end in range(0, len(TEXT), 100):
+        files.append("final/thread.1/stream.obs", TEXT[end : end + 100])
+        await trio.sleep(0.2)
+    files.append("final/thread.1/stream.obs", b"the end")
+    (files / "tmp/thread.1/stream.obs").unlink()
+    await settle()
+    assert intake.contents == [TEXT + b"the end"]
+    assert intake.sessions[0].state.facts.path == str(files / "final/thread.1/stream.obs")
+    assert intake.sessions[0].documents == {"stream.json": b"{1}"}
+
+
+async def test_streams_with_one_name_in_two_runs_are_two(
+    streams, autojump_clock, follow, files, intake, settle
+):
+    """In containers every process is number 1; the first bytes are the same, then come the clocks."""
+    for run in ("one", "two"):
+        files.write(f"{run}/thread.1/stream.obs", b"ovni\1\0\0\0")
+    follow(format="streams")
+    await settle()
+    for run in ("one", "two"):
+        files.append(f"{run}/thread.1/stream.obs", run.encode())
+    await settle()
+    assert sorted(intake.contents) == [b"ovni\1\0\0\0one", b"ovni\1\0\0\0two"]
+
+
+async def test_documents_come_first_and_at_the_end(
+    streams, autojump_clock, follow, files, intake, settle
+):
+    files.write("run/thread.1/stream.obs", TEXT)
+    files.write("run/thread.1/stream.json", b"{}")
+    tail = follow(format="streams")
+    await settle()
+    assert intake.sessions[0].documents == {"stream.json": b"{}"}
+    assert intake.sessions[0].group == str(files / "run")
+    await tail.stop()
+    files.write("run/thread.1/stream.json", b"{finished}")
+    tail.start()
+    await settle()
+    assert intake.calls == ["document 0 stream.json"] * 2
+    (files / "run/thread.1/stream.obs").unlink()
+    await trio.sleep(LINGER - 0.5)
+    files.write("run/thread.1/stream.json", b"{more}")
+    await settle()
+    assert intake.sessions[0].documents == {"stream.json": b"{more}"}
+    assert intake.sessions[0].closed == "deleted"

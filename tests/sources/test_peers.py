@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from tailrace.sources.peers import Peers
+
+
+def add(peers, *names):
+    """Peers with the port as their session; the sessions of those that are pushed out."""
+    out = []
+    for port in names:
+        if peers.hear(("h", port), port) is None:
+            out += peers.make_room()
+            peers.add(("h", port), port, port)
+    return out
+
+
+def test_the_one_silent_longest_goes_first():
+    peers = Peers(3)
+    assert add(peers, 1, 2, 3, 4, 5) == [1, 2]
+    assert len(peers) == 3
+
+
+def test_a_flood_of_addresses_pushes_out_none_that_was_heard_twice():
+    peers = Peers(5)
+    add(peers, 1, 2, 3, 1, 2, 3)
+    assert add(peers, *range(100, 1000)) == list(range(100, 998))
+    assert [peers.hear(("h", port), 0) for port in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_when_all_were_heard_twice_the_one_silent_longest_goes():
+    peers = Peers(2)
+    add(peers, 1, 2, 2, 1)
+    assert add(peers, 3) == [2]
+
+
+def test_the_silent_are_forgotten():
+    peers = Peers(9)
+    add(peers, 1, 2, 3, 1)
+    assert peers.hear(("h", 2), 10) == 2
+    assert sorted(peers.forget_silent(5)) == [1, 3]
+    assert len(peers) == 1
