@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
+from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
-from tests.ingest.log import Log, heph_epoch, heph_event, run
+from tests.ingest.log import Log, heph_epoch, heph_event, rows, run
 
 JETS = b"\n".join(
     [
@@ -194,8 +195,6 @@ def test_what_cannot_be_read_is_a_gap_row_that_finds_its_bytes_in_the_quarantine
     for entry in log.entries:
         ingest.apply(entry)
     _, quarantined = ingest.take()
-    from tailrace.model.quarantine import frames
-
     kept = [frame for piece in quarantined for frame in frames(piece.frame)]
     assert [(frame.offset, frame.data) for frame in kept] == [(len(heph_event(1, 0)), noise)]
     assert_conserved(ingest)
@@ -344,3 +343,23 @@ def test_a_start_is_nobodys_end():
     ingest, rows = run(log.entries)
     assert session in ingest.open_sessions()
     assert len(of(rows, "span")) == 2
+
+
+def test_noise_of_many_kinds_has_a_row_a_kind_and_all_its_bytes_in_the_quarantine():
+    rng = random.Random(5)
+    bytes_ = [n for n in range(256) if not bytes([n]).isspace() or n == 10]
+    noise = [b"x" + bytes(rng.choices(bytes_, k=rng.randrange(300))) + b"x" for _ in range(300)]
+    log = Log()
+    log.datagrams(log.open("jets", transport="udp"), noise)
+    ingest = Ingest()
+    for entry in log.entries:
+        ingest.apply(entry)
+    batch, quarantined = ingest.take()
+    found = rows(batch)
+    gaps = of(found, "gap")
+    assert 2 <= len(gaps) == len(ingest.tally("s").malformed_records)
+    assert sum(attributes(gap)["bytes"] for gap in gaps) == sum(map(len, noise))
+    assert sum(attributes(gap)["count"] for gap in gaps) == ingest.account("s").missing
+    kept = [frame for piece in quarantined for frame in frames(piece.frame)]
+    assert b"".join(frame.data for frame in sorted(kept)) == b"".join(noise)
+    assert_conserved(ingest)

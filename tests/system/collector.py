@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,14 @@ type = "tcp"
 format = "jets"
 listen = "127.0.0.1:0"
 """
+
+
+FINAL_BYTES = re.compile(
+    r": (\d+) bytes in \d+ sessions: (\d+) decoded, (\d+) malformed, (\d+) pending"
+)
+FINAL_EVENTS = re.compile(
+    r"events: (\d+) expected, (\d+) seen, (\d+) of them duplicates, (\d+) missing"
+)
 
 
 class Collector:
@@ -91,6 +100,31 @@ class Collector:
 
     def status(self):
         return json.loads(self.get("/status")[1])
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def check_balance(self):
+        """What came is what was decoded, what was counted is here or missing, to the byte and to the
+        event; the reasons of the gaps sum up to what is missing. Of a daemon that answers."""
+        if not self.running or not self.ports:
+            return
+        try:
+            sources = self.status()["sources"]
+        except OSError:
+            return
+        for name, source in sources.items():
+            assert source["imbalance_bytes"] == 0, name
+            assert source["imbalance_events"] == 0, name
+            assert source["unassigned_drops"] >= 0, name
+
+    def check_final_ledgers(self):
+        """The same of each ledger that was printed when the daemon stopped in order."""
+        for received, decoded, malformed, pending in FINAL_BYTES.findall(self.log()):
+            assert int(received) == int(decoded) + int(malformed) + int(pending)
+        for expected, seen, duplicates, missing in FINAL_EVENTS.findall(self.log()):
+            assert int(expected) == int(seen) - int(duplicates) + int(missing)
 
     def settle(self):
         """Wait until all that was received is decoded and committed, and no window is open."""

@@ -179,11 +179,3 @@ def test_a_store_that_cannot_be_made_is_said_in_a_line(tmp_path):
     done = serve("--store", tmp_path / "file" / "store")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines() == [f"tailrace: {tmp_path}/file/store: Not a directory"]
-
-
-def test_a_source_that_is_not_built_yet_is_a_configuration_error(tmp_path):
-    config = tmp_path / "tailrace.toml"
-    config.write_text('[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/scratch/*"]\n')
-    done = serve("--config", config, "--store", tmp_path / "store")
-    assert done.returncode == 2
-    assert "sources.runs.type" in done.stderr

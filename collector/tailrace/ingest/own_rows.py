@@ -55,16 +55,22 @@ class OwnRows:
             id_=finding.id, offset=finding.offset,
         )  # fmt: skip
 
-    def malformed(self, group: Sequence[Record], count: int) -> None:
-        """Adjacent pieces that cannot be read for one reason, `count` events as far as is known."""
-        why = group[0].flaw or Reason.MALFORMED
+    def malformed(self, parts: Sequence[Sequence[Record]], count: int) -> None:
+        """Pieces that cannot be read for one reason, in parts of adjacent ones: one row, a frame in
+        the quarantine for each part. They are `count` events as far as is known."""
+        first = parts[0][0]
+        why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
-        data = b"".join(r.detail for r in group if isinstance(r.detail, bytes))
-        size = sum(record.size for record in group)
-        about = self._unreadable(why, len(group), size, data, group[0].offset)
+        abouts = []
+        for part in parts:
+            data = b"".join(r.detail for r in part if isinstance(r.detail, bytes))
+            size = sum(record.size for record in part)
+            abouts.append(self._unreadable(why, len(part), size, data, part[0].offset))
+        about = abouts[0] | {"count": count}
+        if len(parts) > 1:
+            about |= {"bytes": sum(each["bytes"] for each in abouts), "frames": len(parts)}
         self._missing(reason, count)
-        about["count"] = count
-        self._row(Kind.GAP, reason, about, stream=group[0].stream, offset=group[0].offset)
+        self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
 
     def loss(self, loss: Loss) -> None:
         """Bytes of a file that are not to be had; how many events they were, nobody knows."""
@@ -86,7 +92,7 @@ class OwnRows:
 
     def _unreadable(
         self, why: str, records: int, size: int, data: bytes, offset: int
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Keep bytes in the quarantine; what their row says of them."""
         state, tally = self._state, self._tally
         tally.malformed += size

@@ -38,6 +38,11 @@ from tailrace.normalize import (
     write_flaws,
 )  # fmt: skip
 
+_PARTS_MAX = 16
+"""Unreadable parts of one chunk that have a row each: noise is to have few."""
+
+_flaw = attrgetter("flaw")
+
 
 class Run:
     """A run in being. What outlives the process is in `state`."""
@@ -99,18 +104,24 @@ class Run:
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         state.records += 1
         self._count([record.kind])
-        self._rows([(value,) for value in record], [None])
+        # What a document says stands where the stream stood: only when tells what was said last.
+        self._rows([(value,) for value in record], [None], None if record.size else [now])
         if facts.totals:
             self._references.total(facts.totals)
             self._report(now)
 
-    def malformed(self, run: list[Record]) -> None:
-        """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
-        for _, same in groupby(run, key=attrgetter("flaw")):
-            group = list(same)
+    def malformed(self, pieces: list[Record]) -> None:
+        """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
+        or, when these are many, for each reason; the bytes to the quarantine."""
+        parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
+        rows = [[part] for part in parts]
+        if len(parts) > _PARTS_MAX:
+            parts.sort(key=lambda part: _flaw(part[0]))
+            rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
+        for row in rows:
             # Where the producer counts, its counters say what is missing.
-            count = 0 if self._counters else len(group)
-            self.own.malformed(group, count)
+            count = 0 if self._counters else sum(map(len, row))
+            self.own.malformed(row, count)
             self._references.add_malformed(count)
 
     def claim(self, record: Record, now: int) -> None:
@@ -208,13 +219,18 @@ class Run:
         self._rows(columns, seqs)
         return taken
 
-    def _rows(self, columns: Sequence[Sequence[Any]], seqs: list[int | None]) -> None:
+    def _rows(
+        self,
+        columns: Sequence[Sequence[Any]],
+        seqs: list[int | None],
+        times: list[int | None] | None = None,
+    ) -> None:
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
             _add(self._tally.flaws, flaws)
         state = self.state
-        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
+        times = times or wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
         self._emit(
             state.name,

@@ -1,0 +1,117 @@
+"""Random bytes on every listener: memory and the table grow within bounds, honest peers lose nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections import Counter
+from pathlib import Path
+
+from tests.ingest.log import heph_event
+from tests.system.collector import until
+
+SOURCES = """
+[sources.udp]
+type = "udp"
+format = "heph"
+listen = "127.0.0.1:0"
+peers_max = 50
+
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+garbage_max = "64 KiB"
+
+[sources.jets]
+type = "tcp"
+format = "jets"
+listen = "127.0.0.1:0"
+garbage_max = "64 KiB"
+"""
+MORE = '[quarantine]\nmax_size = "4 MiB"\nsession_size = "256 KiB"\n'
+
+FORGED, ROUNDS = 300, 20
+MEMORY = 64 * 2**20
+
+
+def resident(pid):
+    """Memory of a process, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def shout(address, rng):
+    """A connection that sends noise until it is cut off."""
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=5) as sock:
+        for _ in range(20):
+            sock.sendall(rng.randbytes(8192))
+
+
+def test_noise_from_many_addresses_costs_few_rows_and_no_peer_its_place(collector_of):
+    collector = collector_of(sources=SOURCES, more=MORE)
+    rng = random.Random(4)
+    before = resident(collector.process.pid)
+    with contextlib.ExitStack() as stack:
+        udp = lambda: stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))  # noqa: E731 - short
+        honest = [udp() for _ in range(5)]
+        noisy = [udp() for _ in range(FORGED)]
+        stream = stack.enter_context(socket.create_connection(collector.address("tcp")))
+        for n in range(ROUNDS):
+            for sock in honest:
+                sock.sendto(heph_event(1, n), collector.address("udp"))
+            stream.sendall(heph_event(1, n))
+            for sock in noisy:
+                sock.sendto(rng.randbytes(rng.randrange(1400)), collector.address("udp"))
+            shout(collector.address("tcp"), rng)
+            shout(collector.address("jets"), rng)
+            events = 5 * (n + 1)
+            until(
+                lambda events=events: collector.status()["sources"]["udp"]["seen_events"] >= events,
+                "what honest peers sent",
+            )
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] >= ROUNDS, "the stream")
+    collector.settle()
+    grown = resident(collector.process.pid) - before
+    status = collector.status()["sources"]
+    assert status["udp"]["sessions_opened"] <= 6, "honest peers, and one for all strangers"
+    assert status["udp"]["refused"] == {}
+    assert status["udp"]["missing_events"] == 0
+    assert grown < MEMORY
+    rows = collector.rows(["source", "session", "kind", "seq"])
+    spans = Counter((r["source"], r["session"], r["seq"]) for r in rows if r["kind"] == "span")
+    assert max(spans.values()) == 1
+    assert Counter(source for source, *_ in spans) == {"udp": 5 * ROUNDS, "tcp": ROUNDS}
+    others = Counter(row["source"] for row in rows if row["kind"] != "span")
+    # For UDP a row or two a second; a connection has rows for its beginning, its end and each chunk.
+    assert others["udp"] < 6 + FORGED
+    assert others["tcp"] + others["jets"] < 2 * ROUNDS * 20
+    kept = sum(f.stat().st_size for f in (collector.store / "quarantine").rglob("*") if f.is_file())
+    assert kept <= 4 * 2**20
+
+
+def test_valid_events_from_many_addresses_push_out_no_peer_that_goes_on(collector_of):
+    collector = collector_of(sources=SOURCES, more=MORE)
+    with contextlib.ExitStack() as stack:
+        udp = lambda: stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))  # noqa: E731 - short
+        honest, sent = udp(), 0
+        for n in range(3):
+            for number in (2 * n, 2 * n + 1):
+                honest.sendto(heph_event(1, number), collector.address("udp"))
+                sent += 1
+                seen = sent
+                until(
+                    lambda seen=seen: collector.status()["sources"]["udp"]["seen_events"] >= seen,
+                    "the honest event",
+                )
+            for _ in range(60):
+                udp().sendto(heph_event(1, 0), collector.address("udp"))
+            sent += 60
+    until(lambda: collector.status()["sources"]["udp"]["seen_events"] == sent, "all")
+    collector.settle()
+    status = collector.status()["sources"]["udp"]
+    assert (status["open"], status["missing_events"]) == (50, 0)
+    assert status["refused"] == {"too many peers": 181 - 50}
