@@ -121,9 +121,12 @@ class Collector:
 
     def check_final_ledgers(self):
         """The same of each ledger that was printed when the daemon stopped in order."""
-        for received, decoded, malformed, pending in FINAL_BYTES.findall(self.log()):
+        log = self.log()
+        sums, events = FINAL_BYTES.findall(log), FINAL_EVENTS.findall(log)
+        assert len(sums) == len(events) >= log.count("final ledger")
+        for received, decoded, malformed, pending in sums:
             assert int(received) == int(decoded) + int(malformed) + int(pending)
-        for expected, seen, duplicates, missing in FINAL_EVENTS.findall(self.log()):
+        for expected, seen, duplicates, missing in events:
             assert int(expected) == int(seen) - int(duplicates) + int(missing)
 
     def settle(self):
