@@ -56,6 +56,26 @@ def test_each_document_is_compared_with_itself() -> None:
     assert decoder.document("thread.71.json", metadata(finished=1)) == []
 
 
+def test_a_thread_that_has_finished_has_whatever_is_said_of_its_process() -> None:
+    decoder = begun()
+    decoder.document("thread.71.json", metadata(finished=1))
+    decoder.document("metadata.json", b'{"version":2,"app_id":1}')
+    (gap,) = decoder.end()
+    assert gap.detail.detail == "finished_without_data"
+    decoder.document("thread.71.json", metadata())
+    assert not decoder.state.documents.finished
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":1e999}', '{"a":-0.0e-5}', '{"a":"\\u0000\\ud83d\\ude00"}', '{"a":1,"a":2}', '{"a":"\x7f/\\/"}',
+     '{"a":' + "[" * 127 + "]" * 127 + "}", '{"\u00e9":"\u2028"}', "{}"],
+)  # fmt: skip
+def test_odd_json_is_told_as_it_is_spelled(text: str) -> None:
+    (told,) = begun().document("stream.json", b" " + text.encode() + b"\r\n")
+    assert told.attributes == f'{{"producer":{text}}}'
+
+
 @pytest.mark.parametrize(
     "half", [b"", b"{", b'{"version": 3, "ovni": {"lib', b"[]", b"\xff", b'{"a":NaN}', b"null"]
 )
