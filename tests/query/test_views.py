@@ -533,3 +533,11 @@ def all_views_work(views, rows):
     spans = views.of(rows, "SELECT count(*) AS spans FROM spans")[0]["spans"]
     others = sum(row["kind"] in {"instant", "counter", "annotation"} for row in rows)
     assert streams["events"] == spans + others
+
+
+def test_of_documents_that_came_at_one_place_the_later_counts(views):
+    said = [("whole", 30), ("first", 10), ("half", 20)]
+    rows = [
+        session("metadata", offset=8, producer={"said": word}) | {"time": at} for word, at in said
+    ]
+    assert views.of(rows, "SELECT producer FROM sessions") == [('{"said":"whole"}',)]

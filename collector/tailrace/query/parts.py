@@ -30,14 +30,15 @@ END;
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
 
 -- The session rows. Later words replace earlier ones; `offset` is the order in which the session's
--- bytes came. `ours` is what the collector itself says there; a producer may put words of its own
+-- bytes came, and `time` that of documents that came where its bytes stood still. `ours` is what the collector itself says there; a producer may put words of its own
 -- into a footer, but sets no clock with them.
 -- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
 -- one row, and joins it to every row even where nobody asks for its columns.
 CREATE VIEW part.session_words AS
-SELECT source, session, name, "offset" AS place,
+SELECT source, session, name,
+  {'offset': "offset", 'time': coalesce(time, -9223372036854775808)} AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'restart', 'close') THEN words END AS ours,
+  CASE WHEN name IN ('open', 'moved', 'restart', 'close') THEN words END AS ours,
   CASE WHEN name <> 'footer' THEN words END AS clock
 FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
