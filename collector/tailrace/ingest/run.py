@@ -38,6 +38,11 @@ from tailrace.normalize import (
     write_flaws,
 )  # fmt: skip
 
+_PARTS_MAX = 16
+"""Unreadable parts of one chunk that have a row each: noise is to have few."""
+
+_flaw = attrgetter("flaw")
+
 
 class Run:
     """A run in being. What outlives the process is in `state`."""
@@ -105,13 +110,18 @@ class Run:
             self._references.total(facts.totals)
             self._report(now)
 
-    def malformed(self, run: list[Record]) -> None:
-        """Adjacent unreadable pieces: one gap row a reason, the bytes to the quarantine."""
-        for _, same in groupby(run, key=attrgetter("flaw")):
-            group = list(same)
+    def malformed(self, pieces: list[Record]) -> None:
+        """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
+        or, when these are many, for each reason; the bytes to the quarantine."""
+        parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
+        rows = [[part] for part in parts]
+        if len(parts) > _PARTS_MAX:
+            parts.sort(key=lambda part: _flaw(part[0]))
+            rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
+        for row in rows:
             # Where the producer counts, its counters say what is missing.
-            count = 0 if self._counters else len(group)
-            self.own.malformed(group, count)
+            count = 0 if self._counters else sum(map(len, row))
+            self.own.malformed(row, count)
             self._references.add_malformed(count)
 
     def claim(self, record: Record, now: int) -> None:
