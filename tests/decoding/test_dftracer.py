@@ -277,6 +277,14 @@ def test_only_releases_that_count_events_are_believed(
     assert gaps(decode(text(first, *lines, "]"))) == expected
 
 
+def test_what_a_release_is_holds_for_all_runs_of_a_file() -> None:
+    """Metadata is written before `start`, in the run before."""
+    known = '{"name":"HH","cat":"dftracer","pid":7,"tid":7,"ph":"M","args":{}}'
+    runs = [start(), end(2, None), start(), event(2), event(5), end(6)]
+    lines = [line.replace('"ph":1', '"ph":"X"') for line in runs]
+    assert gaps(decode(text(known, *lines))) == MISSING
+
+
 def test_a_file_of_no_bytes_says_nothing() -> None:
     assert decode(b"") == []
 
@@ -320,6 +328,22 @@ def test_names_that_are_forgotten_or_too_long_are_late() -> None:
     assert forgotten["$late"] == {"fname": "FH:f0"}
     assert known["fname"] == "/f1"
     assert long["$late"] == {"fname": "FH:long"}
+
+
+def test_a_name_that_is_given_again_is_the_newest() -> None:
+    files = [metadata("FH", f"/{i}", f"f{i}") for i in range(NAMES_MAX)]
+    again = [metadata("FH", "/again", "f0"), metadata("FH", "/more", "more")]
+    asking = [event(i, args=f'"fhash":"f{i}"') for i in range(3)]
+    first, second, third = map(attributes, of(decode(text(*files, *again, *asking)), Kind.SPAN))
+    assert first["fname"] == "/again"
+    assert second["$late"] == {"fname": "FH:f1"}
+    assert third["fname"] == "/2"
+
+
+def test_a_name_too_long_replaces_another_all_the_same() -> None:
+    lines = [metadata("FH", "/a", "f1"), metadata("FH", "x" * (LENGTH_MAX + 1), "f1")]
+    (asking,) = of(decode(text(*lines, event(1, args='"fhash":"f1"'))), Kind.SPAN)
+    assert attributes(asking)["$late"] == {"fname": "FH:f1"}
 
 
 def test_state_holds_what_was_said_before() -> None:

@@ -50,6 +50,7 @@ others = st.sampled_from(
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
      event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', "")]
 )  # fmt: skip
+FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
 def decode(data: bytes) -> list[Record]:
@@ -65,6 +66,9 @@ def decode_slowly(data: bytes) -> list[Record]:
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(lines | lines | others, min_size=1, max_size=8))
+@example([event(2, ts=2**63 - 3, args=None)])
+@example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])
+@example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
 @example([event(2, args=None), event(3, args=KNOWN + ',"a":{"fhash":"f1"}')])
 def test_both_ways_say_the_same(found: list[str]) -> None:
     data = BEGIN + text(*found, end(9))

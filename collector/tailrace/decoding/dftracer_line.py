@@ -81,7 +81,8 @@ class Reading(NamedTuple):
     id: int | None = None
     ticks: int | None = None
     counts: bool | None = None
-    """Whether this record shows that its producer's ids count complete events: None shows nothing."""
+    """Whether the ids of the release that wrote this count complete events, None if that is not to be
+    seen: those with a number for `ph` do, those with ids on metadata do not."""
     whole: bool = False
     """Whether nothing of it was aggregated, as its configuration says."""
 
@@ -165,7 +166,7 @@ def _about_the_run(line: _Line, reading: Reading) -> Reading:
         kind=Kind.SESSION,
         role="start" if begins else "end",
         wanted=_wanted(line.args, OF_START) if begins else reading.wanted,
-        counts=_counts(line),
+        counts=True if type(line.fields["ph"].value) is int else None,
         whole=isinstance(configured, dict) and configured.get("aggregation_enable") == 0,
     )
 
@@ -248,14 +249,6 @@ def _with_args(line: _Line) -> Texts:
 def _wanted(args: dict[str, Any], members: dict[str, tuple[str, str]]) -> Texts:
     keys = {m: hash_key(kind, args.get(arg)) for m, (arg, kind) in members.items()}
     return {member: key for member, key in keys.items() if key}
-
-
-def _counts(line: _Line) -> bool | None:
-    """Releases with a number for ph count complete events. Those that write how deep an event is
-    nested do not: their ids are numbers of a stack."""
-    if type(line.fields["ph"].value) is int:
-        return True
-    return False if "p_idx" in line.args else None
 
 
 # Fields
