@@ -540,4 +540,4 @@ def test_of_documents_that_came_at_one_place_the_later_counts(views):
     rows = [
         session("metadata", offset=8, producer={"said": word}) | {"time": at} for word, at in said
     ]
-    assert views.of(rows, "SELECT producer FROM sessions") == [('{"said":"whole"}',)]
+    assert views.of(rows, "SELECT producer FROM sessions") == [{"producer": '{"said":"whole"}'}]
