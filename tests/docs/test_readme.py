@@ -39,9 +39,10 @@ def environ(tmp_path):
     """A reader's environment: the commands on PATH, an empty data directory."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    tailrace = bin_ / "tailrace"
-    tailrace.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tailrace "$@"\n')
-    tailrace.chmod(0o755)
+    for name, arguments in (("tailrace", "-m tailrace"), ("python", "")):
+        command = bin_ / name
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        command.chmod(0o755)
     return os.environ | {
         "PATH": f"{bin_}:{os.environ['PATH']}",
         "XDG_DATA_HOME": str(tmp_path / "data"),
