@@ -77,15 +77,18 @@ def test_what_comes_again_is_as_good_as_new() -> None:
         names.learn_task("V", number, 1)
     for number in range(TYPES_MAX):
         names.learn_type("V", number, "label")
-    names.learn_task("V", 0, 2)
-    names.learn_type("V", 0, "another")
+    names.learn_task("V", 5, 2)
+    names.learn_type("V", 5, "another")
     assert (len(names.state.tasks), len(names.state.types)) == (TASKS_MAX, TYPES_MAX)
-    names.learn_task("V", TASKS_MAX, 1)
-    names.learn_type("V", TYPES_MAX, "label")
-    assert "V0" in names.state.tasks
-    assert "V1" not in names.state.tasks
-    assert "V0" in names.state.types
-    assert "V1" not in names.state.types
+    for number in range(6):
+        names.learn_task("V", TASKS_MAX + number, 1)
+        names.learn_type("V", TYPES_MAX + number, "label")
+    for remembered in (names.state.tasks, names.state.types):
+        assert [f"V{number}" in remembered for number in range(8)] == [False] * 5 + [
+            True,
+            False,
+            True,
+        ]
 
 
 def test_a_name_too_long_is_given_and_not_remembered() -> None:
