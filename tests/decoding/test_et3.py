@@ -244,6 +244,11 @@ def test_a_hole_of_nuls_is_told_once_and_the_line_after_it_read() -> None:
     ]
 
 
+def test_a_last_line_cut_off_in_its_comment_has_all_its_fields() -> None:
+    jump = decode("M 1 0 1\nE 1 2\nM 1 0 5 # cu")[-2:]
+    assert [(r.kind, r.start) for r in jump] == [(Kind.BEGIN, 5), (Kind.GAP, None)]
+
+
 # Frames
 
 
@@ -422,6 +427,7 @@ def test_names_beyond_the_bound_are_said_and_not_remembered(
     lines = "".join(f"W 9 {class_} {MAIN}\n" for class_ in (1, 2, 5, 1, 6))
     late = [NAMES_OF_MEMBERS in attributes(r) for r in rows(decoder.feed(lines.encode()))]
     assert late == [False, False, True, False, True]
+    assert len(decoder.state.names.members) == 2
     assert len(msgspec.msgpack.encode(decoder.state)) < 1000
 
 
