@@ -204,7 +204,7 @@ async def play(script) -> None:
         shutil.rmtree(directory)
 
 
-@settings(max_examples=150, deadline=None, phases=PHASES)
+@settings(max_examples=100, deadline=None, phases=PHASES)
 @given(st.lists(steps, max_size=25))
 def test_every_incarnation_is_read_once(script) -> None:
     trio.run(play, script, clock=MockClock(autojump_threshold=0))

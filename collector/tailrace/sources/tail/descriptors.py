@@ -24,6 +24,9 @@ class Descriptors:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, owner: Hashable) -> bool:
+        return owner in self._open
+
     @property
     def spare(self) -> bool:
         """Whether one more can be opened without closing another."""

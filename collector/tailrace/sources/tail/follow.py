@@ -97,7 +97,7 @@ class Followed:
     @property
     def readable(self) -> bool:
         """Its path leads to it, or it is open."""
-        return self.gone is None or self._desk.descriptors.get(self) is not None
+        return self.gone is None or self in self._desk.descriptors
 
     @property
     def is_missing(self) -> bool:
@@ -133,7 +133,7 @@ class Followed:
             if fd is None:
                 return replaced
             found = os.fstat(fd)
-        elif self._desk.descriptors.spare:
+        elif self not in self._desk.descriptors and self._desk.descriptors.spare:
             self._fd()  # so that it can be read to its end should it be deleted
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
@@ -151,7 +151,7 @@ class Followed:
     def recognises(self, path: str) -> bool:
         """Whether the file at a path, which has the same device and inode, is this one and not one
         that was made after its end. Raise OSError."""
-        if self._desk.descriptors.get(self) is not None:
+        if self in self._desk.descriptors:
             return True  # as long as it is open its inode is its own
         fd = os.open(path, OPEN)
         try:

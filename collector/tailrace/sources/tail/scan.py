@@ -75,6 +75,8 @@ class _Listing(NamedTuple):
     directories: list[str]
     files: list[str]
     links: list[str]
+    below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
+    """The directories and links that are to be searched, by what is wanted."""
 
 
 class _Place(NamedTuple):
@@ -165,16 +167,14 @@ class Search:
             self._unseen.add(place.path)
             return
         prefix = place.path.rstrip("/") + "/"
-        places += (
-            _Place(prefix + name, wanted)
-            for name in listing.directories
-            if (wanted := _below(place.wanted, name))
-        )
-        links += (
-            _Place(prefix + name, wanted)
-            for name in listing.links
-            if (wanted := _below(place.wanted, name, hidden=True))
-        )
+        below = listing.below.get(place.wanted)
+        if below is None:
+            below = listing.below[place.wanted] = (
+                _places(prefix, listing.directories, place.wanted, hidden=False),
+                _places(prefix, listing.links, place.wanted, hidden=True),
+            )
+        places += below[0]
+        links += below[1]
         if listing.search == self._number:
             for name in listing.files:
                 if () in _below(place.wanted, name, hidden=True):
@@ -206,7 +206,7 @@ class Search:
             return None
         listing = _Listing(
             self._number, found.st_mtime_ns, at_ns, now + RELIST,
-            sorted(directories, reverse=True), sorted(files), sorted(links, reverse=True),
+            sorted(directories, reverse=True), sorted(files), sorted(links, reverse=True), {},
         )  # fmt: skip
         self._listings[path] = listing
         return listing
@@ -245,6 +245,13 @@ def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> froz
         elif _matches(parts[0], name) and (parts[0].startswith(".") or not hides):
             left.add(parts[1:])
     return _everywhere(left)
+
+
+def _places(
+    prefix: str, names: list[str], wanted: frozenset[Parts], *, hidden: bool
+) -> list[_Place]:
+    below = ((name, _below(wanted, name, hidden=hidden)) for name in names)
+    return [_Place(prefix + name, left) for name, left in below if left]
 
 
 def _matches(part: str, name: str) -> bool:

@@ -217,6 +217,8 @@ class TailSource:
             for path in self._catalog.aliases(file):
                 self._admit(desk, path)
         self._rest_after_look(file, now)
+        if file.phase == "follows" and file.gone is None and not file.behind and not self._once:
+            return  # as nearly always
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
