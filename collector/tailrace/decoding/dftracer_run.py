@@ -3,9 +3,12 @@
 A file holds one run, or several when the process replaced itself (exec): its numbers begin anew
 with each `start`. Releases from 2.0.3 on number complete events 1, 2, 3, … and write the number of
 the last one into `end`; they may come in any order. Nothing is claimed of a run without `end`, of
-one that wrote aggregates (calls that were not written took numbers), nor of older releases.
-Aggregates may come after `end`; so unless it says that there are none, the claim waits for `]`, the
-next `start` or the end of the file.
+one that wrote aggregates (calls that were not written took numbers), nor of older releases, nor of
+numbers above that of `end`. Aggregates may come after `end`; so unless it says that there are none,
+the claim waits for `]`, the next `start` or the end of the file.
+
+The metadata of a run comes before its `start`, and so in the session of the run before. What it says
+of names holds for the whole source, a time_metric is kept for the run it is about.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class RunState(msgspec.Struct):
 
     `ticks` a second are this run's unit, `coming` that of the next; `told` says whether a record
     told it, `measured` whether a time_metric did. `counts`: whether ids are known to count events.
-    `unnumbered` malformed records of this run show no number."""
+    `last` is the number of `end`; `unnumbered` malformed records of this run show no number."""
 
     stage: str = "before"
     ticks: int = 10**6
@@ -39,6 +42,7 @@ class RunState(msgspec.Struct):
     told: bool = False
     measured: bool = False
     counts: bool | None = None
+    last: int = 0
     unnumbered: int = 0
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
@@ -101,9 +105,9 @@ class Run:
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
     def ends(self, offset: int, reading: Reading) -> list[Record]:
-        """At `end`, which stops at `offset`: what the run lacks, if that is certain already."""
+        """At `end`, whose record stops at `offset`: what the run lacks, if that is certain already."""
         self.saw(reading)
-        self._state.stage = "ended"
+        self._state.stage, self._state.last = "ended", reading.id or 0
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
@@ -142,8 +146,9 @@ class Run:
         """The holes but for as many numbers as malformed records without one may have had."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
-        for first, last in self.ids.holes:
-            used = min(explained, last - first + 1)
+        for first, stop in self.ids.holes:
+            last = min(stop, self._state.last)
+            used = min(explained, max(last - first + 1, 0))
             explained -= used
             if first + used <= last:
                 ranges.append((first + used, last))

@@ -76,7 +76,8 @@ def read_usual(
             and number is not UNSET
             and start is not UNSET
             and duration is not UNSET
-            and 0 <= duration <= INT64_MAX - start
+            and duration >= 0
+            and (stop := start + duration) <= INT64_MAX
         ):
             typed = "" if type_ is UNSET else f',"type":{type_}'
             if raw is UNSET:
@@ -104,7 +105,7 @@ def read_usual(
                     Record,
                     (
                         offset, size, SPAN, f"{pid}/{tid}", None, None, name, category, None,
-                        None, start, start + duration, attributes, None, None,
+                        None, start, stop, attributes, None, None,
                     ),
                 )
             )  # fmt: skip
