@@ -52,9 +52,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         time = int(last)
         if time == self.time + 1:
             self.time = time
-            self.begun = True
-            self.unread = 0
-            return "", self.stacks.of(""), time, None
+            if self.unread or not self.begun:
+                self.begun, self.unread = True, 0
+            return "", self.stacks.frames.get("") or self.stacks.of(""), time, None
         time = _unwrapped(time)
         if time <= self.time:
             return self._back(time)
@@ -69,8 +69,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
             if time < self.time:
                 return "", None, time, "late"
             self._ahead(time)
-        self.unread = 0
-        return "", self.stacks.of(""), time, None
+        if self.unread:
+            self.unread = 0
+        return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
         """Deaths may all be written at the end: one that is behind says nothing."""
