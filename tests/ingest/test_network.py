@@ -1,0 +1,97 @@
+"""The ledger held against the book of a bad network, to the event: see `tests.traffic.network`."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.machine import Ingest
+from tests.ingest.log import Log, rows
+from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.traffic.network import PAUSE, Event, Network
+
+MS = 10**6
+
+
+def log_of(network, seed):
+    """What the network lets through, as a log: datagrams that arrive close together in one entry."""
+    rng = random.Random(seed)
+    log = Log()
+    limits = LedgerConfig(gap_rows_max=rng.choice([2, 100]))
+    session = log.open(transport="udp", limits=limits)
+    waiting = []
+    for arriving in network.course():
+        if arriving is PAUSE or len(waiting) > rng.choice([0, 5, 20]):
+            log.datagrams(session, waiting)
+            waiting = []
+        if arriving is PAUSE:
+            log.tick(3)
+        else:
+            log.now += MS
+            waiting += arriving
+    log.datagrams(session, waiting)
+    log.close(session)
+    return log.entries
+
+
+def run_of(name):
+    return int(name.partition(".")[2] or 0)
+
+
+def check(network, found, ingest):
+    """Rows and sums equal the book."""
+    book = network.book
+    stored = Counter(
+        Event(run_of(r["session"]), int(r["stream"]), r["seq"]) for r in of(found, "span")
+    )
+    assert stored == Counter(event for event in book.sent if event not in book.dropped)
+    named, counts = set(), Counter()
+    for row in of(found, "gap"):
+        about = attributes(row)
+        run, stream = run_of(row["session"]), int(row["stream"])
+        last = about.get("last", row["seq"] + about["count"] - 1)
+        named.update(Event(run, stream, number) for number in range(row["seq"], last + 1))
+        counts[run, stream] += about["count"]
+    healed = {Event(run_of(r["session"]), int(r["stream"]), r["seq"]) for r in of(found, "heal")}
+    assert len(healed) == len(of(found, "heal"))
+    assert named - stored.keys() == book.dropped
+    assert healed == book.healed
+    counts.subtract((run, stream) for run, stream, _ in healed)
+    assert +counts == Counter((run, stream) for run, stream, _ in book.dropped)
+    account, tally = ingest.account("s"), ingest.tally("s")
+    assert account.missing == len(book.dropped)
+    assert account.duplicates == book.copies.total()
+    assert sum(tally.gaps.values()) - sum(tally.heals.values()) == len(book.dropped)
+    assert tally.restarts == network.runs - 1
+    assert_conserved(ingest)
+
+
+def hold_against(seed, *, epochs):
+    network = Network(seed, epochs=epochs)
+    entries = log_of(network, seed)
+    ingest = Ingest()
+    cut = random.Random(seed).randrange(len(entries))
+    found = []
+    for at, entry in enumerate(entries):
+        if at == cut:
+            found += rows(ingest.take()[0])
+            ingest = Ingest.restore(ingest.snapshot())
+        ingest.apply(entry)
+    found += rows(ingest.take()[0])
+    check(network, found, ingest)
+
+
+@pytest.mark.parametrize("epochs", [True, False], ids=["epochs", "silent"])
+@pytest.mark.parametrize("seed", range(10))
+def test_missing_duplicate_and_healed_events_are_those_of_the_networks_book(seed, epochs):
+    hold_against(seed, epochs=epochs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs", [True, False], ids=["epochs", "silent"])
+@pytest.mark.parametrize("seed", range(10, 210))
+def test_they_are_for_two_hundred_seeds(seed, epochs):
+    hold_against(seed, epochs=epochs)

@@ -1,0 +1,198 @@
+"""A bad network between producers that begin anew behind one socket and a collector, and its book.
+
+    network = Network(seed, epochs=True)
+    for leaving in network.course():
+        ...  # datagrams that arrive together, or PAUSE: longer than the collector waits, in silence
+    network.book
+
+A producer has several runs, one after the other from the same socket, each with some streams whose
+counters begin at 0 or just below 2^32. Datagrams of one to four events are dropped, sent twice, or
+overtaken by up to `DEPTH` later ones, across the end of a run too; so are the copies.
+
+What no collector can know from counters is left out, and this is the list:
+
+- the last number of each stream of a run arrives, and so does the first where that is not 0; of such
+  a stream, a number before the wrap arrives first;
+- runs last longer than datagrams are late, and than a collector waits for late ones: the last events
+  of a run have times far from the first ones of the next, and each run has a long pause;
+- no pause comes while something of an earlier run is still on its way;
+- with epochs: the first datagram of a run is neither lost nor late, nor overtakes the run before;
+- without: no number below `HEAD` (on the wire) is lost, only the first run may begin above 0, all runs
+  have the same streams, and none ends at the numbers with which the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from tests.ingest.log import heph_epoch, heph_event
+
+DEPTH = 12
+HEAD = 64
+EVENTS_MAX = 4
+PAUSE = None
+
+_MS, _SECOND = 10**6, 10**9
+_EPOCH = 10**18
+
+
+class Event(NamedTuple):
+    """`number` is unwrapped."""
+
+    run: int
+    stream: int
+    number: int
+
+
+class Book:
+    """What was sent, and what became of it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Event] = []
+        self.dropped: set[Event] = set()
+        self.copies: Counter[int] = Counter()
+        """Events that arrive a second time, by run."""
+        self.healed: set[Event] = set()
+        """Late events that the collector must have taken for lost in a pause."""
+
+
+class _Packet(NamedTuple):
+    data: bytes
+    events: tuple[Event, ...]
+    opens: bool = False
+    """Whether it is the first one of its run."""
+    idle: bool = False
+    """Whether its producer did nothing for long before."""
+    last: bool = False
+    """Whether it has the last event of a stream."""
+
+
+class Network:
+    def __init__(self, seed: int, *, epochs: bool) -> None:
+        self.book = Book()
+        self.runs = 0
+        self._random = Random(f"network/{seed}/{epochs}")
+        self._epochs = epochs
+        self._streams = [3, 1, 4][: self._random.randint(1, 3)]
+        self._held: list[tuple[int, int, _Packet]] = []
+        """Packets on their way: after how many others they arrive, a number for order, what."""
+        self._passed = 0
+        self._arrived: dict[tuple[int, int], list[int]] = {}
+        self._firsts: dict[tuple[int, int], int] = {}
+
+    def course(self) -> Iterator[list[bytes] | None]:
+        random = self._random
+        epoch = _EPOCH
+        for run in range(random.randint(1, 4)):
+            self.runs += 1
+            packets = list(self._packets(run, epoch))
+            for packet, _ in packets:
+                if packet.idle or (self._calm(run) and random.random() < 0.03):
+                    self._pause()
+                    yield PAUSE
+                if packet.opens and self._epochs:
+                    # What is still on its way arrives after it.
+                    self._arrive(packet)
+                    yield [packet.data]
+                else:
+                    leaving = [p.data for p in self._push(packet)]
+                    if leaving:
+                        yield leaving
+            epoch += packets[-1][1] + random.randrange(60 * _SECOND)
+        rest = [packet for *_, packet in sorted(self._held)]
+        for packet in rest:
+            self._arrive(packet)
+            yield [packet.data]
+
+    def _calm(self, run: int) -> bool:
+        return all(packet.events[0].run == run for *_, packet in self._held)
+
+    def _packets(self, run: int, epoch: int) -> Iterator[tuple[_Packet, int]]:
+        """One run's packets, and how far its clock is at each."""
+        random = self._random
+        streams = random.sample(range(6), random.randint(1, 3)) if self._epochs else self._streams
+        numbers = {stream: self._first(run, stream) for stream in streams}
+        turns = [random.choice(streams) for _ in range(random.randint(400, 500))]
+        ends = {len(turns) - 1 - turns[::-1].index(stream) for stream in set(turns)}
+        idle = random.randrange(EVENTS_MAX * (DEPTH + 1), len(turns) // 2)
+        ticks = random.randrange(_MS)
+        place = 0
+        while place < len(turns):
+            size = random.randint(1, EVENTS_MAX) if random.random() < 0.3 else 1
+            events, data = [], b""
+            if self._epochs and (place == 0 or random.random() < 0.05):
+                data = heph_epoch(epoch)
+            opens, idles, last = place == 0, False, False
+            for turn in range(place, min(place + size, len(turns))):
+                stream = turns[turn]
+                ticks += random.randrange(1, _MS)
+                if turn == place and idle < turn:
+                    idle, idles, ticks = len(turns), True, ticks + 1000 * _SECOND
+                start = ticks - random.randrange(ticks // 2 if random.random() < 0.1 else 1000)
+                data += heph_event(stream, numbers[stream], start=max(start, 0), end=ticks)
+                events.append(Event(run, stream, numbers[stream]))
+                numbers[stream] += 1
+                last |= turn in ends
+            self.book.sent += events
+            place += size
+            yield _Packet(data, tuple(events), opens, idles, last), ticks
+
+    def _first(self, run: int, stream: int) -> int:
+        may_wrap = self._epochs or run == 0
+        first = (
+            2**32 - self._random.randint(60, 70) if may_wrap and self._random.random() < 0.3 else 0
+        )
+        self._firsts[run, stream] = first
+        return first
+
+    def _push(self, packet: _Packet) -> list[_Packet]:
+        """A packet is sent: what arrives now."""
+        random = self._random
+        self._passed += 1
+        fate = random.random()
+        if fate < 0.12 and not self._needed(packet):
+            self.book.dropped.update(packet.events)
+        elif fate < 0.3:
+            self._hold(packet)
+        else:
+            self._held.append((self._passed, 2 * self._passed, packet))
+        if 0.25 < fate < 0.35:
+            self.book.copies[packet.events[0].run] += len(packet.events)
+            self._hold(packet)
+        ready = sorted(held for held in self._held if held[0] <= self._passed)
+        self._held = [held for held in self._held if held[0] > self._passed]
+        for *_, arriving in ready:
+            self._arrive(arriving)
+        return [arriving for *_, arriving in ready]
+
+    def _hold(self, packet: _Packet) -> None:
+        by = self._random.randint(1, DEPTH)
+        self._held.append((self._passed + by, 2 * self._passed + 1, packet))
+
+    def _needed(self, packet: _Packet) -> bool:
+        if packet.last or (packet.opens and self._epochs):
+            return True
+        return any(
+            (event.number == (first := self._firsts[event.run, event.stream]) and first > 0)
+            or (not self._epochs and event.number % 2**32 < HEAD)
+            for event in packet.events
+        )
+
+    def _arrive(self, packet: _Packet) -> None:
+        for run, stream, number in packet.events:
+            self._arrived.setdefault((run, stream), []).append(number)
+
+    def _pause(self) -> None:
+        """What has been overtaken and not arrived is taken for lost now."""
+        for *_, packet in self._held:
+            for event in packet.events:
+                key = event.run, event.stream
+                arrived = self._arrived.get(key, [])
+                if not arrived or event.number in arrived or event in self.book.healed:
+                    continue
+                begins = min(arrived) if self._firsts[key] else -1
+                if begins < event.number < max(arrived):
+                    self.book.healed.add(event)
