@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import trio
 from msgspec import structs
@@ -100,6 +101,26 @@ async def test_a_trace_of_dftracer_1_is_finished_in_place(
     await settle()
     assert len(intake.sessions[0].losses) == 1
     assert intake.sessions[0].closed is None
+
+
+async def test_a_change_in_the_tick_of_the_last_look_is_seen(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    stat = os.stat
+
+    def coarse(path, *args, **keys):
+        found = stat(path, *args, **keys)
+        names = ("st_mode", "st_dev", "st_ino", "st_size")
+        times = {"st_mtime_ns": 1, "st_ctime_ns": 1}
+        return SimpleNamespace(**{name: getattr(found, name) for name in names}, **times)
+
+    monkeypatch.setattr(source.os, "stat", coarse)
+    files.write("a", TEXT)
+    follow()
+    await trio.sleep(0.05)
+    files.overwrite("a", b"new" * 10)
+    await settle()
+    assert intake.contents == [TEXT, b"new" * 10 + TEXT[30:]]
 
 
 async def test_a_touched_file_is_what_it_was(autojump_clock, follow, files, intake, settle):

@@ -39,6 +39,20 @@ async def test_a_file_that_is_compressed_goes_on_in_its_session(
     assert session.closed is None
 
 
+async def test_a_copy_of_what_was_sorted_in_place_is_one(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
+    await settle()
+    files.write("a.gz", packed((files / "a").read_bytes() + b"more"))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+
+
 async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     autojump_clock, follow, files, intake, settle
 ):

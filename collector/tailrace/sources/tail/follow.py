@@ -101,8 +101,8 @@ class Followed:
 
     @property
     def is_missing(self) -> bool:
-        """Its file system is not there, as far as can be told."""
-        place = self.path
+        """It is not open, and its file system is not there as far as can be told."""
+        place = "/" if self in self._desk.descriptors else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
             try:
@@ -318,6 +318,8 @@ class Followed:
             self._again("rewritten", 0)
         elif verdict == "overwritten":
             trail.head, trail.last = head, last
+            if isinstance(self._reader, Plain):
+                self.session.content = trail.copied()
             if self._known_from == "now":
                 self.session.lose("overwritten", differing)
         self._known_from = "now"

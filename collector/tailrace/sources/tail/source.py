@@ -17,7 +17,7 @@ import heapq
 import os
 import stat
 from collections import Counter, deque
-from itertools import count
+from itertools import count, islice
 
 import trio
 
@@ -39,6 +39,8 @@ MISSING_LINGER = 600.0
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """Seconds that a look takes at least."""
+DIRECTORY_LOOKS = 4
+"""Looks that searching a directory costs as much as; it is also listed now and then."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Looks, reads and seconds of reading after which others may run."""
@@ -69,7 +71,7 @@ class TailSource:
         self._due: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._following: set[Followed] = set()
-        self._without_place: deque[Followed] = deque()
+        self._without_place: dict[Followed, None] = {}
         self._ended_bytes = 0
         self._outside: set[str] = set()
         self._unreachable: set[str] = set()
@@ -145,7 +147,7 @@ class TailSource:
                 admitted = 0
                 await trio.lowlevel.checkpoint()
         self._searched_at = began
-        self._search_due = began + self._rest(2 * len(self._search))
+        self._search_due = began + self._rest(DIRECTORY_LOOKS * len(self._search))
         if self._once:
             self._search_due = float("inf")
 
@@ -233,7 +235,7 @@ class TailSource:
             return
         if len(self._following) >= self._config.files_max:
             file.wait("files_max")
-            self._without_place.append(file)
+            self._without_place[file] = None
             return
         ended = lineage.ended_like(self._catalog, file)
         if lineage.has_original(self._catalog, file, now) or (
@@ -314,9 +316,10 @@ class TailSource:
             self._schedule(file, now)
 
     def _give_places(self) -> None:
-        places = self._config.files_max - len(self._following)
-        for _ in range(min(places, len(self._without_place))):
-            self._reconsider(self._without_place.popleft(), self._clock.monotonic())
+        places = max(0, self._config.files_max - len(self._following))
+        for file in list(islice(self._without_place, places)):
+            del self._without_place[file]
+            self._reconsider(file, self._clock.monotonic())
 
     def _drop_waiting(self) -> bool:
         """Nothing is left to be read once: what waits now waits for nothing."""
@@ -350,7 +353,7 @@ class TailSource:
         """What failed is tried again, more and more seldom."""
         if error.errno != errno.ENOENT:
             self._failed(_name(error))
-        if file.gone is None or error.errno == errno.ESTALE:
+        if error.errno == errno.ESTALE:
             self._descriptors.close(file)
         if self._once or file.final:
             self._close(file, file.gone or END_OF_FILE)
