@@ -142,9 +142,9 @@ def test_marks_that_are_known_are_written_and_others_asked_for() -> None:
         del about["mcv"]
     assert found == [
         ("compute", {"type": 1, "value": 1, "title": "Phase"}),
-        ("Phase", {"type": 1, "value": 9, "title": "Phase"}),
-        (None, {"type": 3, "value": 1, "$name": "mark:3:1", "$late": {"title": "mark:3"}}),
-        ("Step", {"type": 2, "value": 4}),
+        (None, {"type": 1, "value": 9, "$name": "mark:1:9\nmark:1", "title": "Phase"}),
+        (None, {"type": 3, "value": 1, "$name": "mark:3:1\nmark:3", "$late": {"title": "mark:3"}}),
+        ("Step", {"type": 2, "value": 4, "$late": {"label": "mark:2:4"}}),
         ("Phase", {"type": 1, "value": 2, "label": "io"}),
         (None, {"type": 3, "value": 1, "$name": "mark:3", "$late": {"label": "mark:3:1"}}),
     ]

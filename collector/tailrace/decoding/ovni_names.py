@@ -82,26 +82,28 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """A mark with a value is called by the value's label; without one, by its type's title."""
+        """A mark with a value is called by the value's label or, if no thread has one, by its type's
+        title."""
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
         title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
         about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
-        if not label and not title:
-            about += _ask(f"mark:{type_}:{value}")
+        if not label:
+            about += _ask(f"mark:{type_}:{value}\nmark:{type_}")
         if len(self._marked) >= MARKS_MAX:
             self._marked.clear()
-        self._marked[type_, value] = named = (label or title, about)
+        self._marked[type_, value] = named = (label, about)
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
         """What a mark is set to is a value over time, called by the type's title."""
         marks = self.state.marks
         title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
-        if title:
-            return title, f',"label":{quote(label)}' if label else ""
-        return None, _ask(f"mark:{type_}") + _ask_member("label", f"mark:{type_}:{value}")
+        about = _ask_member("label", f"mark:{type_}:{value}")
+        if label:
+            about = f',"label":{quote(label)}'
+        return title, about if title else _ask(f"mark:{type_}") + about
 
 
 def naming(event: Event) -> Naming | None:
