@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import traffic
+from benchmarks import files, traffic
 from tests.system.collector import Collector, until
 
 
@@ -114,6 +114,40 @@ def jets_tcp() -> None:
     run("JETS over TCP", 0.6e6, "jets", lines, lambda a: traffic.send_tcp(a, data), peer)
 
 
+def tail() -> None:
+    """Files of each format that are there at once, until all is committed."""
+    pfw = files.dftracer(500_000)
+    events = pfw.count(b"\n")
+    peer = f"json.loads a line, no store: {files.per_second(lambda: files.json_loop(pfw), events):.0f}/s"
+    tailed("DFTracer .pfw", 0.6e6, "dftracer", "a.pfw", pfw, events, peer)
+    tailed("DFTracer .pfw.gz", 0.6e6, "dftracer", "a.pfw.gz", files.members(pfw), events, peer)
+    obs = files.ovni(1_000_000)
+    peer = f"struct loop to tuples, no store: {files.per_second(lambda: files.struct_loop(obs), 1_000_000):.0f}/s"
+    name = "ovni/loom.a/proc.1/thread.1/stream.obs"
+    tailed("ovni", 1.5e6, "ovni", name, obs, 1_000_002, peer)
+    trace = files.et3(600_000)
+    peer = f"split a line, no store: {files.per_second(lambda: files.split_loop(trace), 600_000):.0f}/s"
+    tailed("ET3", 0.8e6, "et3", "trace", trace, 600_000, peer)
+
+
+def tailed(
+    name: str, floor: float, format_: str, path: str, data: bytes, events: int, peer: str
+) -> None:
+    seconds, cpu, memory = files.tail(format_, path, data)
+    print(
+        f"{name + ', a finished file':34} {events / seconds:10.0f} {floor:10.0f}  {cpu / events * 1e6:12.2f}  "
+        f"{'':8} {memory:7.0f}  {peer}"
+    )
+
+
+def idle_files() -> None:
+    for count in (1000, 10_000):
+        cpu, memory = files.idle_files(count)
+        print(
+            f"{f'{count} idle files':34} {cpu:10.2%} of a core (floor 1 % for 1000), {memory:.0f} MB"
+        )
+
+
 def idle() -> None:
     """CPU and memory of a daemon to which nothing is sent, over ten seconds."""
     with tempfile.TemporaryDirectory() as directory:
@@ -199,6 +233,8 @@ BENCHES = {
     "jets-tcp": jets_tcp,
     "latency": latency,
     "idle": idle,
+    "tail": tail,
+    "idle-files": idle_files,
 }
 
 if __name__ == "__main__":
