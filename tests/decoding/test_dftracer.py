@@ -280,6 +280,19 @@ def test_only_releases_that_count_events_are_believed(
     assert gaps(decode(text(first, *lines, "]"))) == expected
 
 
+@pytest.mark.parametrize("aggregation", [0, None])
+def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
+    """Once; and where the claim waits for the end of the file there is nothing to heal."""
+    late = [event(4), event(9), event(4)]
+    records = decode(text(start(), event(2), event(6), end(7, aggregation), *late))
+    found = of(records, Kind.GAP, Kind.HEAL)
+    order = [
+        (r.kind, r.name, r.count, r.detail.count) for r in found if isinstance(r.detail, Missing)
+    ]
+    gap, heal = (Kind.GAP, Reason.NETWORK, 3, 3), (Kind.HEAL, Reason.NETWORK, 4, 1)
+    assert order == ([gap, heal] if aggregation == 0 else [])
+
+
 def test_what_a_release_is_holds_for_all_runs_of_a_file() -> None:
     """Metadata is written before `start`, in the run before."""
     known = '{"name":"HH","cat":"dftracer","pid":7,"tid":7,"ph":"M","args":{}}'

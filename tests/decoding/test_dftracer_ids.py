@@ -26,7 +26,9 @@ def test_holes_are_what_a_set_would_lack(numbers: list[int], cut: int) -> None:
         packed = msgspec.msgpack.encode(ids.state)
         ids = Ids(msgspec.msgpack.decode(packed, type=IdsState))
     assert ids.believed
-    assert ids.holes == ranges(set(range(1, max(numbers, default=0))) - set(numbers))
+    missing = set(range(1, max(numbers, default=0))) - set(numbers)
+    assert ids.holes == ranges(missing)
+    assert {number for number in range(-1, 70) if ids.lacks(number)} == missing
 
 
 @given(st.lists(st.integers(-3, 12), min_size=1))

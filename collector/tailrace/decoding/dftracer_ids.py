@@ -40,6 +40,11 @@ class Ids:
         """First and last of each run of numbers that have not come, below one that has."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
+    def lacks(self, number: int) -> bool:
+        """Whether this number is in a hole."""
+        i = bisect_right(self._firsts, number) - 1
+        return i >= 0 and number <= self._lasts[i]
+
     def add(self, numbers: Iterable[int]) -> None:
         """Take in numbers as they came."""
         if not self.believed:
@@ -63,10 +68,10 @@ class Ids:
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def _fill(self, number: int) -> None:
-        i = bisect_right(self._firsts, number) - 1
-        if i < 0 or number > self._lasts[i]:
+        if not self.lacks(number):
             self.believed = False
             return
+        i = bisect_right(self._firsts, number) - 1
         first, last = self._firsts[i], self._lasts[i]
         parts = [(a, b) for a, b in ((first, number - 1), (number + 1, last)) if a <= b]
         self._firsts[i : i + 1] = [a for a, _ in parts]

@@ -5,7 +5,8 @@ with each `start`. Releases from 2.0.3 on number complete events 1, 2, 3, … an
 the last one into `end`; they may come in any order. Nothing is claimed of a run without `end`, of
 one that wrote aggregates (calls that were not written took numbers), nor of older releases, nor of
 numbers above that of `end`. Aggregates may come after `end`; so unless it says that there are none,
-the claim waits for `]`, the next `start` or the end of the file.
+the claim waits for `]`, the next `start` or the end of the file. An event that comes after it was
+claimed to be missing heals the gap.
 
 The metadata of a run comes before its `start`, and so in the session of the run before. What it says
 of names holds for the whole source, a time_metric is kept for the run it is about.
@@ -34,7 +35,8 @@ class RunState(msgspec.Struct):
 
     `ticks` a second are this run's unit, `coming` that of the next; `told` says whether a record
     told it, `measured` whether a time_metric did. `counts`: whether ids are known to count events.
-    `last` is the number of `end`; `unnumbered` malformed records of this run show no number."""
+    `last` is the number of `end`; `unnumbered` malformed records of this run show no number; of the
+    ranges `claimed` gaps have been told."""
 
     stage: str = "before"
     ticks: int = 10**6
@@ -44,6 +46,7 @@ class RunState(msgspec.Struct):
     counts: bool | None = None
     last: int = 0
     unnumbered: int = 0
+    claimed: list[tuple[int, int]] = []
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
@@ -117,7 +120,7 @@ class Run:
         self._state.stage = "settled"
         if not self._state.counts or not self.ids.believed:
             return []
-        ranges = self._unexplained()
+        ranges = self._state.claimed = self._unexplained()
         one_by_one = ranges if len(ranges) <= GAPS_MAX else ranges[: GAPS_MAX - 1]
         rest = ranges[len(one_by_one) :]
         gaps = [_gap(offset, first, last - first + 1, "ids") for first, last in one_by_one]
@@ -125,6 +128,20 @@ class Run:
             count = sum(last - first + 1 for first, last in rest)
             gaps.append(_gap(offset, rest[0][0], count, "scattered_ids"))
         return gaps
+
+    @property
+    def claims(self) -> bool:
+        """Whether events are claimed to be missing that may come after all."""
+        return bool(self._state.claimed)
+
+    def heals(self, offset: int, reading: Reading) -> list[Record]:
+        """At an event that stops at `offset`, before it is seen: whether it was thought missing. A
+        thread may be in a call while another one ends the run."""
+        number = reading.id or 0
+        late = any(first <= number <= last for first, last in self._state.claimed)
+        if reading.role != "event" or not late or not self.ids.lacks(number):
+            return []
+        return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def over(self, offset: int) -> list[Record]:
         """What the run lacks at the end of its part of the file."""

@@ -130,7 +130,7 @@ class DFTracerDecoder:
                 self._line(line, "bad_json")
 
     def _read_usual(self, data: bytes) -> bool:
-        if self._held or not self._run.clocked:
+        if self._held or not self._run.clocked or self._run.claims:
             return False
         stop = self._offset + len(data)
         if not read_usual(
@@ -243,6 +243,7 @@ class DFTracerDecoder:
         if reading.role == "end":
             self._records += self._run.ends(self._offset, reading)
         elif reading.role != "start":
+            self._records += self._run.heals(self._offset, reading)
             self._run.saw(reading)
 
     def _malformed(self, data: bytes, reason: str) -> None:
