@@ -208,11 +208,14 @@ def test_deaths_that_change_their_mind_too_often_are_not_trusted(ahead: str, exp
         ("agent_recursive", 2),
         ("agent_unreadable", 2),
         ("unreadable_in_clock", 2),
+        ("too_long.limit64", 1),
         ("spec_losses", 14),
     ],
 )
 def test_a_line_is_claimed_once_however_many_ways_it_shows(name: str, expected: int) -> None:
-    assert missing(decode(vector(name))) == expected
+    limit = int(name.partition(".limit")[2] or 65536)
+    decoder = FORMAT.decoder(limit, None)
+    assert missing(decoder.feed(vector(name)) + decoder.end()) == expected
 
 
 @pytest.mark.parametrize("drop", range(5, 700, 31))
@@ -427,7 +430,8 @@ def test_names_beyond_the_bound_are_said_and_not_remembered(
     lines = "".join(f"W 9 {class_} {MAIN}\n" for class_ in (1, 2, 5, 1, 6))
     late = [NAMES_OF_MEMBERS in attributes(r) for r in rows(decoder.feed(lines.encode()))]
     assert late == [False, False, True, False, True]
-    assert len(decoder.state.names.members) == len(decoder._names.classes) == 2
+    assert len(decoder.state.names.members) == 2
+    assert len(decoder._names.classes) <= 2
     assert len(msgspec.msgpack.encode(decoder.state)) < 1000
 
 
