@@ -54,6 +54,7 @@ SOURCE_METRICS = (
     SourceMetric("tailrace_ledger_imbalance_events", "imbalance_events", "gauge", "expected - (seen + missing - duplicate); 0, or Tailrace has a bug."),
     SourceMetric("tailrace_ledger_gap_events", "gap_events", "counter", "Events found missing, by reason.", "reason"),
     SourceMetric("tailrace_ledger_heal_events", "heal_events", "counter", "Missing events that came after all, by the gap's reason.", "reason"),
+    SourceMetric("tailrace_ledger_open_windows", "open_windows", "gauge", "Sessions that wait for late events before they say what is missing."),
     SourceMetric("tailrace_ledger_streams", "followed_streams", "gauge", "Streams whose counters are followed (at most `ledger.source_streams_max`)."),
     SourceMetric("tailrace_ledger_remembered_gaps", "remembered_gaps", "gauge", "Holes and gaps that late events can still fill (at most `ledger.source_holes_max`)."),
     SourceMetric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", "counter", "Gaps that can no longer be healed, for want of room to remember them."),

@@ -86,6 +86,10 @@ class Ingest:
         """Whether some window can be closed by time alone: then ticks are wanted."""
         return bool(self._waiting)
 
+    def open_windows(self, source: str) -> int:
+        """How many sessions of a source wait for what may come late."""
+        return sum(self._sessions[n].state.info.source == source for n in self._waiting)
+
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""

@@ -1,0 +1,121 @@
+"""A bad network between producers and the real daemon: its book and the table agree, to the event."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections import defaultdict
+
+import pytest
+import trio
+
+import tailrace_client
+from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances
+from tests.ingest.test_network import compare_rows
+from tests.system.collector import until
+from tests.traffic.network import Network
+from tests.traffic.relay import open_relay
+
+IMPATIENT = '[ledger]\nreorder_time = "200 ms"\n'
+
+
+def settled(collector, received):
+    """Wait until all bytes sent are decoded, and the collector waits for nothing late any more."""
+
+    def look():
+        source = collector.status()["sources"]["udp"]
+        return source["received_bytes"] == received and not source["open_windows"]
+
+    until(look, "all that was sent, and the windows to close")
+
+
+def hold_against(collector, networks):
+    """Let all networks send at the same time, each from a socket of its own, and pause together."""
+    with contextlib.ExitStack() as stack:
+        courses, ports, sent = {}, {}, 0
+        for network in networks:
+            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            sock.connect(collector.address("udp"))
+            courses[sock] = network.course()
+            ports[sock.getsockname()[1]] = network
+        while courses:
+            for sock, course in list(courses.items()):
+                for leaving in course:
+                    if leaving is None:
+                        break
+                    for datagram in leaving:
+                        sent += sock.send(datagram)
+                else:
+                    del courses[sock]
+            settled(collector, sent)
+    status = collector.status()["sources"]["udp"]
+    assert status["kernel_drops"] == 0
+    books = [network.book for network in networks]
+    missing = sum(len(book.dropped) for book in books)
+    assert status["missing_events"] == missing
+    assert sum(status["gap_events"].values()) - sum(status["heal_events"].values()) == missing
+    assert status["duplicate_events"] == sum(book.copies.total() for book in books)
+    assert status["restarts"] == sum(network.runs - 1 for network in networks)
+    collector.settle()
+    collector.stop()
+    rows = defaultdict(list)
+    peers = {}
+    for row in collector.rows():
+        session = row["session"].partition(".")[0]
+        rows[session].append(row)
+        if row["kind"] == "session" and row["name"] == "open":
+            peers[int(json.loads(row["attributes"])["peer"].rpartition(":")[2])] = session
+    for port, network in ports.items():
+        compare_rows(network, rows[peers[port]])
+
+
+def test_raw_producers_that_begin_anew(collector_of):
+    collector = collector_of(more=IMPATIENT)
+    hold_against(collector, [Network(seed, epochs=seed % 2 == 0) for seed in range(1000, 1010)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2000, 2030])
+def test_more_raw_producers_that_begin_anew(collector_of, seed):
+    collector = collector_of(more=IMPATIENT)
+    hold_against(collector, [Network(seed + n, epochs=n % 2 == 0) for n in range(30)])
+
+
+def emit(address, events):
+    """A program that uses the client, from beginning to end."""
+    emitter = tailrace_client.Emitter(f"udp://{address[0]}:{address[1]}")
+    for number in range(events):
+        emitter.use_stream(number % 3)
+        emitter.event("event", number=number, text="x" * (number % 200))
+        if number % 50 == 0:
+            emitter.flush(5)
+    assert emitter.close(20)
+    assert not any(emitter.dropped.values())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_the_client_behind_a_lossy_relay(collectors, seed):
+    """Each program has a socket of its own, so its end is the only thing that cannot be known."""
+    collector = collectors(more=IMPATIENT).start()
+    chances = Chances(drop=0.08, duplicate=0.08, reorder=0.15, delay=0.03, delay_depth=15)
+    async with open_relay(collector.address("udp"), seed, chances) as relay:
+        await trio.to_thread.run_sync(emit, relay.address, 3000)
+        dropped, duplicated = relay.counters(DROPPED), relay.counters(DUPLICATED)
+    await trio.to_thread.run_sync(collector.settle)
+    await trio.to_thread.run_sync(collector.stop)
+    rows = collector.rows()
+    stored, named = defaultdict(list), defaultdict(set)
+    for row in rows:
+        if row["kind"] == "span":
+            stored[int(row["stream"])].append(row["seq"])
+        elif row["kind"] == "gap":
+            count = json.loads(row["attributes"])["count"]
+            named[int(row["stream"])].update(range(row["seq"], row["seq"] + count))
+    assert sum(map(len, dropped.values())) > 50
+    for stream, numbers in stored.items():
+        lost = set(dropped.get(stream, []))
+        assert sorted(numbers) == [n for n in range(1000) if n not in lost]
+        assert named[stream] - set(numbers) == {n for n in lost if n < max(numbers)}
+    events = sum(map(len, duplicated.values()))
+    assert f"{events} of them duplicates" in collector.log()
