@@ -9,7 +9,7 @@ import trio
 from msgspec import structs
 
 from tailrace.ingest.state import FileFacts, Loss
-from tailrace.sources.tail import source
+from tailrace.sources.tail import identity, source
 from tailrace.sources.tail.source import LINGER, MISSING_LINGER
 
 TEXT = bytes(range(33, 127)) * 10
@@ -293,6 +293,21 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
     await settle()
     assert intake.contents == [b"before", b"something else"]
     assert intake.sessions[0].closed == "deleted"
+
+
+async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_another(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    files.write("a", TEXT)
+    follow(descriptors_max=1)
+    await settle()
+    files.write("b", b"b")
+    await settle()
+    monkeypatch.setattr(identity, "birth", lambda fd: 12345)
+    files.append("a", b"more")
+    await settle()
+    assert intake.contents == [TEXT, b"b", TEXT + b"more"]
+    assert intake.sessions[0].closed == "replaced"
 
 
 async def test_where_births_are_unknown_the_content_tells(

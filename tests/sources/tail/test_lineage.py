@@ -239,6 +239,41 @@ async def test_a_stream_that_is_moved_by_copying_is_read_once(
     assert intake.sessions[0].documents == {"stream.json": b"{1}"}
 
 
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_stream_as_long_that_only_begins_like_it_is_another(
+    streams, autojump_clock, follow, files, intake, settle, ended
+):
+    other = TEXT[:-1] + b"?"
+    files.write("one/thread.1/stream.obs", TEXT)
+    follow(format="streams")
+    await settle()
+    (files / "one/thread.1/stream.obs").unlink()
+    if ended:
+        await settle()
+    files.write("two/thread.1/stream.obs", other)
+    await settle()
+    assert intake.contents == [TEXT, other]
+    assert intake.sessions[0].losses == []
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_stream_that_comes_back_elsewhere_is_the_same(
+    streams, autojump_clock, follow, files, intake, settle, ended
+):
+    files.write("one/thread.1/stream.obs", TEXT)
+    follow(format="streams")
+    await settle()
+    (files / "one/thread.1/stream.obs").unlink()
+    if ended:
+        await settle()
+    files.write("two/thread.1/stream.obs", TEXT[:500])
+    await settle()
+    files.append("two/thread.1/stream.obs", TEXT[500:])
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed == ("deleted" if ended else None)
+
+
 async def test_streams_with_one_name_in_two_runs_are_two(
     streams, autojump_clock, follow, files, intake, settle
 ):

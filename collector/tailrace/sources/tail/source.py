@@ -1,9 +1,6 @@
 """Following files: one loop that searches, looks and reads in turn.
 
-No file has a task of its own. A file that grows is looked at every `poll_interval`; one that rests
-more and more seldom, down to every `idle_interval` or as often as keeps all looks together below
-`LOOKS_SHARE` of a core. The same holds for searching the directories. What is found to be there is
-read in turn, a chunk of each file.
+No file has a task of its own. What a look finds to be there is read in turn, a chunk of each file.
 
 A file whose path is gone is read on (it stays open) until nothing has come for `LINGER`: its
 writer may still have it. If by then it has not turned up elsewhere, by name or as a copy with the
@@ -13,11 +10,10 @@ same beginning, its session ends. A copy waits for as long as its original is th
 from __future__ import annotations
 
 import errno
-import heapq
 import os
 import stat
 from collections import Counter, deque
-from itertools import count, islice
+from itertools import islice
 
 import trio
 
@@ -31,22 +27,18 @@ from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.scan import Found, Outside, Search
+from tailrace.sources.tail.schedule import Schedule
 from tailrace.sources.tail.session import Desk
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
 """Seconds that a file's end waits for its file system to be mounted."""
-LOOKS_SHARE = 0.005
-LOOK_COST = 5e-6
-"""Seconds that a look takes at least."""
 DIRECTORY_LOOKS = 4
 """Looks that searching a directory costs as much as; it is also listed now and then."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Looks, reads and seconds of reading after which others may run."""
 SLEEP_MIN = 0.001
-BACK_OFF = 2.0
-RETRY_MAX = 30.0
 
 END_OF_FILE = "end of file"
 
@@ -68,8 +60,7 @@ class TailSource:
         self._search = Search(config.paths, clock, self._failed)
         self._searched_at = self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
-        self._due: list[tuple[float, int, Followed]] = []
-        self._order = count()
+        self._schedule = Schedule(config)
         self._following: set[Followed] = set()
         self._without_place: dict[Followed, None] = {}
         self._ended_bytes = 0
@@ -125,8 +116,7 @@ class TailSource:
         elif self._once:
             return self._drop_waiting()
         else:
-            look_due = self._due[0][0] if self._due else float("inf")
-            wake = min(self._search_due, self._documents_due, look_due)
+            wake = min(self._search_due, self._documents_due, self._schedule.next)
             await trio.sleep(max(SLEEP_MIN, wake - self._clock.monotonic()))
         return True
 
@@ -147,7 +137,7 @@ class TailSource:
                 admitted = 0
                 await trio.lowlevel.checkpoint()
         self._searched_at = began
-        self._search_due = began + self._rest(DIRECTORY_LOOKS * len(self._search))
+        self._search_due = began + self._schedule.rest(DIRECTORY_LOOKS * len(self._search))
         if self._once:
             self._search_due = float("inf")
 
@@ -155,7 +145,7 @@ class TailSource:
         for looks, _ in enumerate(documents.look_at_all(), start=1):
             if looks % LOOKS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        self._documents_due = self._clock.monotonic() + self._rest(len(documents))
+        self._documents_due = self._clock.monotonic() + self._schedule.rest(len(documents))
 
     def _admit(self, desk: Desk, path: str) -> None:
         """A path was found: of a new file, or of one that is known."""
@@ -193,21 +183,17 @@ class TailSource:
 
     def _enter(self, file: Followed) -> None:
         self._catalog.add(file)
-        self._schedule(file, self._clock.monotonic())
+        self._schedule.put(file, self._clock.monotonic())
 
     async def _look_around(self, desk: Desk) -> None:
         """Look at all files whose time has come."""
         now = self._clock.monotonic()
-        looks = 0
-        while self._due and self._due[0][0] <= now:
-            due, _, file = heapq.heappop(self._due)
-            if due != file.due or file not in self._catalog:
-                continue
-            try:
-                self._look(desk, file, now)
-            except OSError as error:
-                self._set_back(file, error, now)
-            looks += 1
+        for looks, file in enumerate(self._schedule.take(now), start=1):
+            if file in self._catalog:
+                try:
+                    self._look(desk, file, now)
+                except OSError as error:
+                    self._set_back(file, error, now)
             if looks % LOOKS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
@@ -218,7 +204,7 @@ class TailSource:
         if file.gone is not None:
             for path in self._catalog.aliases(file):
                 self._admit(desk, path)
-        self._rest_after_look(file, now)
+        self._schedule.after_look(file, now, len(self._catalog))
         if file.phase == "follows" and file.gone is None and not file.behind and not self._once:
             return  # as nearly always
         if file.phase in {"new", "waits"}:
@@ -260,7 +246,7 @@ class TailSource:
         if heir is not None:
             heir.take_over(file)
             self._following.add(heir)
-            self._schedule(heir, now)
+            self._schedule.put(heir, now)
             self._forget(file)
         elif now - file.gone_at >= MISSING_LINGER or self._once or not file.is_missing:
             file.final = True
@@ -313,7 +299,7 @@ class TailSource:
     def _reconsider(self, file: Followed, now: float) -> None:
         if file in self._catalog:
             file.undecided = True
-            self._schedule(file, now)
+            self._schedule.put(file, now)
 
     def _give_places(self) -> None:
         places = max(0, self._config.files_max - len(self._following))
@@ -323,7 +309,7 @@ class TailSource:
 
     def _drop_waiting(self) -> bool:
         """Nothing is left to be read once: what waits now waits for nothing."""
-        if self._due and self._due[0][0] <= self._clock.monotonic():
+        if self._schedule.next <= self._clock.monotonic():
             return True
         for file in list(self._catalog):
             self._figures.files_ended += 1
@@ -335,20 +321,6 @@ class TailSource:
             file.queued = True
             self._ready.append(file)
 
-    def _schedule(self, file: Followed, at: float) -> None:
-        file.due = at
-        heapq.heappush(self._due, (at, next(self._order), file))
-
-    def _rest(self, looks: int) -> float:
-        """Seconds between two rounds of so many looks at what does not change."""
-        return max(self._config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
-
-    def _rest_after_look(self, file: Followed, now: float) -> None:
-        poll, idle = self._config.poll_interval, self._rest(len(self._catalog))
-        rested = file.changed_at != now
-        file.interval = min(max(2 * file.interval, poll), idle) if rested else poll
-        self._schedule(file, now + file.interval)
-
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
         """What failed is tried again, more and more seldom."""
         if error.errno != errno.ENOENT:
@@ -358,8 +330,7 @@ class TailSource:
         if self._once or file.final:
             self._close(file, file.gone or END_OF_FILE)
             return
-        file.interval = min(max(BACK_OFF * file.interval, self._config.idle_interval), RETRY_MAX)
-        self._schedule(file, now + file.interval)
+        self._schedule.after_failure(file, now)
 
     def _failed(self, name: str) -> None:
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1

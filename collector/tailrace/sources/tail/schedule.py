@@ -1,0 +1,59 @@
+"""When each file is looked at next.
+
+A file that grows is looked at every `poll_interval`; one that rests more and more seldom, down to
+every `idle_interval` or as often as keeps all looks together below `LOOKS_SHARE` of a core.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+from tailrace.config.schema import TailConfig
+from tailrace.sources.tail.follow import Followed
+
+LOOKS_SHARE = 0.005
+LOOK_COST = 5e-6
+"""Seconds that a look takes at least."""
+RETRY_MAX = 30.0
+
+
+class Schedule:
+    """A file that is put in again is looked at when the last call says."""
+
+    def __init__(self, config: TailConfig) -> None:
+        self._config = config
+        self._due: list[tuple[float, int, Followed]] = []
+        self._order = count()
+
+    @property
+    def next(self) -> float:
+        """When there is something to be done."""
+        return self._due[0][0] if self._due else float("inf")
+
+    def put(self, file: Followed, at: float) -> None:
+        file.due = at
+        heapq.heappush(self._due, (at, next(self._order), file))
+
+    def take(self, now: float) -> Iterator[Followed]:
+        """All whose time has come; they may be put in again meanwhile."""
+        while self._due and self._due[0][0] <= now:
+            due, _, file = heapq.heappop(self._due)
+            if due == file.due:
+                yield file
+
+    def rest(self, looks: int) -> float:
+        """Seconds between two rounds of so many looks at what does not change."""
+        return max(self._config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
+
+    def after_look(self, file: Followed, now: float, files: int) -> None:
+        """`files` are there in all."""
+        poll = self._config.poll_interval
+        rests = file.changed_at != now
+        file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
+        self.put(file, now + file.interval)
+
+    def after_failure(self, file: Followed, now: float) -> None:
+        file.interval = min(max(2 * file.interval, self._config.idle_interval), RETRY_MAX)
+        self.put(file, now + file.interval)
