@@ -47,6 +47,10 @@ class Recorder:
         self.calls: list[str] = []
         self.chunks: list[tuple[int, int]] = []
         """Session and size of each, in order."""
+        self.delay = 0.0
+        """Seconds that finding room takes."""
+        self.fills_after: int | None = None
+        """Chunks."""
         self.keeps_holes = True
         """In the content, as zeros."""
         self._opened = trio.Event()
@@ -75,6 +79,8 @@ class Recorder:
         session.content += data
         session.state.read(data)
         self.chunks.append((number, len(data)))
+        if len(self.chunks) == self.fills_after:
+            self.fill()
 
     def document(self, number: int, name: str, data: bytes) -> None:
         session = self._session(number)
@@ -109,6 +115,8 @@ class Recorder:
 
     async def room(self) -> None:
         await self._opened.wait()
+        if self.delay:
+            await trio.sleep(self.delay)
 
     def _session(self, number: int) -> Session:
         session = self.sessions[number]

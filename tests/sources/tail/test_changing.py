@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from types import SimpleNamespace
 
@@ -9,7 +10,8 @@ import trio
 from msgspec import structs
 
 from tailrace.ingest.state import FileFacts, Loss
-from tailrace.sources.tail import identity, source
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail import identity, scan, source
 from tailrace.sources.tail.source import LINGER, MISSING_LINGER
 
 TEXT = bytes(range(33, 127)) * 10
@@ -70,6 +72,19 @@ async def test_a_file_that_grew_past_our_place_again_is_another_incarnation(
     await settle()
     assert intake.contents == [HEADER + b"one", HEADER + b"two and more"]
     assert intake.sessions[0].closed == "rewritten"
+
+
+async def test_a_file_rewritten_between_two_chunks_is_not_read_across(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a" * 500_000)
+    intake.fills_after = 2
+    follow()
+    await settle()
+    files.write("a", b"b" * 500_000)
+    intake.drain()
+    await settle()
+    assert intake.contents == [b"a" * 2 * CHUNK_MAX, b"b" * 500_000]
 
 
 async def test_bytes_sorted_in_place_were_overwritten(
@@ -206,6 +221,22 @@ async def test_a_deleted_file_is_read_for_as_long_as_its_writer_writes(
     assert intake.sessions[0].closed == "deleted"
     assert tail.source.figures().files == 0
     assert tail.source.figures().descriptors == 0
+
+
+async def test_a_deleted_file_stays_open_though_others_want_its_place(
+    autojump_clock, follow, files, intake, settle
+):
+    with (files / "a").open("wb", buffering=0) as writer:
+        writer.write(b"start ")
+        follow(descriptors_max=1)
+        await settle()
+        (files / "a").unlink()
+        await trio.sleep(1.5)
+        files.write("b", b"b")
+        await trio.sleep(1.5)
+        writer.write(b"end")
+    await settle()
+    assert intake.contents == [b"start end", b"b"]
 
 
 async def test_a_file_that_is_deleted_at_once_is_read(
@@ -380,16 +411,23 @@ async def test_a_directory_that_cannot_be_listed_ends_nothing(
     tail = follow()
     await settle()
     await tail.stop()
-    (files / "run").rename(files.directory.parent / "hidden")
-    (files / "run").symlink_to("run")
+    (files / "run/a").rename(files / "run/b")
+    scandir, refused = os.scandir, [str(files / "run")]
+
+    def listed(path):
+        if path in refused:
+            raise PermissionError(errno.EACCES, "not yours")
+        return scandir(path)
+
+    monkeypatch.setattr(scan.os, "scandir", listed)
     tail.start()
     await settle()
     assert intake.sessions[0].closed is None
-    assert "ELOOP" in tail.source.figures().errors
-    (files / "run").unlink()
-    (files.directory.parent / "hidden").rename(files / "run")
+    assert "EACCES" in tail.source.figures().errors
+    refused.clear()
     await settle()
     assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed is None
 
 
 async def test_errors_of_a_path_are_counted_and_it_is_tried_again(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 
 import trio
 
 from tailrace.ingest.state import Loss, Member
+from tailrace.sources.tail import source
 from tailrace.sources.tail.content import RAW_MAX
 
 LINES = b"".join(b'{"id":%d}\n' % (n * 7919) for n in range(40_000))
@@ -82,6 +84,7 @@ async def test_after_a_restart_it_is_inflated_from_the_last_member(
     tail.start()
     await settle()
     assert intake.contents == [LINES + b"more"]
+    assert len(intake.sessions[0].moves) == len(members)
     assert min(offset for offset in offsets if offset) >= last.raw
 
 
@@ -98,15 +101,17 @@ async def test_going_on_after_a_stop_anywhere(autojump_clock, follow, files, int
 
 
 async def test_a_torn_member_and_damage_are_named_once_however_often_it_is_stopped(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, follow, files, intake, settle, monkeypatch
 ):
+    monkeypatch.setattr(source, "READS_AT_ONCE", 1)
     members = [gzip.compress(piece) for piece in PIECES[:8]]
     members[2] = members[2][:-500]
     members[5] = members[5][:1000] + b"\xff" * 3000 + members[5][4000:]
     files.write("a", b"".join(members))
     tail = follow()
-    for _ in range(40):
-        await trio.lowlevel.checkpoint()
+    for life in range(70):
+        for _ in range(life):
+            await trio.lowlevel.checkpoint()
         await tail.restart()
     await settle()
     content = intake.contents[0]
@@ -316,6 +321,24 @@ async def test_once_leaves_what_it_cannot_read(autojump_clock, follow, files, in
     assert intake.contents == [LINES]
     assert figures.errors == {"EACCES": 1}
     assert figures.files_ended == 2
+
+
+async def test_once_ends_a_file_that_fails_in_its_last_moment_once(
+    autojump_clock, follow, files, intake, monkeypatch
+):
+    stat = os.stat
+
+    def failing(path, *args, **keys):
+        if str(path).endswith("/a") and intake.contents == [LINES]:
+            raise OSError(errno.EIO, "no")
+        return stat(path, *args, **keys)
+
+    monkeypatch.setattr(os, "stat", failing)
+    files.write("a", LINES)
+    intake.delay = 0.3
+    figures = await once(follow, intake)
+    assert intake.contents == [LINES]
+    assert (figures.files, figures.files_ended, figures.errors) == (1, 1, {"EIO": 1})
 
 
 async def test_once_with_nothing_there_returns(autojump_clock, follow, intake):

@@ -236,15 +236,17 @@ async def test_a_link_within_the_root_is_the_same_file_and_one_out_of_it_is_refu
 async def test_a_file_with_two_names_lives_on_under_the_other(
     autojump_clock, follow, files, intake, settle
 ):
-    files.write("a", b"x")
-    (files / "b").hardlink_to(files / "a")
+    files.write("one/a", b"x")
+    (files / "two").mkdir()
+    (files / "two/b").hardlink_to(files / "one/a")
+    os.utime(files / "two", (1, 1))  # it will not be listed again for a while
     follow()
     await settle()
-    (files / "a").unlink()
-    files.append("b", b"y")
+    (files / "one/a").unlink()
+    files.append("two/b", b"y")
     await settle()
     assert intake.contents == [b"xy"]
-    assert intake.sessions[0].state.facts.path == str(files / "b")
+    assert intake.sessions[0].state.facts.path == str(files / "two/b")
     assert intake.sessions[0].closed is None
 
 

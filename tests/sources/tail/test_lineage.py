@@ -239,6 +239,23 @@ async def test_a_stream_that_is_moved_by_copying_is_read_once(
     assert intake.sessions[0].documents == {"stream.json": b"{1}"}
 
 
+async def test_what_a_copy_lacks_as_its_original_did_is_named_once(
+    streams, autojump_clock, follow, files, intake, settle
+):
+    data = packed(TEXT)[:-30] + packed(b"more") + b"garbage" + packed(b"and more")
+    files.write("one/thread.1/stream.obs", data)
+    follow(format="streams")
+    await settle()
+    losses = intake.sessions[0].losses.copy()
+    assert [loss.detail for loss in losses] == ["torn_member", "bad_member"]
+    files.write("two/thread.1/stream.obs", data)
+    (files / "one/thread.1/stream.obs").unlink()
+    await settle()
+    assert len(intake.sessions) == 1
+    assert intake.sessions[0].state.facts.path.startswith(str(files / "two"))
+    assert intake.sessions[0].losses == losses
+
+
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_stream_as_long_that_only_begins_like_it_is_another(
     streams, autojump_clock, follow, files, intake, settle, ended
