@@ -287,6 +287,20 @@ async def test_a_file_made_again_is_another(autojump_clock, follow, files, intak
     assert intake.contents == [TEXT, TEXT]
 
 
+async def test_a_file_made_again_after_its_end_is_another(
+    autojump_clock, follow, files, intake, settle
+):
+    """A simulation that is run again may write the same to the byte."""
+    files.write("a", TEXT)
+    follow()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    files.write("a", TEXT)
+    await settle()
+    assert intake.contents == [TEXT, TEXT]
+
+
 async def test_a_file_gone_at_the_start_is_searched_for_and_ended(
     autojump_clock, follow, files, intake, settle
 ):
