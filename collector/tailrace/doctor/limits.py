@@ -17,38 +17,29 @@ endpoint's clients, a process for upkeep."""
 
 
 def check(host: Host) -> Iterator[Finding]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """The hard limit is what counts: the daemon raises its own soft one to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sources = host.config.sources.values()
-    sockets = sum(map(_sockets, sources))
-    followed = [source.descriptors_max for source in sources if isinstance(source, TailConfig)]
-    needed = OWN + sockets + sum(followed)
-    figures = {"needed": needed, "soft": soft, "hard": hard}
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        yield good(CHECK, f"Of the {_count(soft)} allowed at most {needed:,} are used.", **figures)
+    followed = sum(s.descriptors_max for s in sources if isinstance(s, TailConfig))
+    needed = OWN + sum(map(_sockets, sources)) + followed
+    figures = {"needed": needed, "hard": hard}
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        yield good(CHECK, f"Of the {_count(hard)} allowed at most {needed:,} are used.", **figures)
         return
-    # A tail source keeps to half of what there is, whatever is configured.
-    exhausted = OWN + sockets + sum(min(most, soft // 2) for most in followed) > soft
+    file = "/etc/security/limits.d/60-tailrace.conf"
     yield Finding(
         check=CHECK,
-        severity=Severity.PROBLEM if exhausted else Severity.ADVICE,
-        what=f"{soft:,} may be open at a time; connections_max and descriptors_max together with"
+        severity=Severity.ADVICE,
+        what=f"{hard:,} may be open at a time; connections_max and descriptors_max together with"
         f" what the collector needs itself come to {needed:,}.",
-        why="A collector that can open no file any more cannot write the table, and ends; peers"
-        " that connect often enough bring it there."
-        if exhausted
-        else "Followed files are closed and opened again more often.",
-        commands=_raise(needed, hard),
+        why="Connections are refused before their limit is reached, and followed files are closed and"
+        " opened again more often.",
+        commands=[
+            f"echo '* - nofile {needed}' | sudo tee {file}  # then log in again",
+            f"# or LimitNOFILE={needed} in its systemd unit",
+        ],
         figures=figures,
     )
-
-
-def _raise(needed: int, hard: int) -> list[str]:
-    if hard == resource.RLIM_INFINITY or hard >= needed:
-        first = f"ulimit -n {needed}  # in the shell that starts the collector"
-    else:
-        file = "/etc/security/limits.d/60-tailrace.conf"
-        first = f"echo '* - nofile {needed}' | sudo tee {file}  # then log in again"
-    return [first, f"# or LimitNOFILE={needed} in its systemd unit"]
 
 
 def _sockets(source: SourceConfig) -> int:
