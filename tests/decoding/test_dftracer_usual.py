@@ -50,6 +50,20 @@ usual = st.builds(
     st.integers(2, 9),
     st.lists(st.sampled_from(['"ret":0', '"s":"v"', '"fhash":"f1"', '"fhash":"f2"']), max_size=2),
 )
+counters = st.builds(
+    lambda line, ph, rest: line % (ph, ",".join([KNOWN, *rest])),
+    st.sampled_from(
+        [
+            '{"name":"cpu","cat":"sys","type":7,"ts":5,"ph":%s,"pid":0,"tid":0,"args":{%s}}',
+            '{"name":"cpu","cat":"sys","ts":5,"ph":%s,"pid":0,"tid":0,"args":{%s}}',
+            '{"name":"cpu","cat":"sys","type":7,"ph":%s,"pid":0,"tid":0,"args":{%s}}',
+        ]
+    ),
+    st.sampled_from([2, 3, '"C"']),
+    st.lists(
+        st.sampled_from(['"x":0.5', '"dft_cnt":2', '"fhash":"f1"', '"a":{"dft_cnt":1}']), max_size=2
+    ),
+)
 others = st.sampled_from(
     [metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
@@ -71,7 +85,7 @@ def decode_slowly(data: bytes) -> list[Record]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(usual | usual | lines | others, min_size=1, max_size=8))
+@given(st.lists(usual | usual | counters | lines | others, min_size=1, max_size=8))
 @example([event(2, ts=2**63 - 3, args=None)])
 @example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])
 @example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
@@ -90,6 +104,8 @@ def test_both_ways_say_the_same(found: list[str]) -> None:
         event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
         event(2, args=f'{KNOWN},"s":"ünïcode","f":1e-05,"a":[1,{{"b":2}}]'),
         event(2, ph='"X"').replace('"type":3,', ""),
+        event(2, ph=2, args=KNOWN).replace('"id":2,', "").replace('"dur":5,', ""),
+        event(2, ph=3, args=f'{KNOWN},"dft_cnt":2').replace('"id":2,', "").replace('"dur":5,', ""),
     ],
 )
 def test_events_as_the_tracer_writes_them_go_the_quick_way(

@@ -45,11 +45,9 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def _name(offset: int, size: int, given: Given, stream: str, attributes: str | None) -> Record:
-    """The name of a hash, with all else that its record says."""
+    """The name of a hash, with all else that its record says: which host said it, at least."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
-    if attributes is None:
-        return record
-    return record._replace(attributes=f"{(record.attributes or '')[:-1]},{attributes[1:]}")
+    return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")
 
 
 def _clock(facts: SessionFacts | None) -> Texts:

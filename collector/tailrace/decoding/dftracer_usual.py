@@ -1,7 +1,7 @@
 """The usual records of DFTracer, many at a time: what `dftracer_line` says, only quicker.
 
-Usual is a complete event as the tracer writes it: no field that is not its own, no white space
-between them, no backslash, and among its arguments `hhash` the first.
+Usual is a complete event or a counter as the tracer writes it: no field that is not its own, no
+white space between them, no backslash, and among its arguments `hhash` the first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.decoding.dftracer_run import Run
 from tailrace.decoding.json_line import DEPTH_MAX
 from tailrace.model.record import Kind, Record
 
-SPAN = Kind.SPAN
+SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
 INT64_MAX = 2**63 - 1
 
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -63,13 +63,12 @@ def read_usual(
     usual = _decode(data, lines)
     if usual is None:
         return False
-    head, host = _UNKNOWN
-    files = {"": _NO_FILE}
+    texts = _Texts(names)
     ids: list[int] = []
     for line, one in zip(lines, usual, strict=True):
         size = len(line) + 1
         name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
-        attributes = None
+        kind, stop, attributes = COUNTER, None, None
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
             and category != "dftracer"
@@ -79,32 +78,33 @@ def read_usual(
             and duration >= 0
             and (stop := start + duration) <= INT64_MAX
         ):
-            typed = "" if type_ is UNSET else f',"type":{type_}'
-            if raw is UNSET:
-                attributes = f'{{"id":{number}{typed}}}'
-            else:
-                args = str(raw, "utf-8")
-                if not args.startswith(head):
-                    head, host = _host(args, names)
-                hashes = args.count('hash"')
-                tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
-                file = files.get(tail) or _file(tail, names, files)
-                if host is not None and file and hashes <= 2 and tail != args:
-                    fname, late = file
-                    attributes = f'{{"id":{number}{typed}{fname}{host}{late},"args":{args}}}'
+            kind = SPAN
+            about = f'"id":{number}' if type_ is UNSET else f'"id":{number},"type":{type_}'
+            attributes = texts.attributes(about, raw)
+        elif (
+            (ph == 3 or (ph == 2 and b'"dft_cnt"' not in line))
+            and number is UNSET
+            and duration is UNSET
+            and start is not UNSET
+            and type_ is not UNSET
+        ):
+            about = f'"type":{type_}' if ph == 2 else f'"type":{type_},"aggregate":true'
+            attributes = texts.attributes(about, raw)
         if attributes is None:
             run.ids.add(ids)
             ids.clear()
             other(offset, line + b"\n")
-            head, host = _UNKNOWN
-            files = {"": _NO_FILE}
+            texts = _Texts(names)
         else:
-            ids.append(number)
+            if kind is SPAN:
+                ids.append(number)
+            elif ph == 3:
+                run.ids.doubt()
             records.append(
                 _record(
                     Record,
                     (
-                        offset, size, SPAN, f"{pid}/{tid}", None, None, name, category, None,
+                        offset, size, kind, f"{pid}/{tid}", None, None, name, category, None,
                         None, start, stop, attributes, None, None,
                     ),
                 )
@@ -142,23 +142,47 @@ def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
-def _host(args: str, names: dict[str, str]) -> tuple[str, str | None]:
-    """What these args begin with, and the member that it adds; None if the name is not known."""
-    found = _HOST.match(args)
-    if not found:
-        return _UNKNOWN
-    known = names.get(f"HH:{found[1] if found[2] is None else found[2]}")
-    return found[0], f',"hostname":{known}' if known else None
+class _Texts:
+    """The attributes of records whose args are usual. Remembers what host and which files the last
+    ones were about, while the names do not change."""
 
+    __slots__ = ("_files", "_head", "_host", "_names")
 
-def _file(
-    tail: str, names: dict[str, str], files: dict[str, tuple[str, str]]
-) -> tuple[str, str] | None:
-    """What the file adds with whose hash `tail` begins, before and after the host's name; None if
-    the hash is not one of the args themselves."""
-    if tail.count("}") > 1:
-        return None
-    key = "FH:" + tail.partition('"')[0]
-    known = names.get(key)
-    files[tail] = (f',"fname":{known}', "") if known else ("", f',"$late":{{"fname":"{key}"}}')
-    return files[tail]
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+        self._head, self._host = _UNKNOWN
+        self._files = {"": _NO_FILE}
+
+    def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
+        """None if another must say them: a hash stands elsewhere or twice, the host is not known."""
+        if raw is UNSET:
+            return f"{{{about}}}"
+        args = str(raw, "utf-8")
+        if not args.startswith(self._head):
+            self._find_host(args)
+        hashes = args.count('hash"')
+        tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
+        file = self._files.get(tail) or self._file(tail)
+        if self._host is None or file is None or hashes > 2 or tail == args:
+            return None
+        fname, late = file
+        return f'{{{about}{fname}{self._host}{late},"args":{args}}}'
+
+    def _find_host(self, args: str) -> None:
+        """What these args begin with, and the member that it adds."""
+        self._head, self._host = _UNKNOWN
+        found = _HOST.match(args)
+        if found:
+            known = self._names.get(f"HH:{found[1] if found[2] is None else found[2]}")
+            self._head, self._host = found[0], f',"hostname":{known}' if known else None
+
+    def _file(self, tail: str) -> tuple[str, str] | None:
+        """What the file adds with whose hash `tail` begins, before and after the host's name; None
+        if the hash is not one of the args themselves."""
+        if tail.count("}") > 1:
+            return None
+        key = "FH:" + tail.partition('"')[0]
+        known = self._names.get(key)
+        late = f',"$late":{{"fname":"{key}"}}'
+        self._files[tail] = (f',"fname":{known}', "") if known else ("", late)
+        return self._files[tail]
