@@ -147,6 +147,22 @@ def test_ids_out_of_order_are_no_loss() -> None:
     assert sorted(ids) == list(range(1, 819))
 
 
+def test_calls_that_were_aggregated_took_numbers() -> None:
+    """27 of 123 numbers are there, the other 96 in aggregates: nothing is missing."""
+    records = decode(trace("v220dev_default_agg"))
+    ids = {attributes(r)["id"] for r in records if r.kind != Kind.COUNTER and r.start}
+    folded = sum(attributes(r)["args"]["dft_cnt"] for r in of(records, Kind.COUNTER))
+    assert (len(ids), max(ids), folded) == (27, 123, 96)
+    assert {attributes(r)["aggregate"] for r in of(records, Kind.COUNTER)} == {True}
+
+
+def test_the_service_s_counters_keep_their_padding_and_numbers() -> None:
+    first = {r.name: r for r in reversed(of(decode(trace("v220_service_counters")), Kind.COUNTER))}
+    assert first["net-    lo"].stream == "0/0"
+    assert '"steal_pct":0.588128,"irq_pct":0,' in (first["cpu"].attributes or "")
+    assert attributes(first["cpu"])["$late"] == {"hostname": "HH:6882804a826580cd"}
+
+
 def test_a_forked_child_refers_to_names_of_its_parent() -> None:
     child, parent = decode(trace("v220_fork_undefined_hash")), decode(trace("v220_fork_parent"))
     late = {key for r in child for key in attributes(r).get("$late", {}).values()}
