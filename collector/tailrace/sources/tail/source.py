@@ -10,6 +10,7 @@ same beginning, its session ends. A copy waits for as long as its original is th
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections import Counter, deque
@@ -41,6 +42,8 @@ READS_AT_ONCE, READ_SECONDS = 100, 0.002
 SLEEP_MIN = 0.001
 
 END_OF_FILE = "end of file"
+
+logger = logging.getLogger(__name__)
 
 
 class TailSource:
@@ -333,6 +336,8 @@ class TailSource:
         self._schedule.after_failure(file, now)
 
     def _failed(self, name: str) -> None:
+        if name not in self._figures.errors:
+            logger.warning("source %s: %s; it is tried again, and counted", self._name, name)
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def _refused(self, reason: str) -> None:
