@@ -29,7 +29,7 @@ def tree(tmp_path_factory):
     # The one file and the one vector:
     shutil.copy(Path(__file__).with_name("toy.py"), copy / "collector/tailrace/decoding/formats")
     (copy / "tests/vectors/toy").mkdir(parents=True)
-    (copy / "tests/vectors/toy/usual.in").write_bytes(LINES + b"e torn")
+    (copy / "tests/vectors/toy/usual.limit64.in").write_bytes(LINES + b"-" * 65 + b"\ne torn")
     return copy
 
 
@@ -72,8 +72,8 @@ def test_the_contract_holds_it(tree, environ):
         "no:cacheprovider",
     )
     run(tree, environ, *suite, "--update-vectors")
-    expected = (tree / "tests/vectors/toy/usual.expect.jsonl").read_text()
-    assert len(expected.splitlines()) == 1 + 8
+    expected = (tree / "tests/vectors/toy/usual.limit64.expect.jsonl").read_text()
+    assert len(expected.splitlines()) == 1 + 10
     assert " passed" in run(tree, environ, *suite)
 
 

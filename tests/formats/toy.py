@@ -54,7 +54,7 @@ class ToyDecoder:
         for piece in pieces:
             offset = piece.offset
             if piece.kind != "lines":
-                why = "truncated" if piece.kind == "tail" else "bad_line"
+                why = {"tail": "truncated", "too_long": "too_long"}.get(piece.kind, "bad_line")
                 records.append(malformed(offset, piece.data, why))
                 continue
             for line in split_lines(piece.data):
@@ -90,5 +90,5 @@ FORMAT = Format(
     decoder=ToyDecoder,
     state_type=ToyState,
     flaws=frozenset(),
-    malformed=frozenset({"bad_line", "truncated"}),
+    malformed=frozenset({"bad_line", "too_long", "truncated"}),
 )

@@ -168,3 +168,16 @@ def test_a_file_that_moves_says_where_to(log):
     assert names(rows, "session") == ["open", "moved"]
     assert attributes(rows[-1]) == {"peer": "/runs/a.gz"}
     assert ingest.files("s")[session].facts == facts
+
+
+@pytest.mark.parametrize("cut", [50_000, 10**6])
+def test_a_line_too_long_is_one_missing_event_in_however_many_pieces_it_comes(log, cut):
+    session = log.open_file("toy")
+    data = b"e one\n" + b"x" * (3 * 2**20) + b"\n" + b"y" * (3 * 2**20) + b"\ne two\n"
+    for at in range(0, len(data), cut):
+        log.data(session, data[at : at + cut])
+    ingest, rows = run(log.entries)
+    assert names(rows, "instant") == ["one", "two"]
+    assert ingest.account("s").missing == 2
+    assert sum(attributes(gap)["count"] for gap in of(rows, "gap")) == 2
+    assert_conserved(ingest)

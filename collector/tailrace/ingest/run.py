@@ -41,6 +41,9 @@ from tailrace.normalize import (
 _PARTS_MAX = 16
 """Unreadable parts of one chunk that have a row each: noise is to have few."""
 
+_IN_PIECES = frozenset({"nul_bytes", "too_long"})
+"""Why a line, or a hole, may be unreadable that comes in more than one piece."""
+
 _flaw = attrgetter("flaw")
 
 
@@ -113,16 +116,30 @@ class Run:
     def malformed(self, pieces: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
         or, when these are many, for each reason; the bytes to the quarantine."""
+        begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
         rows = [[part] for part in parts]
         if len(parts) > _PARTS_MAX:
             parts.sort(key=lambda part: _flaw(part[0]))
             rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
         for row in rows:
-            # Where the producer counts, its counters say what is missing.
-            count = 0 if self._counters else sum(map(len, row))
+            count = sum(begins[id(piece)] for part in row for piece in part)
             self.own.malformed(row, count)
             self._references.add_malformed(count)
+
+    def _is_missing(self, piece: Record) -> bool:
+        """Whether an unreadable piece stands for a missing event: where the producer counts, its
+        counters say what is missing, and what goes on with the line of the piece before it is no
+        other event."""
+        state, flaw = self.state, piece.flaw or ""
+        goes_on = state.unended == (piece.offset, flaw)
+        ended = (
+            flaw not in _IN_PIECES
+            or not isinstance(piece.detail, bytes)
+            or piece.detail.endswith(b"\n")
+        )
+        state.unended = None if ended else (piece.offset + piece.size, flaw)
+        return not self._counters and not goes_on
 
     def claim(self, record: Record, now: int) -> None:
         """What a decoder knows to be missing, or to have come after all."""

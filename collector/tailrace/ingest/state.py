@@ -160,6 +160,8 @@ class RunState(msgspec.Struct, omit_defaults=True):
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
     gap_rows: dict[str, StreamRows] = {}
+    unended: tuple[int, str] | None = None
+    """Where the last unreadable piece ended and why it is one, if its line may go on there."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
