@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
-from tests.ingest.log import Log, heph_epoch, heph_event, run
+from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
 
 
@@ -203,3 +203,28 @@ def test_a_peer_that_skips_every_second_number_gets_few_rows_and_an_exact_count(
     assert attributes(last)["of_range"]
     assert attributes(last)["last"] == 19_997
     assert_conserved(ingest)
+
+
+def test_the_time_of_a_hole_begins_when_its_stream_was_last_heard_of(log):
+    session = log.open(transport="udp")
+    log.drops(3)
+    log.now += SECOND
+    send(log, session, range(10))
+    log.now += SECOND
+    log.drops(4, since=log.now - SECOND)
+    log.now += SECOND
+    send(log, session, [20])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [("kernel", 10, 4, False), ("network", 14, 6, False)]
+    assert ingest.common("s").drops.unassigned == 3
+
+
+def test_where_metadata_may_have_been_dropped_it_is_an_estimate(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(1), heph_event(1, 0)])
+    log.drops(4)
+    send(log, session, [5])
+    log.tick(2)
+    _, rows = run(log.entries)
+    assert gaps(rows) == [("kernel", 1, 4, True)]

@@ -134,3 +134,15 @@ def test_on_a_connection_nothing_comes_late(log):
     _, rows = run(log.entries)
     assert [row["seq"] for row in of(rows, "gap")] == [1]
     assert [row["name"] for row in of(rows, "session")] == ["open", "epoch", "close", "restart", "epoch"]  # fmt: skip
+
+
+def test_a_duplicate_is_the_old_runs_whatever_its_time(log):
+    session = log.open(transport="udp")
+    log.datagrams(
+        session, [heph_epoch(FIRST), *(heph_event(1, n, start=n * SECOND) for n in range(100))]
+    )
+    log.datagrams(session, [heph_epoch(SECOND_RUN), heph_event(1, 0, start=50 * SECOND)])
+    log.datagrams(session, [heph_event(1, 50, start=50 * SECOND)])
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(100)), "session0.1": [0]}
+    assert ingest.account("s").duplicates == 1

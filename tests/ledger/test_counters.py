@@ -291,3 +291,11 @@ def test_ranges_are_counted_and_bounded_and_nothing_is_claimed_twice(case, chunk
         assert stream.gaps == sorted(stream.gaps, key=lambda gap: gap.first)
     ledger.close()
     missing_numbers(ledger.findings)
+
+
+def test_a_span_as_long_as_the_run_that_overtakes_others_is_no_restart():
+    """Its mark is less than half of that of one which ended a little later and was before it."""
+    ledger = counters()
+    feed(ledger, [("1", n, 2 * 10**9 * n + 80) for n in range(1000)])
+    _, restart = feed(ledger, [("1", 1003, 10**9 * 999 - 5_000)])
+    assert not restart
