@@ -124,6 +124,30 @@ async def test_a_torn_member_and_damage_are_named_once_however_often_it_is_stopp
     assert 2000 < sum(loss.size for loss in bad) < len(members[5])
 
 
+async def test_a_stop_right_after_a_loss_does_not_name_it_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    monkeypatch.setattr(source, "READS_AT_ONCE", 1)
+    members = [gzip.compress(piece) for piece in PIECES[:3]]
+    files.write("a", members[0][:-500] + members[1] + b"garbage" + members[2])
+    tail = follow()
+    lose = intake.loss
+
+    def lose_and_stop(number, loss):
+        lose(number, loss)
+        tail.scope.cancel()
+
+    monkeypatch.setattr(intake, "loss", lose_and_stop)
+    for _ in range(2):
+        await tail.stopped.wait()
+        tail.start()
+    await settle()
+    assert not tail.stopped.is_set()
+    details = [loss.detail for loss in intake.sessions[0].losses]
+    assert details == ["torn_member", "bad_member"]
+    assert intake.contents[0].endswith(PIECES[1] + PIECES[2])
+
+
 async def test_a_truncated_compressed_file_is_another_incarnation(
     autojump_clock, follow, files, intake, settle
 ):

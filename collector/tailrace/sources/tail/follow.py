@@ -10,7 +10,6 @@ for what may be tried again, and neither waits.
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import Literal
 
@@ -20,6 +19,7 @@ from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
 from tailrace.sources.tail.descriptors import OPEN
 from tailrace.sources.tail.identity import Trail, judge
 from tailrace.sources.tail.inflate import Bad, Begun, Torn
+from tailrace.sources.tail.place import Located
 from tailrace.sources.tail.raw import Hole
 from tailrace.sources.tail.session import Desk, Session
 
@@ -29,12 +29,9 @@ Origin = Literal["now", "earlier", "copied"]
 changes may have been told already; or in another file, and has yet to be seen in this one."""
 
 
-class Followed:
+class Followed(Located):
     def __init__(self, desk: Desk, path: str, device: int, inode: int) -> None:
-        self.path = path
-        self.device = device
-        self.inode = inode
-        self.birth = 0
+        super().__init__(desk.descriptors, path, device, inode)
         self.phase: Phase = "new"
         self.undecided = True
         """While it is new or waits: something may have changed that."""
@@ -44,9 +41,6 @@ class Followed:
         self.size = 0
         self.changed_at = 0.0
         """When a change of it was seen last."""
-        self.gone: str | None = None
-        """Why its path does not lead to it any more."""
-        self.gone_at = 0.0
         self.final = False
         """It will not change any more; what is there is all."""
         self.interval = 0.0
@@ -70,12 +64,9 @@ class Followed:
         file.session = Session.resumed(desk, number, state)
         file._known_from = "earlier"
         file._go_on(file.session.content, facts.member)
-        file.gone, file.gone_at, file.changed_at = "deleted", now, now
+        file.lose_path("deleted", now)
+        file.changed_at = now
         return file
-
-    @property
-    def node(self) -> tuple[int, int]:
-        return self.device, self.inode
 
     @property
     def facts(self) -> FileFacts:
@@ -94,47 +85,14 @@ class Followed:
         """Bytes known and not read."""
         return max(0, self.size - self.taken)
 
-    @property
-    def readable(self) -> bool:
-        """Its path leads to it, or it is open."""
-        return self.gone is None or self in self._desk.descriptors
-
-    @property
-    def is_missing(self) -> bool:
-        """It is not open, and its file system is not there as far as can be told."""
-        place = "/" if self in self._desk.descriptors else self.path
-        while place != "/":
-            place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
-            try:
-                return os.stat(place).st_dev != self.device  # noqa: PTH116
-            except OSError:
-                continue
-        return False
-
-    @property
-    def unlinked(self) -> bool:
-        """It is open, and no name leads to it."""
-        fd = self._desk.descriptors.get(self)
-        return fd is not None and os.fstat(fd).st_nlink == 0
-
     def look(self, now: float) -> bool:
         """See what has changed; whether another file is at its path."""
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 - three times as fast
-        except (FileNotFoundError, NotADirectoryError):
-            found = None
-        replaced = found is not None and (found.st_dev, found.st_ino) != self.node
-        if found is None or replaced:
-            if self.gone is None:
-                self.gone = "replaced" if replaced else "deleted"
-                self.gone_at = self.changed_at = now
-                self._desk.descriptors.pin(self)
-            fd = self._desk.descriptors.get(self)
-            if fd is None:
-                return replaced
-            found = os.fstat(fd)
-        elif self not in self._desk.descriptors and self._desk.descriptors.spare:
-            self._fd()  # so that it can be read to its end should it be deleted
+        was_gone = self.gone is not None
+        found, replaced = self.find(now)
+        if self.gone is not None and not was_gone:
+            self.changed_at = now
+        if found is None:
+            return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
         if changed or not self._confirmed:
@@ -151,7 +109,7 @@ class Followed:
     def recognises(self, path: str) -> bool:
         """Whether the file at a path, which has the same device and inode, is this one and not one
         that was made after its end. Raise OSError."""
-        if self in self._desk.descriptors:
+        if self.is_open:
             return True  # as long as it is open its inode is its own
         fd = os.open(path, OPEN)
         try:
@@ -172,10 +130,7 @@ class Followed:
 
     def moved(self, path: str) -> None:
         """It has this path now."""
-        self.gone = None
-        self._desk.descriptors.unpin(self)
-        if path != self.path:
-            self.path = path
+        if self.find_again(path):
             self.session.tell(self.facts)
         self.session.documents(path)
 
@@ -223,12 +178,12 @@ class Followed:
         """The first bytes of its content, as far as they could be had when it changed last. Raise
         OSError."""
         if self._head is None:
-            self._head = content.head(self._fd())
+            self._head = content.head(self.open())
         return self._head
 
     def read(self) -> bool:
         """Hand on the next piece; whether there may be more. Raise OSError."""
-        fd = self._fd()
+        fd = self.open()
         if self.phase not in {"follows", "shadow"}:
             return False
         reader = self._reader or self._begin(fd)
@@ -280,29 +235,12 @@ class Followed:
             self._member = member
             self.session.tell(self.facts)
 
-    def _fd(self) -> int:
-        """Its descriptor. Raise OSError."""
-        descriptors = self._desk.descriptors
-        fd = descriptors.get(self)
-        if fd is not None:
-            return fd
-        fd = descriptors.open(self, self.path)
-        found = os.fstat(fd)
-        if (found.st_dev, found.st_ino) != self.node:
-            descriptors.close(self)
-            self._signature = None
-            raise OSError(errno.ENOENT, "another file has its path by now")
-        if self.gone is not None:
-            descriptors.pin(self)
-        birth = identity.birth(fd)
-        if self.birth and birth != self.birth:
-            self._again("replaced", self.behind)
-        self.birth = birth
-        return fd
+    def is_another(self) -> None:
+        self._again("replaced", self.behind)
 
     def _examine(self, size: int) -> None:
         """Compare what is there with what was read. Raise OSError."""
-        fd = self._fd() if self.taken else None
+        fd = self.open() if self.taken else None
         before, self.size = self.size, size
         if fd is None or self._reader is None:
             return
@@ -345,7 +283,7 @@ class Followed:
 
     def _go_on_after(self, known: Trail) -> None:
         """The content of another file was read so far, and this one's is the same. Raise OSError."""
-        kind = content.kind(self._fd(), final=True)
+        kind = content.kind(self.open(), final=True)
         self._known_from = "copied"
         self._signature = None
         self._go_on(known, BEGIN if kind is Compressed else None)

@@ -214,7 +214,9 @@ class TailSource:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
-        elif file.phase in {"follows", "shadow"} and file.readable and (file.behind or self._once):
+        elif (
+            file.phase in {"follows", "shadow"} and file.is_readable and (file.behind or self._once)
+        ):
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
@@ -241,7 +243,7 @@ class TailSource:
             return False
         if self._searched_at < file.gone_at:
             return False
-        return file.unlinked or self._search.covers(file.path)
+        return file.is_unlinked or self._search.covers(file.path)
 
     def _end(self, file: Followed, now: float) -> None:
         """Give its session to a copy of it, or read the last of it. Raise OSError."""

@@ -1,0 +1,106 @@
+"""Where a file is: its path, its inode, its descriptor."""
+
+from __future__ import annotations
+
+import errno
+import os
+from abc import ABC, abstractmethod
+
+from tailrace.sources.tail import identity
+from tailrace.sources.tail.descriptors import Descriptors
+
+
+class Located(ABC):
+    """A file that may lose its path and get another one. One that lost it stays open if it was."""
+
+    def __init__(self, descriptors: Descriptors, path: str, device: int, inode: int) -> None:
+        self.path = path
+        self.device = device
+        self.inode = inode
+        self.birth = 0
+        """When it was made, known from its first opening on; 0 where the system does not say."""
+        self.gone: str | None = None
+        """Why its path does not lead to it any more."""
+        self.gone_at = 0.0
+        self._descriptors = descriptors
+
+    @property
+    def node(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+    @property
+    def is_open(self) -> bool:
+        return self in self._descriptors
+
+    @property
+    def is_readable(self) -> bool:
+        """Its path leads to it, or it is open."""
+        return self.gone is None or self.is_open
+
+    @property
+    def is_unlinked(self) -> bool:
+        """It is open, and no name leads to it."""
+        fd = self._descriptors.get(self)
+        return fd is not None and os.fstat(fd).st_nlink == 0
+
+    @property
+    def is_missing(self) -> bool:
+        """It is not open, and its file system is not there as far as can be told."""
+        place = "/" if self.is_open else self.path
+        while place != "/":
+            place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
+            try:
+                return os.stat(place).st_dev != self.device  # noqa: PTH116
+            except OSError:
+                continue
+        return False
+
+    def find(self, now: float) -> tuple[os.stat_result | None, bool]:
+        """What the system says of it, None if it cannot be asked; whether another file is at its
+        path. Raise OSError."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - three times as fast
+        except (FileNotFoundError, NotADirectoryError):
+            found = None
+        replaced = found is not None and (found.st_dev, found.st_ino) != self.node
+        if found is None or replaced:
+            if self.gone is None:
+                self.lose_path("replaced" if replaced else "deleted", now)
+            fd = self._descriptors.get(self)
+            return None if fd is None else os.fstat(fd), replaced
+        if not self.is_open and self._descriptors.spare:
+            self.open()  # so that it can be read to its end should it be deleted
+        return found, False
+
+    def lose_path(self, reason: str, now: float) -> None:
+        self.gone, self.gone_at = reason, now
+        self._descriptors.pin(self)
+
+    def find_again(self, path: str) -> bool:
+        """It is at this path now; whether that is another one than before."""
+        self.gone = None
+        self._descriptors.unpin(self)
+        before, self.path = self.path, path
+        return path != before
+
+    def open(self) -> int:
+        """Its descriptor. Raise OSError."""
+        fd = self._descriptors.get(self)
+        if fd is not None:
+            return fd
+        fd = self._descriptors.open(self, self.path)
+        found = os.fstat(fd)
+        if (found.st_dev, found.st_ino) != self.node:
+            self._descriptors.close(self)
+            raise FileNotFoundError(errno.ENOENT, "another file has its path by now", self.path)
+        if self.gone is not None:
+            self._descriptors.pin(self)
+        birth = identity.birth(fd)
+        if self.birth and birth != self.birth:
+            self.is_another()
+        self.birth = birth
+        return fd
+
+    @abstractmethod
+    def is_another(self) -> None:
+        """The file at its path has its inode and was made after its end."""
