@@ -47,5 +47,9 @@ class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
 
 
+class IncompleteError(TailraceError):
+    """Completeness was demanded, and something is missing; the text says what."""
+
+
 class QueryError(TailraceError):
     """A statement was refused or failed; the text is the database's."""

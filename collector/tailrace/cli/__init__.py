@@ -19,7 +19,7 @@ from keyword import iskeyword
 import click
 
 from tailrace import __version__
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, IncompleteError, TailraceError
 
 COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
@@ -114,6 +114,9 @@ def report(error: BaseException) -> ExitCode:
             for problem in error.problems:
                 click.echo(problem, err=True)
             return ExitCode.USAGE
+        case IncompleteError():
+            click.echo(f"tailrace: {error}", err=True)
+            return ExitCode.INCOMPLETE
         case TailraceError():
             click.echo(f"tailrace: {error}", err=True)
             return ExitCode.FAILED

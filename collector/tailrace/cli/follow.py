@@ -11,6 +11,7 @@ import click
 
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.config.load import store_path
+from tailrace.errors import IncompleteError
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 """Between looks: the one after news, and more and more up to the other while there are none."""
@@ -22,6 +23,9 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row, all columns.")
 @click.option("--source", metavar="NAME", help="Only this source.")
 @click.option("--from-start", is_flag=True, help="First all rows that are there already.")
+@click.option(
+    "--complete-only", is_flag=True, help="Exit with 3 once a row says that anything is missing."
+)
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after so many rows.")
 def command(
     config: Path | None,
@@ -30,6 +34,7 @@ def command(
     as_json: bool,
     source: str | None,
     from_start: bool,
+    complete_only: bool,
     lines: int | None,
 ) -> None:
     """Rows as they are committed, each once, until Ctrl-C.
@@ -39,7 +44,7 @@ def command(
     loaded = load_config(config, store)
 
     from tailrace.query.follow import Follower
-    from tailrace.query.lines import SOURCE, RowPrinter
+    from tailrace.query.lines import KIND, SOURCE, RowPrinter
 
     follower = Follower(
         store_path(loaded.config), loaded.config.store.options, from_start=from_start
@@ -56,6 +61,8 @@ def command(
             news = True
             rows = [row for row in page if source is None or row[SOURCE] == source][:lines]
             printer.print(rows)
+            if complete_only and any(row[KIND] == "gap" for row in rows):
+                raise IncompleteError("of what was shown something is missing: see its gap rows")
             if lines is not None:
                 lines -= len(rows)
                 if not lines:

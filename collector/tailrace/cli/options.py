@@ -27,6 +27,12 @@ store_option = click.option(
     help="Directory or URL of the table; without it the configuration's.",
 )
 
+complete_option = click.option(
+    "--complete-only",
+    is_flag=True,
+    help="Show nothing and exit with 3 when anything of it is missing.",
+)
+
 
 def load_config(config: Path | None, store: str | None) -> Loaded:
     """The configuration that a command's `--config` and `--store` ask for.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.options import complete_option, config_option, load_config, store_option
 from tailrace.config.load import store_path
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ FROM streams
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a stream, all columns.")
 @click.option("--source", metavar="NAME", help="Only this source.")
 @click.option("--session", metavar="ID", help="Only sessions whose id begins so.")
+@complete_option
 def command(
     config: Path | None,
     store: str | None,
@@ -40,6 +41,7 @@ def command(
     as_json: bool,
     source: str | None,
     session: str | None,
+    complete_only: bool,
 ) -> None:
     """What is there: one line a stream, and how complete it is.
 
@@ -48,12 +50,16 @@ def command(
     """
     loaded = load_config(config, store)
 
+    from tailrace.query import completeness
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
     from tailrace.query.filters import where
 
     condition = where(source=source, session=session)
-    console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
+    engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    if complete_only:
+        completeness.demand(completeness.shortfall(engine, condition))
+    console = Console(engine)
     if as_json:
         console.json(f"FROM streams {condition} {ORDER}")
         return

@@ -18,8 +18,8 @@ from tailrace.query.views import TYPES
 _NAMES = [column.name for column in COLUMNS]
 _COLUMNS = [Column(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
 
-SOURCE = _NAMES.index("source")
-"""The position of the source in a row."""
+SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
+"""Positions in a row."""
 
 SESSION_SHOWN = 8
 """Characters of a session's id."""

@@ -1,0 +1,77 @@
+"""Completeness travels with answers, and can be demanded."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.cli.command import COMMAND, ENVIRONMENT, run
+from tests.query.tables import gap, heal, make, row
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    rows = [row(seq=0, offset=0), gap(3, 1), heal(1, 2), row(seq=4, offset=1)]
+    other = [row("instant", source="other", session="b", stream="1")]
+    unknown = [gap(0, reason="truncated", source="cut", session="c", stream="1")]
+    return make(tmp_path_factory.mktemp("short"), rows, other, unknown)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    rows = [row(seq=0), gap(1, 1), heal(1, 1), row(seq=1)]
+    return make(tmp_path_factory.mktemp("whole"), rows)
+
+
+def said(*arguments):
+    """What goes to standard error of a command that succeeds."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr.decode()
+
+
+QUERY = ("query", "SELECT count(*) FROM events WHERE kind = 'span'")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--csv",), ("--arrow",)])
+def test_a_query_says_what_the_table_lacks(short, form):
+    assert said(*QUERY, "--store", short, *form) == (
+        "tailrace: 2 events are missing (network 2), and of 1 gaps nobody knows the size;"
+        " `tailrace gaps` says which\n"
+    )
+
+
+def test_of_a_whole_table_there_is_nothing_to_say(whole):
+    assert said(*QUERY, "--store", whole) == ""
+    assert run(*QUERY, "--store", whole, "--complete-only", "--csv").split() == [
+        b"count_star()",
+        b"2",
+    ]
+
+
+@pytest.mark.parametrize("command", [QUERY, ("streams",)])
+def test_completeness_that_is_demanded_and_not_there_is_an_exit_code(short, command):
+    done = subprocess.run(
+        [*COMMAND, *command, "--store", short, "--complete-only"],
+        env=ENVIRONMENT, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"2 events are missing (network 2)" in done.stderr
+
+
+def test_of_streams_only_what_is_shown_counts(short):
+    assert run("streams", "--store", short, "--complete-only", "--source", "other")
+    assert "nobody knows" in run(
+        "streams", "--store", short, "--complete-only", "--source", "cut", code=3
+    )
+
+
+def test_following_ends_with_the_first_gap(short):
+    follow = ("follow", "--from-start", "--complete-only", "--json")
+    assert "something is missing" in run(*follow, "--store", short, code=3)
