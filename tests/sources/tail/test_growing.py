@@ -125,6 +125,19 @@ async def test_files_beyond_the_most_wait_for_a_place(
     assert tail.source.figures().waiting == {}
 
 
+async def test_a_file_that_begins_again_keeps_its_place(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"first")
+    tail = follow(files_max=1)
+    await settle()
+    files.write("b", b"b")
+    files.write("a", b"2nd")
+    await settle()
+    assert intake.contents == [b"first", b"2nd"]
+    assert tail.source.figures().waiting == {"files_max": 1}
+
+
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(
     autojump_clock, follow, files, intake, settle
 ):
@@ -181,6 +194,29 @@ async def test_what_fails_is_counted_and_tried_again(
     await settle()
     assert intake.contents == [BIG]
     assert tail.source.figures().errors == {"EIO": 2, "ESTALE": 1}
+
+
+async def test_a_stale_file_is_opened_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    """As after a network file system's server has come back."""
+    open_, pread, opened = os.open, os.pread, []
+
+    def opening(path, *args, **keys):
+        opened.append(path)
+        return open_(path, *args, **keys)
+
+    def reading(fd, size, offset):
+        if size > 1000 and opened.count(str(files / "a")) < 2:
+            raise OSError(errno.ESTALE, "stale")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(raw.os, "open", opening)
+    monkeypatch.setattr(raw.os, "pread", reading)
+    files.write("a", BIG)
+    follow()
+    await settle()
+    assert intake.contents == [BIG]
 
 
 async def test_a_short_read_is_read_on(autojump_clock, follow, files, intake, settle, monkeypatch):
