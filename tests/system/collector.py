@@ -118,6 +118,10 @@ class Collector:
             assert source["imbalance_bytes"] == 0, name
             assert source["imbalance_events"] == 0, name
             assert source["unassigned_drops"] >= 0, name
+            if not source["open_windows"]:
+                found, healed = source["gap_events"], source["heal_events"]
+                left = sum(found.values()) - sum(healed.values())
+                assert source["missing_events"] == left, name
 
     def check_final_ledgers(self):
         """The same of each ledger that was printed when the daemon stopped in order."""

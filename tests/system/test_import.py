@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.query.engine import Engine
+from tests.query.asking import ask
 from tests.system.collector import Collector, until
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -30,18 +30,6 @@ def do(store, *arguments, code=0):
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def ask(store, sql):
-    engine = Engine(str(store))
-    try:
-        answer = engine.ask(sql)
-        rows = []
-        while page := answer.next_page():
-            rows += page
-        return rows
-    finally:
-        engine.close()
 
 
 def jets(records):

@@ -78,10 +78,9 @@ class Session:
         """Datagrams: no record goes on past the end of one."""
         self._received(sum(map(len, payloads)), now)
         records = decode_datagrams(self.decoder, payloads, self._whole)
-        kinds = [record.kind for record in records]
-        self._commons.state.mixed |= kinds.count(Kind.SPAN) != len(kinds) or len(kinds) != len(
-            payloads
-        )
+        if not self._commons.state.mixed:
+            single = len(records) == len(payloads) and all(r.kind == Kind.SPAN for r in records)
+            self._commons.state.mixed = not single
         self._run.datagrams(len(payloads))
         self._take(records, now)
 
