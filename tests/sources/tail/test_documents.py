@@ -6,12 +6,16 @@ import os
 
 import pytest
 
+from tailrace.config.schema import TailConfig
 from tailrace.decoding.decoder import Files
 from tailrace.ingest.state import FileFacts
+from tailrace.sources.source import SourceFigures
 from tailrace.sources.tail import documents as module
 from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.session import Desk, Session as Streamed
 from tests.sources.tail.recorder import Recorder
 
+CONFIG = TailConfig(format="jets", paths=[])
 FILES = Files(documents=lambda path: ("own.json", "../shared.txt"), document_max=100)
 
 
@@ -165,3 +169,25 @@ def test_links_and_what_is_no_file_are_left(beside):
     beside.turn()
     assert beside.have(session) == {}
     assert set(beside.failures) == {"ELOOP"}
+
+
+def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
+    class Unread:
+        def __getattr__(self, name):
+            raise AssertionError(name)
+
+    unread = Unread()
+    desk = Desk(
+        intake=beside.intake, config=CONFIG, files=FILES, figures=SourceFigures(),
+        descriptors=unread, documents=beside.documents, clock=unread, remember=lambda *_: None,
+    )  # fmt: skip
+    session = Streamed(desk)
+    path = str(beside.directory / "a/stream")
+    beside.write("a/own.json", b"{}")
+    session.data(FileFacts(path=path, device=1, inode=1, birth=0), b"x")
+    assert beside.have(session) == {"own.json": b"{}"}
+    beside.write("a/own.json", b"{finished}")
+    session.end(path, "deleted")
+    assert beside.intake.sessions[0].documents == {"own.json": b"{finished}"}
+    assert beside.intake.sessions[0].closed == "deleted"
+    assert len(beside.documents) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import struct
 import zlib
 
 import pytest
@@ -93,13 +94,32 @@ def test_a_torn_member_ends_where_the_next_one_begins(cut, make):
     assert make(1, 1000).startswith(content(events(torn)))
 
 
+def stored(data, size):
+    """A member's header, and the beginning of a stored block of this size."""
+    return member(b"")[:10] + b"\0" + struct.pack("<HH", size, size ^ 0xFFFF) + data
+
+
 def test_nothing_of_what_follows_a_torn_member_is_taken_for_its_content():
     """A stored block takes any bytes: the next members lie in what was to be its content."""
-    torn = member(noise(1, 60_000))[:1000]
-    rest = b"".join(member(lines(n, 3000)) for n in range(40))
+    torn = stored(noise(1, 1000), 65_535)
+    rest = b"".join(member(noise(n, 3000)) for n in range(40))
     found = events(torn + rest)
-    expected = noise(1, 60_000)[: 1000 - 15]
-    assert content(found) == expected + b"".join(lines(n, 3000) for n in range(40))
+    assert content(found) == noise(1, 1000) + b"".join(noise(n, 3000) for n in range(40))
+
+
+def test_what_only_looks_like_a_beginning_tears_no_member():
+    data = noise(1, 500) + b"\x1f\x8b\x08" + b"\xff" * 100
+    found = events(stored(data, len(data)) + b"\xff" * 500)
+    assert content(found) == data
+    assert {type(event) for event in found} == {Begun, Content, Bad}
+
+
+def test_all_that_a_torn_member_says_is_content():
+    """However little of it makes however much."""
+    data = member(bytes(300_000))
+    for cut in range(12, len(data)):
+        expected = zlib.decompressobj(31).decompress(data[:cut])
+        assert content(events(data[:cut])) == expected
 
 
 def test_a_member_inside_a_member_is_content():
@@ -181,6 +201,38 @@ def test_a_magic_number_that_begins_no_member_costs_nothing():
     assert content(events(data)) == inner
 
 
+def fake(seed):
+    """The beginning of a member that does not go on as one."""
+    return stored(noise(seed, 20), 20) + b"\xff" * 100
+
+
+@pytest.mark.parametrize("before", [b"", member(b"one")])
+@pytest.mark.parametrize("sizes", [(1,), (50,), (1000,)])
+def test_what_begins_like_a_member_and_does_not_go_on_as_one_is_bad(before, sizes):
+    data = before + b"garbage" + fake(1) + b"garbage" + member(b"two")
+    assert content(events(data, sizes)) == content(events(before)) + b"two"
+    assert bad(events(data, sizes)).endswith(fake(1) + b"garbage")
+
+
+def test_nor_does_it_end_a_torn_member():
+    torn = member(lines(1, 500))[:-20]
+    data = torn + fake(1) + member(b"two")
+    for sizes in ((1,), (1000,)):
+        found = events(data, sizes)
+        assert content(found) == content(events(data))
+        assert len(torn) not in [e.after.raw for e in found if isinstance(e, Torn)]
+
+
+@pytest.mark.parametrize("cut", range(30))
+def test_a_place_after_bad_bytes_does_not_prove_what_follows(cut):
+    data = member(b"one") + b"garbage" + fake(1) + b"garbage" + member(b"two")
+    at = len(member(b"one")) + cut
+    found = events(data[:at], last=False)
+    places = [event.after for event in found if isinstance(event, Bad)]
+    for place in places:
+        assert content(events(data, at=place)) == b"two"
+
+
 @st.composite
 def files(draw):
     """Members, torn and damaged ones, and other bytes, in any order."""
@@ -188,12 +240,14 @@ def files(draw):
     for seed in range(draw(st.integers(0, 4))):
         size = draw(st.sampled_from([0, 1, 30, 1000, 20_000]))
         part = member((lines if draw(st.booleans()) else noise)(seed, size))
-        match draw(st.sampled_from(["whole", "whole", "torn", "damaged", "other"])):
+        match draw(st.sampled_from(["whole", "whole", "torn", "damaged", "fake", "other"])):
             case "torn":
                 part = part[: draw(st.integers(0, len(part)))]
             case "damaged":
                 at = draw(st.integers(0, len(part) - 1))
                 part = part[:at] + bytes([part[at] ^ 0x55]) + part[at + 1 :]
+            case "fake":
+                part = fake(seed)
             case "other":
                 part = draw(st.binary(max_size=50))
         data += part
@@ -216,9 +270,9 @@ def bad(found):
 
 
 @settings(max_examples=100, deadline=None)
-@given(files())
-def test_from_each_place_that_is_named_the_rest_comes_again(data):
-    found = events(data)
+@given(files(), st.lists(st.integers(1, 5000), min_size=1, max_size=5))
+def test_from_each_place_that_is_named_the_rest_comes_again(data, sizes):
+    found = events(data, sizes)
     for number, event in enumerate(found):
         if isinstance(event, Content):
             continue
