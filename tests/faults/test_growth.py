@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.query.engine import Engine
+from tests.query.asking import ask
 from tests.system.collector import until
 from tests.traffic.grow import Growth, Style, tree
 
@@ -47,23 +47,11 @@ ORDER BY session
 """
 
 
-def rows(store, sql):
-    engine = Engine(str(store))
-    try:
-        answer = engine.ask(sql)
-        found = []
-        while page := answer.next_page():
-            found += page
-        return found
-    finally:
-        engine.close()
-
-
 def views(store):
     """What each session holds, however it is called and whichever came first."""
-    sessions = {row[0]: [tuple(map(plain, row[1:]))] for row in rows(store, SESSIONS)}
+    sessions = {row[0]: [tuple(map(plain, row[1:]))] for row in ask(store, SESSIONS)}
     for sql in (EVENTS, GAPS):
-        for session, *row in rows(store, sql):
+        for session, *row in ask(store, sql):
             sessions[session].append(tuple(map(plain, row)))
     return Counter(tuple(content) for content in sessions.values())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.query.engine import Engine
+from tests.query.asking import ask
 from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
@@ -28,18 +28,6 @@ def documented_settings():
     section = (ROOT / "collector/PRODUCERS.md").read_text().split("\n## ")[1]
     blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     return [dict(re.findall(r"export (\w+)=(\S+)", block)) for block in blocks]
-
-
-def ask(store, sql):
-    engine = Engine(str(store))
-    try:
-        answer = engine.ask(sql)
-        rows = []
-        while page := answer.next_page():
-            rows += page
-        return rows
-    finally:
-        engine.close()
 
 
 def lines_of(path):

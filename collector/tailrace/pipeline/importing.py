@@ -83,11 +83,7 @@ def _imported(loaded: Loaded, source: str) -> set[tuple[str, int]]:
           AND (source = {quote(source)} OR starts_with(source, {quote(f"{source}_")}))
     """  # noqa: S608 - quoted
     try:
-        answer = engine.ask(ended)
-        known: set[tuple[str, int]] = set()
-        while page := answer.next_page():
-            known.update(page)
-        return known
+        return {(path, inode) for path, inode in engine.rows(ended)}
     finally:
         engine.close()
 

@@ -34,10 +34,7 @@ def shortfall(engine: Engine, condition: str = "") -> Shortfall:
 
     Raise QueryError or StoreError when it cannot be told."""
     sql = f"SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps {condition} GROUP BY ALL"  # noqa: S608 - our own words
-    answer = engine.ask(sql)
-    rows: list[tuple[str, int | None, int]] = []
-    while page := answer.next_page():
-        rows += page
+    rows = list(engine.rows(sql))
     missing = {reason: count or 0 for reason, count, _ in rows}
     return Shortfall(missing, sum(unknown for *_, unknown in rows))
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import duckdb
@@ -75,6 +75,12 @@ class Engine:
 
         When files of the snapshot are deleted meanwhile, it is run again on the newest one."""
         return self._ask(sql, lambda statement: Answer(self.connection, statement, shape))
+
+    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """The answer's rows, one after another."""
+        answer = self.ask(sql)
+        while page := answer.next_page():
+            yield from page
 
     def ask_arrow(self, sql: str) -> ArrowAnswer:
         """The same, for Arrow."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import msgspec
 
@@ -62,11 +61,11 @@ def collect(engine: Engine, sessions: Collection[str] | None = None) -> list[Str
     if sessions is not None:
         listed = ", ".join(map(quote, sorted(sessions))) or "''"
         where = f"WHERE session IN ({listed})"
-    formats = dict(_rows(engine, SESSIONS.format(where=where)))
+    formats = dict(engine.rows(SESSIONS.format(where=where)))
     missing: dict[Key, dict[str, int]] = {}
     unknown: set[Key] = set()
     words: dict[Key, list[str]] = {}
-    for source, session, stream, *gap in _rows(engine, GAPS.format(where=where)):
+    for source, session, stream, *gap in engine.rows(GAPS.format(where=where)):
         key = (source, session, stream)
         reasons = missing.setdefault(key, {})
         if gap[1] is None:
@@ -74,7 +73,7 @@ def collect(engine: Engine, sessions: Collection[str] | None = None) -> list[Str
         reasons[gap[0]] = reasons.get(gap[0], 0) + (gap[1] or 0)
         if len(said := words.setdefault(key, [])) < GAPS_SHOWN:
             said.append(_in_words(*gap))
-    counted = {tuple(row[:3]): row[3:] for row in _rows(engine, STREAMS.format(where=where))}
+    counted = {tuple(row[:3]): row[3:] for row in engine.rows(STREAMS.format(where=where))}
     found: list[StreamEvidence] = []
     for key, rows, digest in _digests(engine, where):
         source, session, stream = key
@@ -109,7 +108,7 @@ def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
     """Of each stream, how many rows it has and the SHA-256 over them."""
     current: Key | None = None
     digest, count = hashlib.sha256(), 0
-    for source, session, stream, text in _rows(engine, ROWS.format(where=where)):
+    for source, session, stream, text in engine.rows(ROWS.format(where=where)):
         key = (source, session, stream)
         if key != current:
             if current is not None:
@@ -119,9 +118,3 @@ def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
         count += 1
     if current is not None:
         yield current, count, digest.hexdigest()
-
-
-def _rows(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
-    answer = engine.ask(sql)
-    while page := answer.next_page():
-        yield from page

@@ -69,11 +69,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     try:
         began = about.started
         since = f"SELECT session FROM sessions WHERE opened >= {began} OR closed_at >= {began}"  # noqa: S608 - a number
-        answer = engine.ask(since)
-        sessions: set[str] = set()
-        while page := answer.next_page():
-            sessions.update(session for (session,) in page)
-        streams = collect(engine, sessions)
+        streams = collect(engine, {session for (session,) in engine.rows(since)})
     finally:
         engine.close()
     certificate = Certificate(
