@@ -54,6 +54,19 @@ def test_each_earlier_run_is_told_of() -> None:
     assert [r.detail.detail for r in records if r.kind == Kind.GAP] == ["stale_tail"] * 2
 
 
+def test_what_is_older_than_the_first_event_is_of_an_earlier_run_though_the_later_never_ended() -> (
+    None
+):
+    records = read(starts(50), burst(55), burst(7, 9, 8), ends(10))
+    assert flaws(records) == [None, None, *["stale_tail"] * 4]
+    assert [r.detail.detail for r in records if r.kind == Kind.GAP] == ["stale_tail", "unfinished"]
+
+
+def test_late_events_may_be_older_than_the_first() -> None:
+    records = read(starts(50), event("OU[", 55), event("KCO", 7), event("OU]", 56), ends(60))
+    assert {record.flaw for record in records} == {None}
+
+
 def test_names_of_an_earlier_run_name_nothing() -> None:
     label = jumbo("VYc", 7, u32(1) + b"old\0")
     records = read(starts(50), ends(60), label, event("VTc", 8, u32(1, 1)))

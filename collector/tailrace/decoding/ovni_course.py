@@ -6,8 +6,9 @@ written late and have the time at which they happened. Anywhere else, a clock th
 - that the process forked: parent and child share a buffer and an offset in the file, so what was
   buffered is written twice. The first event that comes again is found among those remembered, and
   the copy goes on as long as its events do: `duplicate`;
-- else, after the thread's end (`OHe`), that a later run has written over an earlier one's file
-  without cutting it off; from here on it is the earlier run's: `stale_tail`;
+- else, after the thread's end (`OHe`) or if it goes back to before the stream's first event, that a
+  later run has written over an earlier one's file without cutting it off; from here on it is the
+  earlier run's: `stale_tail`;
 - else nothing that is known: `clock_back`.
 
 Remembered are the first bytes of the stream and of the last few buffers. An `OF[` opens a buffer:
@@ -31,18 +32,21 @@ CLOCK_MIN = -(2**63)
 
 
 class CourseState(msgspec.Struct):
-    """`last` is the clock that the next event's is held against, None before the first.
+    """`first` is the clock of the first event; `last` the one that the next event's is held against,
+    None before the first.
 
     `late` is true between OU[ and OU]; `ran` from the first OHx on; `ended` while the thread's last
-    state is dead; `stale` in what an earlier run left.
+    state is dead; `stale` in what an earlier run left, and `cut` if the later one had not ended there.
     `copy` is which opening is being read again, and the next place in it.
     """
 
+    first: int = 0
     last: int | None = None
     late: bool = False
     ran: bool = False
     ended: bool = False
     stale: bool = False
+    cut: bool = False
     openings: list[bytes] = msgspec.field(default_factory=lambda: [b""])
     copy: tuple[int, int] | None = None
 
@@ -80,6 +84,8 @@ class Course:
         if mcv == b"OU]":
             state.late = False
         found = self._place(clock, event)
+        if state.last is None:
+            state.first = clock
         if not state.late:
             state.last = clock
         if mcv == b"OU[":
@@ -108,7 +114,9 @@ class Course:
                 state.copy = (opening, place + len(event))
                 state.ended = False
                 return "duplicate", True
-        begins = state.ended
+        cut = not state.ended and not state.stale and 0 <= clock < state.first
+        begins = state.ended or cut
         state.ended = False
         state.stale = state.stale or begins
+        state.cut = state.cut or cut
         return "stale_tail" if state.stale else "clock_back", begins

@@ -250,7 +250,8 @@ class OvniDecoder:
     def _lacking(self) -> str:
         """What of the end is missing, in a word."""
         course = self._course.state
-        if course.ended or course.stale or self._state.fault == "bad_header":
+        ended = (course.ended or course.stale) and not course.cut
+        if ended or self._state.fault == "bad_header":
             return ""
         if not self._state.documents.finished:
             return "unfinished"
