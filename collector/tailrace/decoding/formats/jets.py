@@ -30,6 +30,8 @@ has the first of: byte_order_mark, duplicate_key, those of its own fields, those
 Rules about ids (references, duplicates, order) need memory of them and are checked later.
 Blank lines belong to the line that follows them; where no whole one does they are a session record
 "blank_lines". A last line without newline is read like any; it is `truncated` if it is no JSON.
+NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
+on writing to: they are malformed as `nul_bytes`, and the line behind them is read.
 Limits: `limit` bytes a line, `json_line.DEPTH_MAX` levels of nesting.
 """
 
@@ -40,7 +42,7 @@ import re
 import msgspec
 
 from tailrace.decoding.decoder import Files, Format
-from tailrace.decoding.framing import Lines, LinesState, Piece, split_lines
+from tailrace.decoding.framing import WHITE, Lines, LinesState, Piece, split_lines
 from tailrace.decoding.jets_line import read_line
 from tailrace.decoding.jets_usual import read_usual
 from tailrace.model.record import Kind, Record, malformed
@@ -86,10 +88,9 @@ class JetsDecoder:
             if piece.kind == "lines":
                 self._read_lines(piece.offset, piece.data, records)
             elif piece.kind == "tail":
-                record = self._read_line(piece.offset, piece.data)
-                if record.flaw in {"bad_json", "invalid_utf8"}:
-                    record = record._replace(flaw="truncated")
-                records.append(record)
+                self._read_after_nuls(piece.offset, piece.data, records)
+                if records[-1].flaw in {"bad_json", "invalid_utf8"}:
+                    records[-1] = records[-1]._replace(flaw="truncated")
             elif piece.kind == "blank":
                 records.append(_blank(piece))
             else:
@@ -102,7 +103,7 @@ class JetsDecoder:
             return
         for line in split_lines(data):
             if not self._read_usual(offset, line, records):
-                records.append(self._read_line(offset, line))
+                self._read_after_nuls(offset, line, records)
             offset += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> bool:
@@ -111,6 +112,17 @@ class JetsDecoder:
         usual = read_usual(offset, data)
         records += usual or ()
         return usual is not None
+
+    def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
+        """A line that may stand behind the NULs of a file that was emptied."""
+        rest = line.lstrip(b"\0")
+        if not rest.strip(WHITE):
+            rest = b""
+        hole = len(line) - len(rest)
+        if hole:
+            records.append(malformed(offset, line[:hole], "nul_bytes"))
+        if rest:
+            records.append(self._read_line(offset + hole, rest))
 
     def _read_line(self, offset: int, line: bytes) -> Record:
         """Any line, with the rules about where in the session it may stand."""
@@ -172,6 +184,7 @@ FORMAT = Format(
             "missing_key",
             "not_a_number",
             "not_an_object",
+            "nul_bytes",  # where a line should begin
             "too_deep",
             "too_long",
             "truncated",
