@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 import tailrace_client
 from tailrace.decoding.formats import heph, jets
 from tailrace_client import _wire
-from tests.system.collector import Collector
 
 U64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(max_size=20)
@@ -94,13 +93,6 @@ def test_a_jets_trace_is_read_back_without_a_flaw():
     ]  # fmt: skip
     assert (records[4].id, records[4].end) == (1, 3)
     assert records[5].detail.totals == {"begin": 1, "instant": 1, "annotation": 1}
-
-
-@pytest.fixture
-def collector(tmp_path):
-    started = Collector(tmp_path).start()
-    yield started
-    started.end()
 
 
 @pytest.mark.parametrize("transport", ["udp", "tcp"])

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.ingest.log import heph_event
-from tests.system.collector import Collector, until
+from tests.system.collector import until
 from tests.system.producers import TcpProducer, free_ports
 
 
@@ -29,16 +29,14 @@ def stored(collector):
 
 
 @pytest.fixture
-def on_loopfs(loopfs, tmp_path):
+def on_loopfs(loopfs, collectors):
     port = free_ports(socket.SOCK_STREAM, 1)[0]
-    collector = Collector(
-        tmp_path,
+    collector = collectors(
         sources=f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n',
         more='[spool]\nsegment_size = "1 MiB"\n[store]\ncommit_interval = "200 ms"\n',
     )
     collector.store = loopfs.path / "store"
-    yield collector
-    collector.end()
+    return collector
 
 
 def test_a_full_disk_makes_producers_wait_and_mends_when_there_is_room(on_loopfs, loopfs):

@@ -9,18 +9,17 @@ import time
 import pytest
 
 from tests.faults.test_kill import MORE, SpoolReader, check
-from tests.system.collector import Collector
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 
-def cut_often(directory, fs, cuts, seed):
+def cut_often(collectors, fs, cuts, seed):
     tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
     udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
     sources = (
         f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{tcp_port}"\n'
         f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{udp_port}"\n'
     )
-    collector = Collector(directory, sources=sources, more=MORE)
+    collector = collectors(sources=sources, more=MORE)
     collector.store = fs.path / "store"
     spool = SpoolReader(collector.store / "spool")
     rng = random.Random(seed)
@@ -51,16 +50,15 @@ def cut_often(directory, fs, cuts, seed):
         collector.stop()
         rows = collector.rows(["session", "stream", "seq", "kind", "name", "attributes"])
     finally:
-        collector.end()
         for producer in producers:
             producer.end()
     check(rows, spool, producers)
 
 
-def test_a_power_cut_loses_nothing_that_was_synced(loopfs, tmp_path):
-    cut_often(tmp_path, loopfs, 3, seed=1)
+def test_a_power_cut_loses_nothing_that_was_synced(loopfs, collectors):
+    cut_often(collectors, loopfs, 3, seed=1)
 
 
 @pytest.mark.slow
-def test_many_power_cuts_lose_nothing_that_was_synced(loopfs, tmp_path):
-    cut_often(tmp_path, loopfs, 25, seed=2)
+def test_many_power_cuts_lose_nothing_that_was_synced(loopfs, collectors):
+    cut_often(collectors, loopfs, 25, seed=2)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.collector import Collector, until
+from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
 LINES = b"n 31 main\nk 31\ne one\nm 3\nwhat?\ne two\n"
@@ -85,21 +85,18 @@ def test_its_files_are_imported(tree, environ, tmp_path):
     check_table(tree, environ, store)
 
 
-def test_its_files_are_followed(tree, environ, tmp_path):
+def test_its_files_are_followed(tree, environ, tmp_path, collectors):
     runs = tmp_path / "runs"
     source = f'[sources.toys]\ntype = "tail"\nformat = "toy"\npaths = ["{runs}"]'
-    collector = Collector(tmp_path, sources=source, environ=environ).start()
-    try:
-        runs.mkdir()
-        with (runs / "a.toy").open("wb", buffering=0) as file:
-            for at in range(0, len(LINES), 7):
-                file.write(LINES[at : at + 7])
-        until(
-            lambda: collector.status()["sources"]["toys"]["received_bytes"] == len(LINES),
-            "the file",
-        )
-        collector.settle()
-        check_table(tree, environ, collector.store)
-        collector.stop()
-    finally:
-        collector.end()
+    collector = collectors(sources=source, environ=environ).start()
+    runs.mkdir()
+    with (runs / "a.toy").open("wb", buffering=0) as file:
+        for at in range(0, len(LINES), 7):
+            file.write(LINES[at : at + 7])
+    until(
+        lambda: collector.status()["sources"]["toys"]["received_bytes"] == len(LINES),
+        "the file",
+    )
+    collector.settle()
+    check_table(tree, environ, collector.store)
+    collector.stop()
