@@ -299,3 +299,11 @@ def test_a_span_as_long_as_the_run_that_overtakes_others_is_no_restart():
     feed(ledger, [("1", n, 2 * 10**9 * n + 80) for n in range(1000)])
     _, restart = feed(ledger, [("1", 1003, 10**9 * 999 - 5_000)])
     assert not restart
+
+
+@pytest.mark.parametrize("now", [0, 1000])
+def test_a_small_event_after_a_hole_and_a_large_one_is_no_restart(now):
+    """A producer whose times say nothing, or little: sizes are no times."""
+    ledger = counters()
+    _, restart = feed(ledger, [("1", 0, now + 60), ("1", 1, now + 65_000), ("1", 5, now + 50)])
+    assert not restart

@@ -115,3 +115,23 @@ def test_valid_events_from_many_addresses_push_out_no_peer_that_goes_on(collecto
     status = collector.status()["sources"]["udp"]
     assert (status["open"], status["missing_events"]) == (50, 0)
     assert status["refused"] == {"too many peers": 181 - 50}
+
+
+def test_strangers_go_on_in_their_session_after_a_restart(collector_of):
+    collector = collector_of(sources=SOURCES, more=MORE)
+    rng = random.Random(6)
+    sent = 0
+    for _ in range(2):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for _ in range(3):
+                sent += sock.sendto(rng.randbytes(100), collector.address("udp"))
+        until(
+            lambda: collector.status()["sources"]["udp"]["malformed_bytes"] == sent,  # noqa: B023 - at once
+            "the noise",
+        )
+        collector.stop()
+        collector.start()
+    collector.settle()
+    rows = collector.rows(["kind", "session", "name"])
+    assert {row["session"] for row in rows} == {rows[0]["session"]}
+    assert [row["name"] for row in rows if row["kind"] == "session"] == ["open"]

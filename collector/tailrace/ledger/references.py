@@ -10,6 +10,9 @@ already missing as an unresolved or malformed record, is missing for no known re
 records that come after the footer repay it. More records than the total say nothing: two writers,
 or a footer that was not last.
 
+Numbers are what a producer says, or a damaged byte. Nobody lacks more than `CLAIM_MAX` records at
+once: a number that says so stands as a gap of unknown size, and sums stay far below 64 bits.
+
 Memory: ids are kept as ranges, since writers number them contiguously; at most `references_max`
 ranges, then the hull of the oldest half is taken as defined and no claim is made about it.
 """
@@ -24,6 +27,9 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Account, Finding
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
+
+CLAIM_MAX = 2**40
+"""Missing records that one footer, hole or clock is believed: as many are some 100 TB."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
@@ -86,8 +92,14 @@ class References:
 
     def claim(self, finding: Finding) -> None:
         """What the decoder knows to be missing, or to have come after all."""
-        gap = finding.kind == Kind.GAP
-        self.state.claimed += finding.count if gap else -finding.count
+        if finding.kind == Kind.GAP:
+            if finding.count > CLAIM_MAX:
+                finding = finding._replace(seq=None, count=0)
+            self.state.claimed += finding.count
+        elif finding.count <= self.state.claimed:
+            self.state.claimed -= finding.count
+        else:
+            return  # it was missing from a gap of unknown size
         self.findings.append(finding)
 
     def defined(self, id_: int) -> bool:
@@ -153,6 +165,11 @@ class References:
             if kind == Kind.BEGIN:
                 short -= state.given_up
             if short <= 0:
+                continue
+            if short > CLAIM_MAX:
+                self.findings.append(
+                    Finding(Kind.GAP, self._stream, None, 0, Reason.NETWORK, of=kind)
+                )
                 continue
             explained = min(short, state.unreported)
             state.unreported -= explained

@@ -14,6 +14,9 @@ first so many events it is remembered for good what they were."""
 NEVER = 0
 """In place of a mark: no event of that number is remembered."""
 
+_SIZES = 2 * 2**16
+"""More than the sizes of datagrams can make of a difference between two marks."""
+
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
 
@@ -102,8 +105,9 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
 def _far_before(mark: int, other: int) -> bool:
     """Within a run the ends of a stream's events grow. A mark is at least the end, at most twice the
-    end and the size; so one below a quarter of another ended in the first half of the other's time."""
-    return 4 * (mark & _FINGERPRINT) < other
+    end and the size; so one below a quarter of another ended in the first half of the other's time,
+    sizes left aside: where times are so small that sizes count, nothing is far."""
+    return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
 def find(ranges: list[Hole], seq: int) -> int | None:
