@@ -80,9 +80,6 @@ class Catalog:
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
 
-    def forget_alias(self, path: str) -> None:
-        self._aliases.pop(path, None)
-
     def aliases(self, file: Followed) -> list[str]:
         return [path for path, owner in self._aliases.items() if owner is file]
 

@@ -7,6 +7,7 @@ every `idle_interval` or as often as keeps all looks together below `LOOKS_SHARE
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from itertools import count
 
@@ -17,6 +18,8 @@ LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """Seconds that a look takes at least."""
 RETRY_MAX = 30.0
+TICKS = 4
+"""Moments in an interval at which its files are looked at."""
 
 
 class Schedule:
@@ -52,7 +55,9 @@ class Schedule:
         poll = self._config.poll_interval
         rests = file.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
-        self.put(file, now + file.interval)
+        # Together with others: a wake-up costs as much as ten looks.
+        tick = file.interval / TICKS
+        self.put(file, math.ceil((now + file.interval) / tick) * tick)
 
     def after_failure(self, file: Followed, now: float) -> None:
         file.interval = min(max(2 * file.interval, self._config.idle_interval), RETRY_MAX)
