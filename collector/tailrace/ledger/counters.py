@@ -43,6 +43,7 @@ DUPLICATE = -1
 """In place of a sequence number: this event was seen before."""
 
 _RESTART = -2
+_NEVER_DUE = 2**63
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -73,6 +74,8 @@ class Counters:
         self._half = 1 << (bits - 1)
         self._commons = commons
         self._open = {name for name, stream in state.streams.items() if stream.holes}
+        self._due = self._next_due()
+        """No hole's time is over before this (Unix ns)."""
 
     @property
     def account(self) -> Account:
@@ -119,11 +122,14 @@ class Counters:
                 break
             append(number)
         self.state.seen += len(seqs)
-        for name in set(streams):
+        heard = set(streams)
+        for name in heard:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        if self._open:
+        if now >= self._due:
             self.expire(now)
+        elif self._open:
+            self._close_ripe(self._open & heard, now)
         return seqs, restart
 
     def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
@@ -162,19 +168,8 @@ class Counters:
 
     def expire(self, now: int) -> None:
         """Close the holes whose window has passed."""
-        oldest = now - self._limits.reorder_time.ns
-        for name in sorted(self._open):
-            stream = self.state.streams[name]
-            horizon = stream.next - self._window
-            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
-            if ripe:
-                stream.holes = [
-                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
-                ]
-                for hole in ripe:
-                    self._close(name, stream, hole)
-            if not stream.holes:
-                self._open.discard(name)
+        self._close_ripe(self._open, now)
+        self._due = self._next_due()
 
     def close(self) -> None:
         """Close all holes: nothing late will come, or nobody wants to wait for it."""
@@ -230,7 +225,7 @@ class Counters:
             before = stream.heard or now
             stream.holes.append(Hole(stream.next, seq - 1, now, before, reason))
             self.state.missing += distance
-            self._open.add(name)
+            self._opened(name, now)
         stream.next = seq + 1
         stream.remember(seq, mark, self._window)
         return seq
@@ -266,7 +261,7 @@ class Counters:
         if seq + 1 < stream.base:
             stream.holes.insert(0, Hole(seq + 1, stream.base - 1, now, now, Reason.NETWORK))
             self.state.missing += stream.base - seq - 1
-            self._open.add(name)
+            self._opened(name, now)
         stream.base = seq
         stream.remember(seq, mark, self._window)
         return seq
@@ -278,6 +273,31 @@ class Counters:
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
             stream.counted = False
         return seq if seq >= 0 else None
+
+    def _opened(self, name: str, now: int) -> None:
+        self._open.add(name)
+        self._due = min(self._due, now + self._limits.reorder_time.ns)
+
+    def _next_due(self) -> int:
+        streams = self.state.streams
+        since = (hole.since for name in self._open for hole in streams[name].holes)
+        return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
+
+    def _close_ripe(self, names: set[str], now: int) -> None:
+        """Close the holes of some streams whose window has passed."""
+        oldest = now - self._limits.reorder_time.ns
+        for name in sorted(names):
+            stream = self.state.streams[name]
+            horizon = stream.next - self._window
+            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
+            if ripe:
+                stream.holes = [
+                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
+                ]
+                for hole in ripe:
+                    self._close(name, stream, hole)
+            if not stream.holes:
+                self._open.discard(name)
 
     def _close(self, name: str, stream: StreamCounter, hole: Hole) -> None:
         """Make a hole a gap: of what the kernel dropped, and of what is left."""
