@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import DUPLICATE, Counters, CountersState
+from tailrace.ledger.counters import DUPLICATE, Counters
+from tailrace.ledger.stream import CountersState
 from tailrace.units import Duration
 
 SECOND = 10**9
@@ -77,7 +78,7 @@ def test_missing_duplicate_and_numbers_are_exact_under_loss_duplication_and_reor
     sent, kept, twice, order = case
     ledger = counters(state=CountersState())
     seqs, restart = feed(ledger, events(order), chunk=chunk)
-    ledger.close()
+    ledger.windows.close()
     assert not restart
     stored = [seq for seq in seqs if seq != DUPLICATE]
     assert sorted(stored) == kept
@@ -107,14 +108,14 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
 def test_a_stream_that_begins_above_zero_joined_late():
     ledger = counters()
     feed(ledger, events([5, 6, 7]))
-    ledger.close()
+    ledger.windows.close()
     assert [(f.seq, f.count, f.reason) for f in ledger.findings] == [(0, 5, "late_join")]
 
 
 def test_reordering_at_the_head_of_a_stream_is_neither_late_join_nor_duplicate():
     ledger = counters()
     seqs, _ = feed(ledger, events([1, 0, 2]), chunk=1)
-    ledger.close()
+    ledger.windows.close()
     assert seqs == [1, 0, 2]
     assert ledger.findings == []
     assert ledger.account.duplicates == 0
@@ -123,7 +124,7 @@ def test_reordering_at_the_head_of_a_stream_is_neither_late_join_nor_duplicate()
 def test_the_counter_wraps_without_a_gap():
     ledger = counters()
     seqs, _ = feed(ledger, events(range(2**32 - 3, 2**32 + 3)))
-    ledger.close()
+    ledger.windows.close()
     assert seqs == list(range(2**32 - 3, 2**32 + 3))
     assert ledger.findings == []
 
@@ -139,17 +140,17 @@ def test_a_hole_becomes_a_gap_once_enough_later_events_came():
 def test_a_hole_becomes_a_gap_once_its_time_has_passed():
     ledger = counters()
     feed(ledger, events([0, 2]), now=10 * SECOND)
-    ledger.expire(10 * SECOND + 2 * SECOND - 1)
+    ledger.windows.expire(10 * SECOND + 2 * SECOND - 1)
     assert ledger.findings == []
-    ledger.expire(12 * SECOND)
+    ledger.windows.expire(12 * SECOND)
     assert [(f.seq, f.count) for f in ledger.findings] == [(1, 1)]
-    assert not ledger.waiting
+    assert not ledger.windows.waiting
 
 
 def test_an_event_that_comes_after_its_gap_was_declared_heals_it():
     ledger = counters()
     feed(ledger, events([0, 4]), now=0)
-    ledger.expire(3 * SECOND)
+    ledger.windows.expire(3 * SECOND)
     feed(ledger, events([2]), now=4 * SECOND)
     assert [(f.kind, f.seq, f.count, f.reason) for f in ledger.findings] == [
         ("gap", 1, 3, "network"),
@@ -171,7 +172,7 @@ def test_a_restart_is_never_billions_missing():
     ledger = counters()
     feed(ledger, events(range(100)))
     feed(ledger, [("1", 0, 900)])
-    ledger.close()
+    ledger.windows.close()
     assert sum(f.count for f in ledger.findings) == 0
 
 
@@ -194,7 +195,7 @@ def test_different_events_under_one_number_are_all_kept():
 def test_a_counter_that_never_counts_is_given_up_and_claims_nothing():
     ledger = counters()
     feed(ledger, [("1", 0, 50_000 + n) for n in range(200)], chunk=1)
-    ledger.close()
+    ledger.windows.close()
     assert ledger.findings == []
     assert ledger.account.seen == 200
     assert ledger.account.duplicates == 0
@@ -203,7 +204,7 @@ def test_a_counter_that_never_counts_is_given_up_and_claims_nothing():
 def test_streams_past_the_limit_are_counted_but_not_followed():
     ledger = counters(LedgerConfig(streams_max=2))
     seqs, _ = feed(ledger, [("a", 0, 1), ("b", 0, 1), ("c", 7, 1), ("c", 9, 2)])
-    ledger.close()
+    ledger.windows.close()
     assert seqs == [0, 0, None, None]
     assert ledger.findings == []
     assert len(ledger.state.streams) == 2
@@ -289,7 +290,7 @@ def test_ranges_are_counted_and_bounded_and_nothing_is_claimed_twice(case, chunk
         stream = ledger.state.streams["1"]
         assert ledger._commons.state.ranges == stream.ranges <= max(most, 1)
         assert stream.gaps == sorted(stream.gaps, key=lambda gap: gap.first)
-    ledger.close()
+    ledger.windows.close()
     missing_numbers(ledger.findings)
 
 
@@ -307,3 +308,13 @@ def test_a_small_event_after_a_hole_and_a_large_one_is_no_restart(now):
     ledger = counters()
     _, restart = feed(ledger, [("1", 0, now + 60), ("1", 1, now + 65_000), ("1", 5, now + 50)])
     assert not restart
+
+
+def test_an_event_of_another_stream_shows_that_a_holes_time_is_over():
+    ledger = counters()
+    feed(ledger, events([0, 2], stream="a"), now=0)
+    feed(ledger, events([0, 2], stream="b"), now=SECOND)
+    feed(ledger, events([0], stream="c"), now=2 * SECOND)
+    assert [(f.stream, f.seq) for f in ledger.findings] == [("a", 1)]
+    feed(ledger, events([1], stream="c"), now=3 * SECOND)
+    assert [f.stream for f in ledger.findings] == ["a", "b"]

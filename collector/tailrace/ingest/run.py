@@ -74,8 +74,9 @@ class Run:
     @property
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
-        parts = (self._counters, self._references, self._gap_rows)
-        return any(part.waiting for part in parts if part)
+        counters = self._counters
+        holes = counters is not None and counters.windows.waiting
+        return holes or self._references.waiting or self._gap_rows.waiting
 
     @property
     def account(self) -> Account:
@@ -199,7 +200,7 @@ class Run:
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
         if self._counters:
-            self._counters.expire(now)
+            self._counters.windows.expire(now)
         self._references.expire(now)
         self._report(now)
         self._write(self._gap_rows.expire(now))
@@ -207,7 +208,7 @@ class Run:
     def settle(self, now: int) -> None:
         """Close all windows now: nobody waits any longer."""
         if self._counters:
-            self._counters.close()
+            self._counters.windows.close()
         self._references.close()
         self._report(now)
         self._write(self._gap_rows.close())

@@ -9,10 +9,10 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import CommonsState
-from tailrace.ledger.counters import CountersState
 from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
+from tailrace.ledger.stream import CountersState
 from tailrace.model.gap import Reason
 from tailrace.normalize import OpenSpan
 
@@ -56,7 +56,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
     detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
     size: int
-    """How many bytes; of compressed bytes, as they are in the file."""
+    """How many bytes, 0 where nobody knows; of compressed bytes, as they are in the file."""
     data: bytes = b""
 
     @property

@@ -30,12 +30,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
-
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.stream import HEAD, NEVER, Hole, StreamCounter, take
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, StreamCounter, take
+from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
@@ -43,21 +42,8 @@ DUPLICATE = -1
 """In place of a sequence number: this event was seen before."""
 
 _RESTART = -2
-_NEVER_DUE = 2**63
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
-
-
-class CountersState(msgspec.Struct):
-    streams: dict[str, StreamCounter] = {}
-    seen: int = 0
-    duplicates: int = 0
-    missing: int = 0
-    """In open holes and unhealed gaps."""
-    uncounted: int = 0
-    """Events of streams past a limit."""
-    datagrams: int = 0
-    """In how many datagrams they came; 0 for a stream of bytes."""
 
 
 class Counters:
@@ -67,15 +53,13 @@ class Counters:
         self, limits: LedgerConfig, bits: int, state: CountersState, commons: Commons
     ) -> None:
         self.state = state
-        self.findings: list[Finding] = []
         self._limits = limits
         self._window = limits.reorder_events
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
         self._commons = commons
-        self._open = {name for name, stream in state.streams.items() if stream.holes}
-        self._due = self._next_due()
-        """No hole's time is over before this (Unix ns)."""
+        self.windows = Windows(limits, state, commons)
+        self.findings = self.windows.findings
 
     @property
     def account(self) -> Account:
@@ -126,10 +110,7 @@ class Counters:
         for name in heard:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        if now >= self._due:
-            self.expire(now)
-        elif self._open:
-            self._close_ripe(self._open & heard, now)
+        self.windows.heard(heard, now)
         return seqs, restart
 
     def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
@@ -166,30 +147,11 @@ class Counters:
         stream = self.state.streams.get(name)
         return stream.mark_of(stream.next - 1, self._window) if stream else NEVER
 
-    def expire(self, now: int) -> None:
-        """Close the holes whose window has passed."""
-        self._close_ripe(self._open, now)
-        self._due = self._next_due()
-
-    def close(self) -> None:
-        """Close all holes: nothing late will come, or nobody wants to wait for it."""
-        for name in sorted(self._open):
-            stream = self.state.streams[name]
-            holes, stream.holes = stream.holes, []
-            for hole in holes:
-                self._close(name, stream, hole)
-        self._open.clear()
-
     def release(self) -> None:
         """The session is over: what it held of the source's bounds is free."""
         commons = self._commons.state
         commons.streams -= len(self.state.streams)
         commons.ranges -= sum(stream.ranges for stream in self.state.streams.values())
-
-    @property
-    def waiting(self) -> bool:
-        """Whether time alone can close a hole."""
-        return bool(self._open)
 
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
@@ -215,17 +177,16 @@ class Counters:
         else:
             number = self._late(name, stream, stream.next - (self._mask + 1 - distance), mark, now)
         self._commons.state.ranges += stream.ranges - before
-        self._keep_bounds(name, stream)
+        self.windows.keep_bounds(name, stream)
         return number
 
     def _ahead(self, name: str, stream: StreamCounter, distance: int, mark: int, now: int) -> int:
         seq = stream.next + distance
         if distance:
             reason = Reason.LATE_JOIN if stream.next == stream.base else Reason.NETWORK
-            before = stream.heard or now
-            stream.holes.append(Hole(stream.next, seq - 1, now, before, reason))
-            self.state.missing += distance
-            self._opened(name, now)
+            hole = Hole(stream.next, seq - 1, now, stream.heard or now, reason)
+            stream.holes.append(hole)
+            self.windows.opened(name, hole)
         stream.next = seq + 1
         stream.remember(seq, mark, self._window)
         return seq
@@ -239,8 +200,8 @@ class Counters:
             stream.remember(seq, mark, window)
             if healed:
                 self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
-            elif not stream.holes:
-                self._open.discard(name)
+            else:
+                self.windows.filled(name, stream)
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
@@ -259,9 +220,9 @@ class Counters:
         if seq < 0 or stream.next - seq > self._window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
-            stream.holes.insert(0, Hole(seq + 1, stream.base - 1, now, now, Reason.NETWORK))
-            self.state.missing += stream.base - seq - 1
-            self._opened(name, now)
+            hole = Hole(seq + 1, stream.base - 1, now, now, Reason.NETWORK)
+            stream.holes.insert(0, hole)
+            self.windows.opened(name, hole)
         stream.base = seq
         stream.remember(seq, mark, self._window)
         return seq
@@ -273,79 +234,3 @@ class Counters:
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
             stream.counted = False
         return seq if seq >= 0 else None
-
-    def _opened(self, name: str, now: int) -> None:
-        self._open.add(name)
-        self._due = min(self._due, now + self._limits.reorder_time.ns)
-
-    def _next_due(self) -> int:
-        streams = self.state.streams
-        since = (hole.since for name in self._open for hole in streams[name].holes)
-        return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
-
-    def _close_ripe(self, names: set[str], now: int) -> None:
-        """Close the holes of some streams whose window has passed."""
-        oldest = now - self._limits.reorder_time.ns
-        for name in sorted(names):
-            stream = self.state.streams[name]
-            horizon = stream.next - self._window
-            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
-            if ripe:
-                stream.holes = [
-                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
-                ]
-                for hole in ripe:
-                    self._close(name, stream, hole)
-            if not stream.holes:
-                self._open.discard(name)
-
-    def _close(self, name: str, stream: StreamCounter, hole: Hole) -> None:
-        """Make a hole a gap: of what the kernel dropped, and of what is left."""
-        events = hole.last - hole.first + 1
-        commons = self._commons
-        commons.state.ranges -= 1 + len(stream.gaps)
-        if hole.reason == Reason.NETWORK:
-            share = commons.drops.explain(
-                events, hole.before, hole.since,
-                seen=self.state.seen, datagrams=self.state.datagrams, alone=commons.alone,
-            )  # fmt: skip
-            kernel = hole.first + share.events
-            self._gap(name, stream, hole, hole.first, kernel - 1, Reason.KERNEL, share.estimate)
-            self._gap(name, stream, hole, kernel, hole.last, Reason.NETWORK, share.estimate)
-        else:
-            self._gap(name, stream, hole, hole.first, hole.last, hole.reason, estimate=False)
-        while len(stream.gaps) > self._limits.holes_max:
-            self._forget_gap(stream)
-        commons.state.ranges += len(stream.gaps)
-
-    def _gap(
-        self,
-        name: str,
-        stream: StreamCounter,
-        hole: Hole,
-        first: int,
-        last: int,
-        reason: str,
-        estimate: bool,
-    ) -> None:
-        if last < first:
-            return
-        count = last - first + 1
-        self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
-        stream.keep_gap(Hole(first, last, hole.since, hole.before, reason))
-
-    def _keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Too many holes in one stream are closed, oldest first; too many ranges in all streams of
-        the source cost the stream that has the next one."""
-        commons = self._commons.state
-        while len(stream.holes) > self._limits.holes_max:
-            self._close(name, stream, stream.holes.pop(0))
-        while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
-            if not stream.gaps:
-                self._close(name, stream, stream.holes.pop(0))
-            commons.ranges -= 1
-            self._forget_gap(stream)
-
-    def _forget_gap(self, stream: StreamCounter) -> None:
-        stream.forget_gap()
-        self._commons.state.forgotten += 1

@@ -1,4 +1,4 @@
-"""What is remembered of one stream's numbers: what came last, what is missing, how it began."""
+"""What is remembered of streams' numbers: what came last, what is missing, how they began."""
 
 from __future__ import annotations
 
@@ -101,6 +101,18 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     def forget_gap(self) -> None:
         """Let go of the gap with the lowest numbers: it cannot be healed any more."""
         self.floor = max(self.floor, self.gaps.pop(0).last + 1)
+
+
+class CountersState(msgspec.Struct):
+    streams: dict[str, StreamCounter] = {}
+    seen: int = 0
+    duplicates: int = 0
+    missing: int = 0
+    """In open holes and unhealed gaps."""
+    uncounted: int = 0
+    """Events of streams past a limit."""
+    datagrams: int = 0
+    """In how many datagrams they came; 0 for a stream of bytes."""
 
 
 def _far_before(mark: int, other: int) -> bool:

@@ -1,0 +1,138 @@
+"""Holes on their way to gaps: how long late events may fill them, and what they are then due to.
+
+A hole closes when `reorder_events` later events of its stream have come, when `reorder_time` has
+passed, when there are too many, or when nobody waits any longer.
+"""
+
+from __future__ import annotations
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.commons import Commons
+from tailrace.ledger.findings import Finding
+from tailrace.ledger.stream import CountersState, Hole, StreamCounter
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind
+
+_NEVER_DUE = 2**63
+
+
+class Windows:
+    """The open holes of one session's streams."""
+
+    def __init__(self, limits: LedgerConfig, state: CountersState, commons: Commons) -> None:
+        self.findings: list[Finding] = []
+        self._state = state
+        self._limits = limits
+        self._commons = commons
+        self._open = {name for name, stream in state.streams.items() if stream.holes}
+        self._due = self._next_due()
+        """No hole's time is over before this (Unix ns)."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether time alone can close a hole."""
+        return bool(self._open)
+
+    def opened(self, name: str, hole: Hole) -> None:
+        """A stream has one more hole."""
+        self._state.missing += hole.last - hole.first + 1
+        self._open.add(name)
+        self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
+
+    def filled(self, name: str, stream: StreamCounter) -> None:
+        """A stream's last hole may have been filled."""
+        if not stream.holes:
+            self._open.discard(name)
+
+    def heard(self, names: set[str], now: int) -> None:
+        """Events of these streams came."""
+        if now >= self._due:
+            self.expire(now)
+        elif self._open:
+            self._close_ripe(self._open & names, now)
+
+    def expire(self, now: int) -> None:
+        """Close the holes whose window has passed."""
+        self._close_ripe(self._open, now)
+        self._due = self._next_due()
+
+    def close(self) -> None:
+        """Close all holes: nothing late will come, or nobody wants to wait for it."""
+        for name in sorted(self._open):
+            stream = self._state.streams[name]
+            holes, stream.holes = stream.holes, []
+            for hole in holes:
+                self._close(name, stream, hole)
+        self._open.clear()
+
+    def _next_due(self) -> int:
+        streams = self._state.streams
+        since = (hole.since for name in self._open for hole in streams[name].holes)
+        return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
+
+    def _close_ripe(self, names: set[str], now: int) -> None:
+        """Close the holes of some streams whose window has passed."""
+        oldest = now - self._limits.reorder_time.ns
+        for name in sorted(names):
+            stream = self._state.streams[name]
+            horizon = stream.next - self._limits.reorder_events
+            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
+            if ripe:
+                stream.holes = [
+                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
+                ]
+                for hole in ripe:
+                    self._close(name, stream, hole)
+            if not stream.holes:
+                self._open.discard(name)
+
+    def _close(self, name: str, stream: StreamCounter, hole: Hole) -> None:
+        """Make a hole a gap: of what the kernel dropped, and of what is left."""
+        events = hole.last - hole.first + 1
+        commons = self._commons
+        commons.state.ranges -= 1 + len(stream.gaps)
+        if hole.reason == Reason.NETWORK:
+            share = commons.drops.explain(
+                events, hole.before, hole.since,
+                seen=self._state.seen, datagrams=self._state.datagrams, alone=commons.alone,
+            )  # fmt: skip
+            kernel = hole.first + share.events
+            self._gap(name, stream, hole, hole.first, kernel - 1, Reason.KERNEL, share.estimate)
+            self._gap(name, stream, hole, kernel, hole.last, Reason.NETWORK, share.estimate)
+        else:
+            self._gap(name, stream, hole, hole.first, hole.last, hole.reason, estimate=False)
+        while len(stream.gaps) > self._limits.holes_max:
+            self._forget_gap(stream)
+        commons.state.ranges += len(stream.gaps)
+
+    def _gap(
+        self,
+        name: str,
+        stream: StreamCounter,
+        hole: Hole,
+        first: int,
+        last: int,
+        reason: str,
+        estimate: bool,
+    ) -> None:
+        if last < first:
+            return
+        count = last - first + 1
+        self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
+        stream.keep_gap(Hole(first, last, hole.since, hole.before, reason))
+
+    def keep_bounds(self, name: str, stream: StreamCounter) -> None:
+        """Too many holes in one stream are closed, oldest first; too many ranges in all streams of
+        the source cost the stream that has the next one."""
+        commons = self._commons.state
+        while len(stream.holes) > self._limits.holes_max:
+            self._close(name, stream, stream.holes.pop(0))
+        while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
+            if not stream.gaps:
+                self._close(name, stream, stream.holes.pop(0))
+            commons.ranges -= 1
+            self._forget_gap(stream)
+
+    def _forget_gap(self, stream: StreamCounter) -> None:
+        stream.forget_gap()
+        self._commons.state.forgotten += 1
