@@ -101,6 +101,51 @@ async def test_bytes_sorted_in_place_were_overwritten(
     assert intake.contents == [TEXT + b"more"]
 
 
+async def test_bytes_changed_anywhere_behind_our_place_are_named_once(
+    autojump_clock, follow, files, intake, settle
+):
+    data = TEXT * 3000
+    assert len(data) > 2 * identity.VERIFY_BYTES
+    files.write("a", data)
+    follow()
+    await settle()
+    files.overwrite("a", b"other", len(data) // 2)
+    await settle()
+    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=0)]
+    files.overwrite("a", b"another", len(data) // 2)
+    files.append("a", b"more")
+    await settle()
+    assert intake.contents == [data + b"more"]
+    assert len(intake.sessions[0].losses) == 1
+
+
+async def test_a_file_that_was_only_touched_is_what_it_was(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    follow()
+    for data in (b"", b"more", b""):
+        await settle()
+        files.append("a", data)
+        files.overwrite("a", TEXT[500:600], 500)
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+    assert intake.sessions[0].losses == []
+
+
+async def test_what_was_read_in_an_earlier_life_cannot_be_verified(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    tail = follow()
+    await settle()
+    await tail.restart()
+    await settle()
+    files.overwrite("a", b"other", len(TEXT) // 2)
+    await settle()
+    assert intake.sessions[0].losses == []
+
+
 async def test_a_trace_of_dftracer_1_is_finished_in_place(
     autojump_clock, follow, files, intake, settle
 ):

@@ -17,7 +17,7 @@ from tailrace.ingest.state import FileFacts, FileState, Member
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
 from tailrace.sources.tail.descriptors import OPEN
-from tailrace.sources.tail.identity import Trail, judge
+from tailrace.sources.tail.identity import Trail, Verification, judge
 from tailrace.sources.tail.inflate import Bad, Begun, Torn
 from tailrace.sources.tail.place import Located
 from tailrace.sources.tail.raw import Hole
@@ -52,6 +52,11 @@ class Followed(Located):
         self._head: bytes | None = None
         self._signature: tuple[int, int, int] | None = None
         self._confirmed = False
+        self._written_at: int | None = None
+        """Its mtime when it was looked at last (Unix ns)."""
+        self._touched = False
+        """It was written to and has not grown: something we have read may have changed."""
+        self._verification: Verification | None = None
         self._known_from: Origin = "now"
 
     @classmethod
@@ -85,6 +90,11 @@ class Followed(Located):
         """Bytes known and not read."""
         return max(0, self.size - self.taken)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is anything to be read, or read once more."""
+        return self.behind > 0 or self._verification is not None
+
     def look(self, now: float) -> bool:
         """See what has changed; whether another file is at its path."""
         was_gone = self.gone is not None
@@ -95,6 +105,9 @@ class Followed(Located):
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
+        if self._written_at not in {None, found.st_mtime_ns}:
+            self._touched |= found.st_size == self.size
+        self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
             # Once more when it has come to rest: its times may be too coarse to tell of a change
             # in the moment of the last look.
@@ -104,6 +117,9 @@ class Followed(Located):
             if changed:
                 self.changed_at = now
                 self.undecided = True
+            elif self._touched:
+                self._touched = False
+                self._verify()
         return replaced
 
     def recognises(self, path: str) -> bool:
@@ -193,7 +209,7 @@ class Followed(Located):
         past_holes = self.final or waited >= self._desk.config.hole_timeout
         piece = reader.next(View(fd, self.size, past_holes, self.final))
         if piece is None:
-            return False
+            return self._verification is not None and self._go_on_verifying(fd, self._verification)
         if piece == "changed":
             self._signature = None
             return False
@@ -255,12 +271,29 @@ class Followed(Located):
         if verdict == "rewritten":
             self._again("rewritten", 0)
         elif verdict == "overwritten":
-            trail.head, trail.last = head, last
+            trail.head, trail.last, trail.crc = head, last, None
             if isinstance(self._reader, Plain):
                 self.session.content = trail.copied()
             if self._known_from == "now":
                 self.session.lose("overwritten", differing)
         self._known_from = "now"
+
+    def _verify(self) -> None:
+        """See whether all that was read is still what it was, as far as that can be told."""
+        reader = self._reader
+        if isinstance(reader, Plain) and reader.raw.trail.crc is not None and self.taken:
+            self._verification = Verification(reader.raw.trail)
+
+    def _go_on_verifying(self, fd: int, verification: Verification) -> bool:
+        """Whether there is more of it to be verified. Raise OSError."""
+        same = verification.step(fd)
+        if same is None:
+            return True
+        self._verification = None
+        if not same and self._reader is not None:
+            self._reader.raw.trail.crc = None  # told once
+            self.session.lose("overwritten", 0)
+        return False
 
     def _again(self, reason: str, unread: int) -> None:
         """What is there now is another incarnation."""
@@ -271,7 +304,7 @@ class Followed(Located):
 
     def _afresh(self) -> None:
         self.session = Session(self._desk)
-        self._reader = self._member = None
+        self._reader = self._member = self._verification = None
         self._known_from = "now"
 
     def _begin(self, fd: int) -> Reader | None:

@@ -11,7 +11,9 @@ the place reached (its *trail*). What a look at it finds is judged by these rule
    sorts in place) and we go on.
 4. The first two bytes differ: *overwritten*.
 
-Bytes that change elsewhere behind our place are not found: they are not kept.
+Bytes that change elsewhere behind our place are found by a checksum (`Verification`), when a file
+was written to and has not grown, and has come to rest: what was read in this life of the daemon, of
+a file that is not compressed and has no holes, is read once more.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ import os
 import struct
 from collections.abc import Callable
 from typing import Literal, NamedTuple
+from zlib import crc32
 
 from tailrace.ingest.state import HEAD, LAST, FileState
 
 UNSAYING = 2
 """First bytes that may change in one and the same file."""
+
+VERIFY_BYTES = 2**20
+"""Read once more at a time: about a millisecond."""
 
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _STATX_BTIME = 0x800
@@ -61,12 +67,14 @@ _statx = _find_statx()
 class Trail:
     """What is remembered of the bytes read: how many, the first and the last of them."""
 
-    __slots__ = ("head", "last", "offset")
+    __slots__ = ("crc", "head", "last", "offset")
 
     def __init__(self, offset: int = 0, head: bytes = b"", last: bytes = b"") -> None:
         self.offset = offset
         self.head = head
         self.last = last
+        self.crc: int | None = None if offset else 0
+        """CRC-32 of all of them, None where that is not known."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -77,18 +85,40 @@ class Trail:
             self.head = (self.head + data)[:HEAD]
         self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
         self.offset += len(data)
+        if self.crc is not None:
+            self.crc = crc32(data, self.crc)
 
     def pass_over(self, size: int) -> None:
         """A hole of this size: there it reads as zeros."""
         self.add(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
+        self.crc = None
 
     def precedes(self, last: bytes) -> bool:
         """Whether these are the bytes before our place."""
         return not _differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
-        return Trail(self.offset, self.head, self.last)
+        copy = Trail(self.offset, self.head, self.last)
+        copy.crc = self.crc
+        return copy
+
+
+class Verification:
+    """The bytes that were read, read once more, a part at a time."""
+
+    def __init__(self, trail: Trail) -> None:
+        self._left = trail.offset
+        self._expected = trail.crc
+        self._at = self._crc = 0
+
+    def step(self, fd: int) -> bool | None:
+        """Whether they are what they were; None while that is open. Raise OSError."""
+        data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
+        self._at += len(data)
+        self._left -= len(data)
+        self._crc = crc32(data, self._crc)
+        return self._crc == self._expected if not data or not self._left else None
 
 
 class Judgement(NamedTuple):

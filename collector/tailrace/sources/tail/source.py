@@ -40,6 +40,7 @@ LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Looks, reads and seconds of reading after which others may run."""
 SLEEP_MIN = 0.001
+PATHS_SHOWN = 5
 
 END_OF_FILE = "end of file"
 
@@ -50,7 +51,8 @@ class TailSource:
     """With `once` it reads what is there to its end, ends all sessions and returns from `run`."""
 
     def __init__(self, name: str, config: TailConfig, clock: Clock, *, once: bool = False) -> None:
-        self.address = ", ".join(config.paths)
+        shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
+        self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self._name = name
         self._config = config
         self._clock = clock
@@ -208,14 +210,16 @@ class TailSource:
             for path in self._catalog.aliases(file):
                 self._admit(desk, path)
         self._schedule.after_look(file, now, len(self._catalog))
-        if file.phase == "follows" and file.gone is None and not file.behind and not self._once:
+        if file.phase == "follows" and file.gone is None and not file.has_more and not self._once:
             return  # as nearly always
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
         elif (
-            file.phase in {"follows", "shadow"} and file.is_readable and (file.behind or self._once)
+            file.phase in {"follows", "shadow"}
+            and file.is_readable
+            and (file.has_more or self._once)
         ):
             self._enqueue(file)
 
