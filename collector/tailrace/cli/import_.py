@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, file_formats, load_config, store_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tailrace.figures import Status
     from tailrace.pipeline.importing import Progress
 
 
@@ -69,6 +72,17 @@ def command(
     with ExitStack() as stack:
         last = importing.run(loaded, importing.sources(source, found, dialect), _bar(stack))
     click.echo(final_ledger(last))
+    if failed := _failed(last):
+        click.echo(f"some of it could not be read: {failed}", err=True)
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _failed(last: Status) -> str:
+    """Calls for files that failed, by the error's name; none is tried again."""
+    errors: Counter[str] = Counter()
+    for source in last.sources.values():
+        errors.update(source.errors)
+    return ", ".join(f"{name} {count}" for name, count in sorted(errors.items()))
 
 
 def _bar(stack: ExitStack) -> Callable[[Progress], None]:

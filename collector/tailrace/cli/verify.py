@@ -38,7 +38,7 @@ def command(
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
     try:
         found = verify.differences(certificate, engine)
-        if key or certificate.signature:
+        if key is not None or certificate.signature:
             found += signatures().differences(certificate, key)
     finally:
         engine.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import posixpath
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
@@ -20,17 +22,21 @@ def find(paths: Iterable[Path], format_: str | None) -> tuple[dict[str, list[str
 
     With a format given, a file named by itself is of that format whatever it is called, and below
     a directory those that may be its streams are. Without, the first format that recognises a
-    file's name and first bytes is its own. Documents of streams are neither. Raise ConfigError for a path that is not there or cannot be read."""
+    file's name and first bytes is its own. Documents of streams are neither.
+
+    Raise ConfigError for what is not there, is no file, or cannot be read: what was asked for and
+    passed over would be missing without a word."""
     found: dict[str, list[str]] = {}
     others: list[str] = []
     for path in paths:
-        if not path.exists():
-            raise ConfigError([f"{path}: there is no such file or directory"])
-        for file in _files(path.absolute()):
+        searched = _is_directory(path)
+        for file in _files(path.absolute()) if searched else [str(path.absolute())]:
             if format_ is None:
                 name = _recognised(file)
             else:
-                certain = not path.is_dir() or FORMATS[format_].files.stream(file)
+                certain = not searched or FORMATS[format_].files.stream(file)
+                if certain:
+                    _head(file)
                 name = format_ if certain else None
             if name is None:
                 others.append(file)
@@ -48,17 +54,35 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
             yield posixpath.normpath(posixpath.join(directory, document))
 
 
-def _files(path: Path) -> Iterator[str]:
-    """The file itself, or all below a directory; links to directories are not followed."""
-    if not path.is_dir():
-        yield str(path)
-        return
-    for directory, directories, names in os.walk(path):
+def _is_directory(path: Path) -> bool:
+    """Whether this is a directory; what is no file either would have no end, or block."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: there is no such file or directory"]) from None
+    except OSError as error:
+        raise _refusal(str(path), error) from error
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise ConfigError([f"{path}: is neither a file nor a directory"])
+    return stat.S_ISDIR(mode)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """All files below a directory; links to directories are not followed."""
+    for place, directories, names in os.walk(directory, onerror=_raise):
         directories.sort()
         for name in sorted(names):
-            file = Path(directory, name)
+            file = Path(place, name)
             if file.is_file():
                 yield str(file)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise _refusal(str(error.filename), error) from error
+
+
+def _refusal(path: str, error: OSError) -> ConfigError:
+    return ConfigError([f"{path}: {error.strerror}"])
 
 
 def _recognised(file: str) -> str | None:
@@ -82,4 +106,4 @@ def _head(file: str) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return b""
     except OSError as error:
-        raise ConfigError([f"{file}: {error.strerror}"]) from error
+        raise _refusal(file, error) from error

@@ -114,7 +114,7 @@ def read(path: Path) -> Certificate:
         certificate = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: is no run certificate: {error}") from error
     if (certificate.kind, certificate.version) != (KIND, VERSION):
         raise StoreError(f"{path}: is no run certificate of version {VERSION}")

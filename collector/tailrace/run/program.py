@@ -14,8 +14,9 @@ FORWARDED = (
     signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""What a shell exits with in these cases."""
+LATE_SIGNAL = 0.05
+"""Seconds after the program's end in which a signal is still one that was for it: Ctrl-C ends a
+program sooner than we have heard of it."""
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
@@ -32,6 +33,9 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.start_soon(_forward, signals, process)
             status = await process.wait()
             nursery.cancel_scope.cancel()
+        with trio.move_on_after(LATE_SIGNAL):
+            async for _ in signals:
+                pass  # else it would be raised here, and there would be no certificate
     return status if status >= 0 else 128 - status
 
 

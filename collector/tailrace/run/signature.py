@@ -38,8 +38,8 @@ def differences(certificate: Certificate, wanted: str | None) -> list[str]:
     """What is wrong with its signature; `wanted` is the public key (hex) that must have made it."""
     signature = certificate.signature
     if signature is None:
-        return ["it is not signed"] if wanted else []
-    if wanted and signature.public_key != wanted.lower():
+        return [] if wanted is None else ["it is not signed"]
+    if wanted is not None and signature.public_key != wanted.lower():
         return [f"it is signed by another key: {signature.public_key}"]
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public_key))

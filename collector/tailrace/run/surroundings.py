@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 
 ANY_PORT = "127.0.0.1:0"
@@ -35,7 +36,7 @@ def sources(
 ) -> dict[str, SourceConfig]:
     """Listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
 
-    Raise ConfigError for one that is not of that form."""
+    Raise ConfigError for one that is not of that form, or of no known format."""
     found = dict(LISTENERS)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
@@ -44,6 +45,9 @@ def sources(
         format_, equals, path = given.partition("=")
         if not (format_ and equals and path):
             raise ConfigError([f"--source {given}: must be FORMAT=PATH, such as et3=./trace"])
+        if format_ not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise ConfigError([f"--source {given}: the format must be one of {known}"])
         found[f"files_{number}_{format_}"] = _tail(format_, Path(path))
     return found
 

@@ -1,0 +1,52 @@
+"""`tailrace run` around programs that end oddly, and certificates that are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from tailrace.errors import ConfigError, StoreError
+from tailrace.run import certificate, program
+from tailrace.run.surroundings import sources
+
+
+def test_a_signal_that_comes_with_the_programs_end_is_not_ours():
+    """Ctrl-C goes to the program and to us; that it ended of it is no reason to certify nothing."""
+    interrupts = 'trap "" INT; kill -INT $PPID; exit 5'
+    try:
+        assert trio.run(program.run, ["sh", "-c", interrupts], {}) == 5
+    except KeyboardInterrupt:
+        pytest.fail("the signal was raised again")
+
+
+def test_a_source_of_no_known_format_is_a_clear_error(tmp_path):
+    with pytest.raises(ConfigError, match="--source nope=x: the format must be one of"):
+        sources(tmp_path, {}, ["nope=x"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"null", b"[" * 10**5, b'{"kind":"\xff"}', b'{"kind":"\\ud800"}']
+)
+def test_what_is_no_certificate_is_a_clear_error(content, tmp_path):
+    (tmp_path / "certificate.json").write_bytes(content)
+    with pytest.raises(StoreError, match="is no run certificate"):
+        certificate.read(tmp_path / "certificate.json")
+
+
+def test_a_key_that_is_empty_is_no_key_that_signed(tmp_path):
+    """As of a variable that was not set."""
+    pytest.importorskip("cryptography", reason="signatures are an extra")
+
+    def tailrace(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "tailrace", *arguments],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    made = tailrace("run", "--store", str(tmp_path), "--", "true")
+    assert made.returncode == 0, made.stderr
+    verified = tailrace("verify", "--key", "", str(tmp_path / "certificate.json"))
+    assert (verified.returncode, "it is not signed" in verified.stdout) == (1, True)
