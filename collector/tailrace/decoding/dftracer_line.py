@@ -145,7 +145,7 @@ def _read_complete(line: _Line) -> Reading:
     reading = Reading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
-        id=number if type(number) is int and number < 2**63 else None,
+        id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
     )  # fmt: skip
     if line.category == "dftracer" and line.name in {"start", "end"}:
         return _about_the_run(line, reading)

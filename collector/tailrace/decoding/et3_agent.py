@@ -33,6 +33,9 @@ lines it writes, two neighbours may."""
 DOUBT = 3
 """Disagreements after which no agreement counts."""
 
+TIME_MAX = 2**62
+"""The last time of a death that the clock can be set to."""
+
 
 class AgentForm(msgspec.Struct, tag=AGENT):
     """The counted clock stands at `time`; so many lines of it were `lost`, the others read.
@@ -71,6 +74,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, self.stacks.frames.get(last), self.time, None
 
     def death(self, time: int) -> int:
+        if time > TIME_MAX:
+            return time  # a damaged number: the clock could not count on from there
         if 0 <= time < self.time:
             self._behind()
         elif self.trusted:
