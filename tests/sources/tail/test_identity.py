@@ -67,14 +67,19 @@ def test_another_head_is_another_incarnation():
 
 
 def test_the_first_two_bytes_say_nothing():
-    """DFTracer 1.0 writes "[\\n" over two blanks at the end."""
-    assert judged(b"  " + TEXT, b"[\n" + TEXT) == ("overwritten", 2)
+    assert judged(b"  " + TEXT, b"[[" + TEXT) == ("overwritten", 2)
     assert judged(b"  " + TEXT, b" \n" + TEXT, grown=True) == ("overwritten", 1)
-    assert judged(b"  ", b"[\n").verdict == "overwritten"
+    assert judged(b"  ", b"[[").verdict == "overwritten"
+
+
+def test_what_dftracer_1_writes_there_at_the_end_is_no_loss():
+    assert judged(b"  " + TEXT, b"[\n" + TEXT, grown=True).verdict == "same"
+    assert judged(b"  ", b"[\n").verdict == "same"
+    assert judged(b"[\n", b"  ") == ("overwritten", 2)
 
 
 def test_the_first_two_bytes_say_nothing_where_they_are_the_last_too():
-    assert judged(b"  abc", b"[\nabc", grown=True) == ("overwritten", 2)
+    assert judged(b"  abc", b"[[abc", grown=True) == ("overwritten", 2)
     assert judged(b"  abc", b"[\nabd").verdict == "rewritten"
 
 

@@ -5,11 +5,11 @@ the place reached (its *trail*). What a look at it finds is judged by these rule
 
 1. Shorter than what was read: *truncated*; what comes now is another incarnation.
 2. Another head: *rewritten*, another incarnation. The first two bytes of a file say nothing:
-   DFTracer 1.0 puts "[\\n" there when a trace is finished, over two blanks.
+   DFTracer 1.0 puts "[\\n" there when a trace is finished, over two blanks, and nothing is lost.
 3. The bytes before our place differ. In a file that has grown it is *rewritten* (it was emptied and
    has grown past our place since). In one that has not, what we read was *overwritten* (ovnisort
    sorts in place) and we go on.
-4. The first two bytes differ: *overwritten*.
+4. The first two bytes differ in another way: *overwritten*.
 
 Bytes that change elsewhere behind our place are found by a checksum (`Verification`), when a file
 was written to and has not grown, and has come to rest: what was read in this life of the daemon, of
@@ -29,6 +29,8 @@ from tailrace.ingest.state import HEAD, LAST, FileState
 
 UNSAYING = 2
 """First bytes that may change in one and the same file."""
+_UNFINISHED, _FINISHED = b"  ", b"[\n"
+"""What they are in a trace of DFTracer 1.0, before and after."""
 
 VERIFY_BYTES = 2**20
 """Read once more at a time: about a millisecond."""
@@ -74,7 +76,7 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all of them, None where that is not known."""
+        """CRC-32 of all of them but the first that may change, None where that is not known."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -84,9 +86,9 @@ class Trail:
         if len(self.head) < HEAD and len(self.head) == self.offset:
             self.head = (self.head + data)[:HEAD]
         self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
-        self.offset += len(data)
         if self.crc is not None:
-            self.crc = crc32(data, self.crc)
+            self.crc = _add(self.crc, data, self.offset)
+        self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
         """A hole of this size: there it reads as zeros."""
@@ -115,9 +117,9 @@ class Verification:
     def step(self, fd: int) -> bool | None:
         """Whether they are what they were; None while that is open. Raise OSError."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
+        self._crc = _add(self._crc, data, self._at)
         self._at += len(data)
         self._left -= len(data)
-        self._crc = crc32(data, self._crc)
         return self._crc == self._expected if not data or not self._left else None
 
 
@@ -135,6 +137,8 @@ def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
     if behind and grown:
         return Judgement("rewritten")
     unsaying = sum(map(int.__ne__, trail.head[:UNSAYING], head))
+    if (trail.head[:UNSAYING], head[:UNSAYING]) == (_UNFINISHED, _FINISHED):
+        unsaying = 0
     if behind or unsaying:
         return Judgement("overwritten", behind + unsaying)
     return Judgement("same")
@@ -169,3 +173,8 @@ def _differing(before: bytes, now: bytes, offset: int) -> int:
     if before == now:
         return 0
     return sum(map(int.__ne__, before, now)) + abs(len(before) - len(now))
+
+
+def _add(crc: int, data: bytes, offset: int) -> int:
+    """A trail's CRC-32 with these bytes, which begin at `offset`."""
+    return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
