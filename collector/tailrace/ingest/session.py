@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +25,8 @@ from tailrace.normalize import KIND, SIZE
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others by the block."""
+
+_kind = itemgetter(KIND)
 
 _EPOCHS_KEPT = 8
 """Epochs of a peer's runs that are known again when they are repeated."""
@@ -79,8 +82,8 @@ class Session:
         self._received(sum(map(len, payloads)), now)
         records = decode_datagrams(self.decoder, payloads, self._whole)
         if not self._commons.state.mixed:
-            single = len(records) == len(payloads) and all(r.kind == Kind.SPAN for r in records)
-            self._commons.state.mixed = not single
+            spans = list(map(_kind, records)).count(Kind.SPAN)
+            self._commons.state.mixed = not spans == len(records) == len(payloads)
         self._run.datagrams(len(payloads))
         self._take(records, now)
 
