@@ -18,6 +18,8 @@ Stream and time are the form's (`et3_specification`, `et3_agent`): `start` of a 
 instant, `end` of an end. Deaths belong to no thread: their stream is "". Numbers of objects are
 u64, bit-cast; attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
 `site_id`) and beside them the names (`et3_maps`). A site has no name: nobody writes that map.
+The class of an allocation is, as the agents write it, not the object's: it is the one in whose code
+the object is allocated.
 
 An exit ends its method's innermost frame on its stack; the frames above that are left open. One
 without a frame is an end without id (`unmatched_end`), as are begins and ends out of order.
