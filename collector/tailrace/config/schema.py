@@ -72,9 +72,9 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
     source_streams_max: int = 16_384
-    """Streams that all sessions of a source may have together; further ones are not counted on."""
+    """Streams that all sessions of a source may have together, about 23 KiB of memory each; further ones are not counted on."""
     source_holes_max: int = 262_144
-    """Holes and gaps remembered for all sessions of a source together; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
+    """Holes and gaps remembered for all sessions of a source together, about 250 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
