@@ -36,15 +36,23 @@ def test_what_is_no_certificate_is_a_clear_error(content, tmp_path):
         certificate.read(tmp_path / "certificate.json")
 
 
+def tailrace(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_an_argument_that_is_no_text_is_certified(tmp_path):
+    made = tailrace("run", "--store", str(tmp_path), "--", "true", b"\xff")
+    assert made.returncode == 0, made.stderr
+    assert certificate.read(tmp_path / "certificate.json").program.arguments == ["true", "\\xff"]
+    assert tailrace("verify", str(tmp_path / "certificate.json")).returncode == 0
+
+
 def test_a_key_that_is_empty_is_no_key_that_signed(tmp_path):
     """As of a variable that was not set."""
     pytest.importorskip("cryptography", reason="signatures are an extra")
-
-    def tailrace(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "tailrace", *arguments],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
 
     made = tailrace("run", "--store", str(tmp_path), "--", "true")
     assert made.returncode == 0, made.stderr

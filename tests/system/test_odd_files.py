@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.pipeline.finding import find
+from tests.system.collector import until
 from tests.system.test_import import VECTORS, ask, do, jets
 
 NOBODY = 65534
@@ -95,3 +96,42 @@ def test_a_file_may_have_any_name(name, tmp_path):
     (tmp_path / name).write_bytes(jets(2))
     found, others = find([tmp_path], None)
     assert (found, others) == ({"jets": [str(tmp_path / name)]}, [])
+
+
+def test_a_name_that_is_no_text_is_taken_in_once(tmp_path):
+    strange = Path(os.fsdecode(bytes(tmp_path) + b"/\xff\xfe.jets"))
+    strange.write_bytes(jets(2))
+    store = tmp_path / "store"
+    do(store, strange)
+    assert "1 files are in the table already" in do(store, strange)
+    assert ask(store, "SELECT peer FROM sessions") == [(f"{tmp_path}/\\xff\\xfe.jets",)]
+
+
+def test_files_whose_names_are_no_text_are_followed_over_a_restart(collectors, tmp_path):
+    """In a directory, and with documents, whose names are none either."""
+    runs = Path(os.fsdecode(bytes(tmp_path) + b"/runs/\xe9t\xe9"))
+    runs.mkdir(parents=True)
+    trace = runs / os.fsdecode(b"\xfe.trace")
+    Path(f"{str(trace)[:-5]}method_list").write_bytes(b"7,0,main\n")
+    trace.write_bytes(b"M 7 0 1\n")
+    source = f'[sources.runs]\ntype = "tail"\nformat = "et3"\npaths = ["{tmp_path}/runs"]\n'
+    collector = collectors(sources=source + 'dialect = "specification"').start()
+
+    def seen(events):
+        until(
+            lambda: collector.status()["sources"]["runs"]["seen_events"] == events,
+            f"{events} events to be seen",
+        )
+
+    seen(1)
+    collector.stop()
+    with trace.open("ab") as file:
+        file.write(b"M 7 0 2\nE 7 3\n")
+    collector.start()
+    seen(2)
+    collector.stop()
+    assert ask(
+        collector.store,
+        "SELECT name, count(*) FROM events WHERE kind IN ('begin', 'span') GROUP BY name",
+    ) == [("main", 3)]
+    assert ask(collector.store, "SELECT count(*) FROM sessions") == [(1,)]

@@ -21,6 +21,7 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import SourceConfig, TailConfig
 from tailrace.errors import StoreError, TailraceError
 from tailrace.figures import Status
+from tailrace.model.spelling import spelled
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.service import (
     first_failure,
@@ -63,7 +64,7 @@ def without_imported(
     """The files that sources of this name have not read to their end yet, and how many they have."""
     known = _imported(loaded, source)
     new = {
-        format_: [file for file in files if (file, Path(file).stat().st_ino) not in known]
+        format_: [file for file in files if (spelled(file), Path(file).stat().st_ino) not in known]
         for format_, files in found.items()
     }
     left_out = sum(map(len, found.values())) - sum(map(len, new.values()))

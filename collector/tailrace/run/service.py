@@ -21,6 +21,7 @@ from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import Config, TailConfig
 from tailrace.errors import TailraceError
+from tailrace.model.spelling import spelled
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.service import first_failure, tamed_garbage_collection
 from tailrace.query.engine import Engine
@@ -57,7 +58,7 @@ def run(loaded: Loaded, wanted: Run) -> Certificate:
         ended = clock.wall_ns()
         _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
     about = Program(
-        arguments=list(wanted.arguments), exit_status=status, started=began, ended=ended
+        arguments=[*map(spelled, wanted.arguments)], exit_status=status, started=began, ended=ended
     )
     return certify(loaded, about, wanted.max_loss)
 
@@ -74,7 +75,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
         engine.close()
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
-        store=str(Path(store).absolute()) if "://" not in store else store,
+        store=spelled(str(Path(store).absolute())) if "://" not in store else store,
         max_loss=max_loss, totals=total(streams), streams=streams,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()

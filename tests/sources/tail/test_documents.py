@@ -184,7 +184,7 @@ def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
     session = Streamed(desk)
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
-    session.data(FileFacts(path=path, device=1, inode=1, birth=0), b"x")
+    session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
     assert beside.have(session) == {"own.json": b"{}"}
     beside.write("a/own.json", b"{finished}")
     session.end(path, "deleted")

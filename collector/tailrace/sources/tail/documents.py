@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.decoding.decoder import Files
+from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake
 from tailrace.sources.tail.descriptors import OPEN
 
@@ -58,7 +59,7 @@ class Documents:
         places = self._of[session] = []
         for name in names:
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-            self._documents.setdefault(place, _Document()).readers[session] = name
+            self._documents.setdefault(place, _Document()).readers[session] = spelled(name)
             places.append(place)
         self.look(session)
 

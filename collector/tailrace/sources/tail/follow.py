@@ -14,6 +14,7 @@ import os
 from typing import Literal
 
 from tailrace.ingest.state import FileFacts, FileState, Member
+from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
 from tailrace.sources.tail.descriptors import OPEN
@@ -76,7 +77,7 @@ class Followed(Located):
     @property
     def facts(self) -> FileFacts:
         return FileFacts(
-            path=self.path, device=self.device, inode=self.inode, birth=self.birth,
+            path=spelled(self.path), device=self.device, inode=self.inode, birth=self.birth,
             member=self._member,
         )  # fmt: skip
 
@@ -237,13 +238,13 @@ class Followed(Located):
                 session.lose("torn_member", 0)
                 self._reach(after)
             case Bad(size, data, after):
-                session.bad(self.facts, size, data)
+                session.bad(self.path, self.facts, size, data)
                 self._reach(after)
             case Hole(size):
-                session.hole(self.facts, size)
+                session.hole(self.path, self.facts, size)
             case bytes():
                 if piece:
-                    session.data(self.facts, piece)
+                    session.data(self.path, self.facts, piece)
 
     def _reach(self, member: Member) -> None:
         """From here on a compressed file can be inflated again."""

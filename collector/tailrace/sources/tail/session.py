@@ -51,14 +51,27 @@ class Session:
         session.sent = state.documents.copy()
         return session
 
-    def data(self, facts: FileFacts, data: bytes) -> None:
-        self._desk.intake.data(self._open(facts), data)
+    def open(self, path: str, facts: FileFacts) -> int:
+        """Open it unless it is; its number. Its documents are sought beside the path."""
+        if self.number is None:
+            desk = self._desk
+            self.number = desk.intake.open_file(
+                facts,
+                desk.files.group(facts.path),
+                record_max=desk.config.record_max,
+                dialect=desk.config.dialect,
+            )
+            self.documents(path)
+        return self.number
+
+    def data(self, path: str, facts: FileFacts, data: bytes) -> None:
+        self._desk.intake.data(self.open(path, facts), data)
         self.content.add(data)
         self._desk.figures.chunks += 1
         self._desk.figures.bytes += len(data)
 
-    def hole(self, facts: FileFacts, size: int) -> None:
-        self._open(facts)
+    def hole(self, path: str, facts: FileFacts, size: int) -> None:
+        self.open(path, facts)
         self.lose("hole", size)
         self.content.pass_over(size)
 
@@ -67,8 +80,8 @@ class Session:
         if self.number is not None:
             self._desk.intake.loss(self.number, Loss(detail=detail, size=size, data=data))
 
-    def bad(self, facts: FileFacts, size: int, data: bytes) -> None:
-        self._open(facts)
+    def bad(self, path: str, facts: FileFacts, size: int, data: bytes) -> None:
+        self.open(path, facts)
         self.lose("bad_member", size, data)
 
     def tell(self, facts: FileFacts) -> None:
@@ -91,15 +104,3 @@ class Session:
         self._desk.intake.close(self.number, reason)
         self._desk.remember(path, self.content)
         self.number = None
-
-    def _open(self, facts: FileFacts) -> int:
-        if self.number is None:
-            desk = self._desk
-            self.number = desk.intake.open_file(
-                facts,
-                desk.files.group(facts.path),
-                record_max=desk.config.record_max,
-                dialect=desk.config.dialect,
-            )
-            self.documents(facts.path)
-        return self.number
