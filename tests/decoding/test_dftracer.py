@@ -60,7 +60,6 @@ class Plain(NamedTuple):
 
 CLEAN = {
     "v108_writer_clean": Plain(60, 0),
-    "v108_writer_crash": Plain(56, 0),
     "v200_py_brackets": Plain(98, 0),
     "v203_agg_phC": Plain(0, 46),
     "v210_py_brackets": Plain(98, 0),
@@ -76,7 +75,7 @@ CLEAN = {
     "v220dev_default_agg": Plain(25, 28),
 }
 DAMAGED = {
-    "v220_bad_json", "v220_kill9_gz", "v220_kill9_partial_line", "v220_reexec_fork",
+    "v108_writer_crash", "v220_bad_json", "v220_kill9_gz", "v220_kill9_partial_line", "v220_reexec_fork",
     "v220_reexec_gz_torn",
 }  # fmt: skip
 
@@ -198,6 +197,7 @@ def test_what_the_tracer_did_not_escape_is_read_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("name", "spans", "malformed"),
     [
+        ("v108_writer_crash", 56, []),
         ("v220_kill9_gz", 896, ["truncated"]),
         ("v220_kill9_partial_line", 704, ["truncated"]),
         ("v220_reexec_fork", 3, ["truncated"]),
@@ -307,6 +307,16 @@ def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
     ]
     gap, heal = (Kind.GAP, Reason.NETWORK, 3, 3), (Kind.HEAL, Reason.NETWORK, 4, 1)
     assert order == ([gap, heal] if aggregation == 0 else [])
+
+
+@pytest.mark.parametrize("rest", [[], [event(3)], [start()]])
+def test_blanks_at_the_beginning_are_of_a_trace_that_is_not_finished(rest: list[str]) -> None:
+    tail = [(Reason.TRUNCATED, None, 0, "no_end")]
+    assert gaps(decode(b"  " + text(event(1), *rest))) == tail
+    ended = gaps(decode(b"  " + text(event(1), *rest, end(9, None))))
+    assert "no_end" not in {detail for *_, detail in ended}
+    assert gaps(decode(b"  " + text(event(1), *rest, "]"))) == (tail if start() in rest else [])
+    assert gaps(decode(text(event(1), "  " + event(2)))) == []
 
 
 def test_what_a_release_is_holds_for_all_runs_of_a_file() -> None:

@@ -8,6 +8,9 @@ numbers above that of `end`. Aggregates may come after `end`; so unless it says 
 the claim waits for `]`, the next `start` or the end of the file. An event that comes after it was
 claimed to be missing heals the gap.
 
+A run with `start` and without `end` was cut off; so was one without either whose file begins with
+the two blanks of 1.0, which writes "[" there when it finishes, and has no `]`.
+
 The metadata of a run comes before its `start`, and so in the session of the run before. What it says
 of names holds for the whole source, a time_metric is kept for the run it is about.
 """
@@ -34,7 +37,8 @@ class RunState(msgspec.Struct):
     """stage: before (no `start` yet), open, ended (claims wait), settled.
 
     `ticks` a second are this run's unit, `coming` that of the next; `told` says whether a record
-    told it, `measured` whether a time_metric did. `counts`: whether ids are known to count events.
+    told it, `measured` whether a time_metric did. `blanks`: the file begins as 1.0 leaves it until it
+    finishes. `counts`: whether ids are known to count events.
     `last` is the number of `end`; `unnumbered` malformed records of this run show no number; of the
     ranges `claimed` gaps have been told."""
 
@@ -43,6 +47,7 @@ class RunState(msgspec.Struct):
     coming: int | None = None
     told: bool = False
     measured: bool = False
+    blanks: bool = False
     counts: bool | None = None
     last: int = 0
     unnumbered: int = 0
@@ -81,6 +86,10 @@ class Run:
         elif reading.role in {"event", "start", "end", "aggregate"}:
             self.ids.doubt()
 
+    def unfinished(self) -> None:
+        """The file's first bytes are those that are written over when it is finished."""
+        self._state.blanks = True
+
     def measured(self, reading: Reading) -> SessionFacts | None:
         """A time_metric: the facts it tells of this run, None if it is about the next one, whose
         metadata comes before its `start`."""
@@ -96,6 +105,7 @@ class Run:
     def begins(self, offset: int, reading: Reading) -> tuple[list[Record], SessionFacts]:
         """At `start`: what the run before it lacks, and the facts of the new one."""
         old = self._state
+        old.blanks = False
         gaps = self.over(offset)
         if old.stage != "before":
             self._state = RunState(
@@ -111,10 +121,12 @@ class Run:
         """At `end`, whose record stops at `offset`: what the run lacks, if that is certain already."""
         self.saw(reading)
         self._state.stage, self._state.last = "ended", reading.id or 0
+        self._state.blanks = False
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
         """What a run that has ended lacks; no aggregates will come."""
+        self._state.blanks = False
         if self._state.stage != "ended":
             return []
         self._state.stage = "settled"
@@ -145,8 +157,8 @@ class Run:
 
     def over(self, offset: int) -> list[Record]:
         """What the run lacks at the end of its part of the file."""
-        if self._state.stage == "open":
-            self._state.stage = "settled"
+        if self._state.stage == "open" or self._state.blanks:
+            self._state.stage, self._state.blanks = "settled", False
             return [missing(offset, Reason.TRUNCATED, 0, detail="no_end")]
         return self.settle(offset)
 

@@ -156,6 +156,8 @@ class DFTracerDecoder:
     def _fresh(self, line: bytes, unreadable: str) -> None:
         """A line that does not continue another one."""
         record = _record_of(line)
+        if self._offset == 0 and line.startswith(b"  {"):
+            self._run.unfinished()
         if not record:
             self._add(about_session(self._offset, len(line), "bracket"))
             if b"]" in line:
