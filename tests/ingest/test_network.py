@@ -41,8 +41,9 @@ def run_of(name):
     return int(name.partition(".")[2] or 0)
 
 
-def compare_rows(network, found):
-    """The rows of the network's session name what its book names, and no more."""
+def compare_rows(network, found, *, timely=True):
+    """The rows of the network's session name what its book names, and no more. Where time passes by
+    itself, a window may have closed before its time: more is healed then."""
     book = network.book
     stored = Counter(
         Event(run_of(r["session"]), int(r["stream"]), r["seq"]) for r in of(found, "span")
@@ -58,7 +59,7 @@ def compare_rows(network, found):
     healed = {Event(run_of(r["session"]), int(r["stream"]), r["seq"]) for r in of(found, "heal")}
     assert len(healed) == len(of(found, "heal"))
     assert named - stored.keys() == book.dropped
-    assert healed == book.healed
+    assert healed == book.healed if timely else healed >= book.healed
     counts.subtract((run, stream) for run, stream, _ in healed)
     assert +counts == Counter((run, stream) for run, stream, _ in book.dropped)
 

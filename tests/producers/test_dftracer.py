@@ -47,7 +47,7 @@ def test_a_running_program_is_seen(settings, collectors, tmp_path):
             "DFTRACER_INIT": "FUNCTION", "DFTRACER_LOG_FILE": str(runs / "trace"),
             "DFTRACER_DATA_DIR": "all",
         },
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path,  # it leaves a log where it is started
     )  # fmt: skip
     try:
         works = "SELECT count(*) FROM spans WHERE name = 'work'"
