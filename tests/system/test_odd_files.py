@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.pipeline.finding import find
 from tests.system.collector import until
-from tests.system.test_import import VECTORS, ask, do, jets
+from tests.system.test_import import VECTORS, ask, command, do, jets
 
 NOBODY = 65534
 
@@ -135,3 +137,26 @@ def test_files_whose_names_are_no_text_are_followed_over_a_restart(collectors, t
         "SELECT name, count(*) FROM events WHERE kind IN ('begin', 'span') GROUP BY name",
     ) == [("main", 3)]
     assert ask(collector.store, "SELECT count(*) FROM sessions") == [(1,)]
+
+
+def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not_read_again(
+    tmp_path,
+):
+    store, trace = tmp_path / "store", tmp_path / "long.jets"
+    trace.write_bytes(jets(60_000))
+    whole = trace.stat().st_size
+    process = subprocess.Popen(command(store, trace), stdout=subprocess.DEVNULL)
+
+    def in_the_spool():
+        return any(
+            whole < path.stat().st_size - path.read_bytes().count(0)
+            for path in (store / "spool").glob("0*")
+        )
+
+    until(in_the_spool, "the file to be read")
+    time.sleep(0.2)  # for its end to be synced; the table comes later
+    process.kill()
+    process.wait()
+    do(store, trace)
+    assert ask(store, "SELECT count(*) FROM events WHERE kind = 'begin'") == [(60_000,)]
+    assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]

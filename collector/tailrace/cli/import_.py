@@ -70,9 +70,12 @@ def command(
         click.echo("nothing to import")
         return
     with ExitStack() as stack:
-        last = importing.run(loaded, importing.sources(source, found, dialect), _bar(stack))
-    click.echo(final_ledger(last))
-    if failed := _failed(last):
+        done = importing.run(loaded, importing.sources(source, found, dialect), _bar(stack))
+    click.echo(final_ledger(done.status))
+    if done.signal:
+        click.echo("interrupted: the same command goes on with it", err=True)
+        raise SystemExit(128 + done.signal)
+    if failed := _failed(done.status):
         click.echo(f"some of it could not be read: {failed}", err=True)
         raise SystemExit(ExitCode.FAILED)
 

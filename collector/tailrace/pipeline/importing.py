@@ -11,13 +11,14 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import trio
 from msgspec import structs
 
 from tailrace.clock import SystemClock
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import SourceConfig, TailConfig
 from tailrace.errors import StoreError, TailraceError
 from tailrace.figures import Status
@@ -48,6 +49,13 @@ class Progress(msgspec.Struct):
     rows: int
 
 
+class Done(NamedTuple):
+    """The last status, and the signal that interrupted the import, or 0."""
+
+    status: Status
+    signal: int
+
+
 def sources(name: str, files: Mapping[str, list[str]], dialect: str) -> dict[str, SourceConfig]:
     """A source for each format; `name` alone if there is one, else `name_format`."""
     return {
@@ -61,7 +69,9 @@ def sources(name: str, files: Mapping[str, list[str]], dialect: str) -> dict[str
 def without_imported(
     loaded: Loaded, source: str, found: Mapping[str, list[str]]
 ) -> tuple[dict[str, list[str]], int]:
-    """The files that sources of this name have not read to their end yet, and how many they have."""
+    """The files that sources of this name have not read to their end yet, and how many they have.
+    Raise TailraceError."""
+    _commit_interrupted(loaded)
     known = _imported(loaded, source)
     new = {
         format_: [file for file in files if (spelled(file), Path(file).stat().st_ino) not in known]
@@ -69,6 +79,25 @@ def without_imported(
     }
     left_out = sum(map(len, found.values())) - sum(map(len, new.values()))
     return {format_: files for format_, files in new.items() if files}, left_out
+
+
+def _commit_interrupted(loaded: Loaded) -> None:
+    """What was read before an interruption and is in the spool only comes into the table, which then
+    says which files are read."""
+    if not Path(spool_path(loaded.config)).is_dir():
+        return
+    loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
+    with tamed_garbage_collection(), Daemon(loaded, SystemClock(), once=True) as daemon:
+
+        async def main() -> None:
+            stop = trio.Event()
+            stop.set()
+            await daemon.run(stop, started=lambda: None)
+
+        try:
+            trio.run(main)
+        except* TailraceError as group:
+            raise first_failure(group) from None
 
 
 def _imported(loaded: Loaded, source: str) -> set[tuple[str, int]]:
@@ -91,8 +120,8 @@ def _imported(loaded: Loaded, source: str) -> set[tuple[str, int]]:
 
 def run(
     loaded: Loaded, found: Mapping[str, SourceConfig], show: Callable[[Progress], None]
-) -> Status:
-    """Read all files; the last status. `show` is called ten times a second.
+) -> Done:
+    """Read all files. `show` is called ten times a second.
 
     Raise TailraceError for what prevents it; what was read by then is in the table or the spool."""
     raise_descriptor_limit()
@@ -102,12 +131,13 @@ def run(
         trio.run(work.main)
         if work.failure is not None:
             raise work.failure
-        return status(daemon)
+        return Done(status(daemon), work.signal)
 
 
 class _Import:
     def __init__(self, daemon: Daemon, show: Callable[[Progress], None]) -> None:
         self.failure: TailraceError | None = None
+        self.signal = 0
         self._daemon = daemon
         self._show = show
         self._stop = trio.Event()
@@ -143,6 +173,7 @@ class _Import:
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
-                if self._stop.is_set():
+                if self.signal:
                     os._exit(128 + number)
+                self.signal = number
                 self._stop.set()
