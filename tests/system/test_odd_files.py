@@ -143,7 +143,7 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
     tmp_path,
 ):
     store, trace = tmp_path / "store", tmp_path / "long.jets"
-    trace.write_bytes(jets(60_000))
+    trace.write_bytes(jets(150_000))
     whole = trace.stat().st_size
     process = subprocess.Popen(command(store, trace), stdout=subprocess.DEVNULL)
 
@@ -155,8 +155,9 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
 
     until(in_the_spool, "the file to be read")
     time.sleep(0.2)  # for its end to be synced; the table comes later
+    assert process.poll() is None, "it was done too soon to be interrupted"
     process.kill()
     process.wait()
     do(store, trace)
-    assert ask(store, "SELECT count(*) FROM events WHERE kind = 'begin'") == [(60_000,)]
+    assert ask(store, "SELECT count(*) FROM events WHERE kind = 'begin'") == [(150_000,)]
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
