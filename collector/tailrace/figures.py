@@ -61,6 +61,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]
+    unknown_gaps: int
     open_windows: int
     followed_streams: int
     remembered_gaps: int

@@ -58,6 +58,7 @@ SOURCE_METRICS = (
     SourceMetric("tailrace_ledger_streams", "followed_streams", "gauge", "Streams whose counters are followed (at most `ledger.source_streams_max`)."),
     SourceMetric("tailrace_ledger_remembered_gaps", "remembered_gaps", "gauge", "Holes and gaps that late events can still fill (at most `ledger.source_holes_max`)."),
     SourceMetric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", "counter", "Gaps that can no longer be healed, for want of room to remember them."),
+    SourceMetric("tailrace_ledger_unknown_gaps", "unknown_gaps", "counter", "Gaps found of which nobody knows the size."),
     SourceMetric("tailrace_ledger_restarts", "restarts", "counter", "Producers that began anew within a session."),
     SourceMetric("tailrace_source_sessions_opened", "sessions_opened", "counter", "Sessions begun: connections, datagram peers, files."),
     SourceMetric("tailrace_source_sessions_closed", "sessions_closed", "counter", "Sessions ended."),

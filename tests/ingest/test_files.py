@@ -127,6 +127,7 @@ def test_a_hole_moves_the_offsets_of_what_follows(log):
     )
     assert bad["offset"] == 6 + 4096 + 6
     assert ingest.files("s")[session].offset == 6 + 4096 + 10
+    assert ingest.tally("s").unknown_gaps == 1
     assert_conserved(ingest)
 
 

@@ -57,6 +57,8 @@ def _ledger(name: str, source: SourceStatus) -> list[str]:
     ]
     if gaps:
         lines.append(f"    gaps found: {gaps}" + (f"; healed: {heals}" if heals else ""))
+    if source.unknown_gaps:
+        lines.append(f"    gaps of which nobody knows the size: {source.unknown_gaps}")
     if source.kernel_drops:
         lines.append(f"    datagrams dropped by the kernel: {source.kernel_drops}")
     return lines

@@ -120,6 +120,8 @@ class OwnRows:
         time: int | None = None,
         offset: int | None = None,
     ) -> None:
+        if kind == Kind.GAP and not attributes["count"]:
+            self._tally.unknown_gaps += 1
         text = json.dumps(attributes, separators=(",", ":"))
         at = self._at() if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)

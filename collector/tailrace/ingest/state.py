@@ -137,6 +137,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     malformed_records: dict[str, int] = {}
     gaps: dict[str, int] = {}
     heals: dict[str, int] = {}
+    unknown_gaps: int = 0
+    """Gaps of which nobody knows the size."""
     restarts: int = 0
     opened: int = 0
     closed: int = 0

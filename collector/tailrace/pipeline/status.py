@@ -68,6 +68,7 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
+        unknown_gaps=tally.unknown_gaps,
         open_windows=ingest.open_windows(name),
         followed_streams=commons.state.streams,
         remembered_gaps=commons.state.ranges,
