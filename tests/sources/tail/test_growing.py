@@ -138,6 +138,20 @@ async def test_a_file_that_begins_again_keeps_its_place(
     assert tail.source.figures().waiting == {"files_max": 1}
 
 
+async def test_a_file_that_is_deleted_while_it_waits_for_its_turn_is_read(
+    autojump_clock, follow, files, intake, settle
+):
+    for number in range(5):
+        files.write(f"{number}", b"%d" % number)
+    tail = follow(files_max=1)
+    await settle()
+    for number in range(5):
+        (files / f"{number}").unlink()
+    await trio.sleep(60)
+    assert sorted(intake.contents) == [b"0", b"1", b"2", b"3", b"4"]
+    assert tail.source.figures().files == 0
+
+
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(
     autojump_clock, follow, files, intake, settle
 ):

@@ -247,6 +247,8 @@ class TailSource:
             return False
         if self._searched_at < file.gone_at:
             return False
+        if file in self._without_place and file.is_open:
+            return False  # it is still to be read
         return file.is_unlinked or self._search.covers(file.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -302,6 +304,7 @@ class TailSource:
         self._catalog.remove(file)
         self._descriptors.close(file)
         self._following.discard(file)
+        self._without_place.pop(file, None)
         for other in waiting:
             self._reconsider(other, now)
 
