@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.ingest.state import Member
 from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail import inflate
 from tailrace.sources.tail.inflate import Bad, Begun, Content, Inflater, Torn
 
 BEGIN = Member(0, 0)
@@ -300,3 +301,21 @@ def test_a_header_with_a_name_is_a_beginning_too():
     torn = member(lines(1, 500))[:-20]
     found = events(torn + flagged)
     assert content(found).endswith(b"content")
+
+
+def test_what_looks_like_many_members_is_tried_once_each(monkeypatch):
+    """However the bytes come: else a file of nothing but beginnings holds up all others."""
+    tried = []
+    real = inflate._inflates
+    monkeypatch.setattr(
+        inflate, "_inflates", lambda data, last: tried.append(len(data)) or real(data, last)
+    )
+    inflater = Inflater(Member(0, 0))
+    inflater.feed(b"\x1f\x8b\x08\0")
+    pieces = 100
+    for _ in range(pieces):
+        inflater.feed(b"\x1f\x8b\x08\0" * 100)
+        while inflater.next() is not None:
+            pass
+    assert len(tried) <= 100 * pieces + 10 * pieces
+    assert max(tried) <= inflate._HOLD

@@ -69,6 +69,8 @@ class Inflater:
         """The member has more content that needs no more input."""
         self._expected = True
         """A member should begin here, since one ended."""
+        self._none_before = 0
+        """Up to here in the file, bytes that are no member's are known to begin none."""
         self._cleared = 0
         """Up to here in the file, no other member begins inside this one."""
 
@@ -106,10 +108,11 @@ class Inflater:
         A bad piece never ends where an unproven member begins: a place after one that is gone on
         from would take it for proven."""
         data = self._input
-        begin = data.find(_BEGIN)
+        begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
-            inflates = _inflates(data[begin:], last)
+            inflates = _inflates(data[begin : begin + _PROBE], last)
             if inflates is None:
+                self._none_before = self._raw + begin
                 return None
             if inflates:
                 break
