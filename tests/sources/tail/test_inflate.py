@@ -319,3 +319,15 @@ def test_what_looks_like_many_members_is_tried_once_each(monkeypatch):
             pass
     assert len(tried) <= 100 * pieces + 10 * pieces
     assert max(tried) <= inflate._HOLD
+
+
+def test_noise_that_always_ends_in_what_may_be_a_member_is_not_kept():
+    inflater = Inflater(Member(0, 0))
+    noise = b"x" * 5000 + b"\x1f\x8b\x08\x00"
+    bad = 0
+    for _ in range(200):
+        inflater.feed(noise)
+        while (event := inflater.next()) is not None:
+            bad += event.size if isinstance(event, Bad) else 0
+        assert len(inflater._input) < 2 * len(noise)
+    assert bad == 200 * len(noise) - 5

@@ -113,7 +113,7 @@ class Inflater:
             inflates = _inflates(data[begin : begin + _PROBE], last)
             if inflates is None:
                 self._none_before = self._raw + begin
-                return None
+                return self._bad(begin - 1) if begin > 1 else None
             if inflates:
                 break
             begin = data.find(_BEGIN, begin + 1)
@@ -123,11 +123,13 @@ class Inflater:
             self._cleared = self._raw + 1
             return Begun(self.place)
         size = begin if begin > 0 else len(data) - _unsure(data, last) - (not last)
-        if size <= 0:
-            return None
+        return self._bad(size) if size > 0 else None
+
+    def _bad(self, size: int) -> Bad:
+        data = self._input[:size]
         self._expected = False
         self._use(size)
-        return Bad(size, data[:size], self.place)
+        return Bad(size, data, self.place)
 
     def _inflate(self, member: zlib._Decompress, data: bytes) -> bytes:
         before = member.copy()

@@ -43,6 +43,7 @@ SLEEP_MIN = 0.001
 PATHS_SHOWN = 5
 
 END_OF_FILE = "end of file"
+UNREADABLE = "unreadable"
 
 logger = logging.getLogger(__name__)
 
@@ -340,7 +341,7 @@ class TailSource:
         if error.errno == errno.ESTALE:
             self._descriptors.close(file)
         if self._once or file.final:
-            self._close(file, file.gone or END_OF_FILE)
+            self._close(file, file.gone or UNREADABLE)
             return
         self._schedule.after_failure(file, now)
 
