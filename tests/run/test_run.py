@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -64,6 +65,19 @@ def test_a_clean_program_gets_a_clean_certificate(clean):
     assert certificate["program"]["exit_status"] == 0
     stream = next(s for s in certificate["streams"] if s["stored"])
     assert (stream["source"], stream["format"], stream["stored"]) == ("heph_tcp", "heph", 500)
+
+
+def test_the_example_is_whole(tmp_path):
+    example = Path(__file__).parents[2] / "examples/simulator.py"
+    done = tailrace(
+        tmp_path, "run", "--store", "store", "--max-loss", 0, "--", sys.executable, example
+    )
+    assert done.returncode == 0, done.stderr
+    certificate = json.loads((tmp_path / "store/certificate.json").read_bytes())
+    by_stream = {s["stream"]: s["stored"] for s in certificate["streams"] if s["stored"]}
+    assert set(by_stream) == {"1", "2"}
+    assert sum(by_stream.values()) == certificate["totals"]["expected"] > 500
+    assert tailrace(tmp_path, "verify", "store/certificate.json").returncode == 0
 
 
 def test_a_certificate_holds(clean):
