@@ -8,6 +8,8 @@ import socket
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
@@ -52,6 +54,15 @@ def shout(address, rng):
 
 
 def test_noise_from_many_addresses_costs_few_rows_and_no_peer_its_place(collector_of):
+    check_noise(collector_of, ROUNDS)
+
+
+@pytest.mark.slow
+def test_so_does_more_than_a_minute_of_it(collector_of):
+    check_noise(collector_of, 40 * ROUNDS)  # 65 s where it was written
+
+
+def check_noise(collector_of, rounds):
     collector = collector_of(sources=SOURCES, more=MORE)
     rng = random.Random(4)
     before = resident(collector.process.pid)
@@ -60,7 +71,7 @@ def test_noise_from_many_addresses_costs_few_rows_and_no_peer_its_place(collecto
         honest = [udp() for _ in range(5)]
         noisy = [udp() for _ in range(FORGED)]
         stream = stack.enter_context(socket.create_connection(collector.address("tcp")))
-        for n in range(ROUNDS):
+        for n in range(rounds):
             for sock in honest:
                 sock.sendto(heph_event(1, n), collector.address("udp"))
             stream.sendall(heph_event(1, n))
@@ -73,7 +84,7 @@ def test_noise_from_many_addresses_costs_few_rows_and_no_peer_its_place(collecto
                 lambda events=events: collector.status()["sources"]["udp"]["seen_events"] >= events,
                 "what honest peers sent",
             )
-        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] >= ROUNDS, "the stream")
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] >= rounds, "the stream")
     collector.settle()
     grown = resident(collector.process.pid) - before
     status = collector.status()["sources"]
@@ -84,11 +95,12 @@ def test_noise_from_many_addresses_costs_few_rows_and_no_peer_its_place(collecto
     rows = collector.rows(["source", "session", "kind", "seq"])
     spans = Counter((r["source"], r["session"], r["seq"]) for r in rows if r["kind"] == "span")
     assert max(spans.values()) == 1
-    assert Counter(source for source, *_ in spans) == {"udp": 5 * ROUNDS, "tcp": ROUNDS}
+    assert Counter(source for source, *_ in spans) == {"udp": 5 * rounds, "tcp": rounds}
     others = Counter(row["source"] for row in rows if row["kind"] != "span")
-    # For UDP a row or two a second; a connection has rows for its beginning, its end and each chunk.
-    assert others["udp"] < 6 + FORGED
-    assert others["tcp"] + others["jets"] < 2 * ROUNDS * 20
+    # For UDP some rows a second, whatever comes; a connection has rows for its beginning, its end and
+    # each chunk.
+    assert others["udp"] < 6 + FORGED + rounds * FORGED // 100
+    assert others["tcp"] + others["jets"] < 2 * rounds * 20
     kept = sum(f.stat().st_size for f in (collector.store / "quarantine").rglob("*") if f.is_file())
     assert kept <= 4 * 2**20
 
