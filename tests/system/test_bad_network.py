@@ -96,6 +96,16 @@ def emit(address, events):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_the_client_behind_a_lossy_relay(collectors, seed):
+    await check_client(collectors, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4, 204))
+async def test_it_is_so_for_two_hundred_seeds(collectors, seed):
+    await check_client(collectors, seed)
+
+
+async def check_client(collectors, seed):
     """Each program has a socket of its own, so its end is the only thing that cannot be known."""
     collector = collectors(more=IMPATIENT).start()
     chances = Chances(drop=0.08, duplicate=0.08, reorder=0.15, delay=0.03, delay_depth=15)
