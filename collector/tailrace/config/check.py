@@ -33,7 +33,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
 """The formats each type of source can carry. Whoever loads may know of more for files."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?]")
-_SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
+SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 
 Values = dict[str, Any]
 
@@ -94,7 +94,7 @@ class Check:
     def _source(self, name: str, type_: str | None) -> Values:
         """A source's keys but `type`. One of no known type is held to the keys of all types."""
         home = self._given.begun[name]
-        if _SOURCE_NAME.fullmatch(name) is None:
+        if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is no name for a source; allowed: a to z, 0 to 9 and _")
         structs = [SOURCES[type_]] if type_ else [*SOURCES.values()]
         fields = keys_of_any(structs)

@@ -18,9 +18,10 @@ import trio
 from msgspec import structs
 
 from tailrace.clock import SystemClock
+from tailrace.config.check import SOURCE_NAME
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import SourceConfig, TailConfig
-from tailrace.errors import StoreError, TailraceError
+from tailrace.errors import ConfigError, StoreError, TailraceError
 from tailrace.figures import Status
 from tailrace.model.spelling import spelled
 from tailrace.pipeline.daemon import Daemon
@@ -57,7 +58,12 @@ class Done(NamedTuple):
 
 
 def sources(name: str, files: Mapping[str, list[str]], dialect: str) -> dict[str, SourceConfig]:
-    """A source for each format; `name` alone if there is one, else `name_format`."""
+    """A source for each format; `name` alone if there is one, else `name_format`. Raise ConfigError
+    for what is no name."""
+    if SOURCE_NAME.fullmatch(name) is None:
+        raise ConfigError(
+            [f"--source {name}: is no name for a source; allowed: a to z, 0 to 9 and _"]
+        )
     return {
         name if len(files) == 1 else f"{name}_{format_}": TailConfig(
             format=format_, paths=[glob.escape(file) for file in paths], dialect=dialect
