@@ -171,17 +171,23 @@ def test_links_and_what_is_no_file_are_left(beside):
     assert set(beside.failures) == {"ELOOP"}
 
 
-def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
-    class Unread:
-        def __getattr__(self, name):
-            raise AssertionError(name)
+class Unread:
+    """What no stream's documents need."""
 
+    def __getattr__(self, name):
+        raise AssertionError(name)
+
+
+def desk_of(beside):
     unread = Unread()
-    desk = Desk(
+    return Desk(
         intake=beside.intake, config=CONFIG, files=FILES, figures=SourceFigures(),
         descriptors=unread, documents=beside.documents, clock=unread, remember=lambda *_: None,
     )  # fmt: skip
-    session = Streamed(desk)
+
+
+def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
+    session = Streamed(desk_of(beside))
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
     session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
@@ -191,3 +197,22 @@ def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
     assert beside.intake.sessions[0].documents == {"own.json": b"{finished}"}
     assert beside.intake.sessions[0].closed == "deleted"
     assert len(beside.documents) == 0
+
+
+def test_so_it_is_of_a_file_that_was_gone_after_a_restart(beside):
+    path = str(beside.directory / "a/stream")
+    facts = FileFacts(path=path, device=1, inode=1, birth=0)
+    number = beside.intake.open_file(facts, "", record_max=1, dialect="auto")
+    beside.write("a/own.json", b"{finished}")
+    session = Streamed.resumed(desk_of(beside), number, beside.intake.files()[number])
+    session.end(path, "deleted")
+    assert beside.intake.sessions[0].documents == {"own.json": b"{finished}"}
+
+
+def test_what_one_stream_finds_changed_is_told_to_all(beside):
+    beside.write("shared.txt", b"one")
+    first, second = beside.stream("a/stream"), beside.stream("b/stream")
+    beside.write("shared.txt", b"two")
+    beside.documents.look(first)
+    beside.turn()
+    assert beside.have(second) == beside.have(first) == {"../shared.txt": b"two"}

@@ -72,11 +72,11 @@ class Documents:
                 self._cache.pop(place, None)
 
     def look(self, session: Session) -> None:
-        """Hand on what is new in the documents of one stream."""
+        """Hand on what is new in the documents of one stream; to others, too, what has changed."""
         for place in self._of.get(session, ()):
             document = self._documents[place]
-            self._examine(place, document)
-            self._send(place, document, [session])
+            changed = self._examine(place, document)
+            self._send(place, document, list(document.readers) if changed else [session])
 
     def look_at_all(self) -> Iterator[None]:
         """Hand on what has changed; a good moment to let others run after each one."""

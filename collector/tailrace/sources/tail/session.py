@@ -99,7 +99,8 @@ class Session:
             return
         if unread:
             self.lose("unread", unread)
-        self._desk.documents.look(self)
+        # Of a file that was not found again after a restart they were not looked at yet.
+        self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
         self._desk.remember(path, self.content)
