@@ -105,6 +105,10 @@ def imported(directory, format_, generations):
     return views(store)
 
 
+IDLE_SECONDS = 0.1
+INTERVALS = f'poll_interval = "10 ms"\nidle_interval = "{IDLE_SECONDS} s"\n'
+
+
 class Life:
     """A daemon that follows a directory and is killed and started again."""
 
@@ -112,6 +116,7 @@ class Life:
         self.collector = collector
         self.random = random.Random(seed)
         self.kills = 0
+        self.read_at = None
 
     def pause(self):
         chance = self.random.random()
@@ -127,14 +132,21 @@ class Life:
     def start(self):
         if self.collector.process.poll() is not None:
             self.collector.start()
+            self.read_at = None
 
     def source(self):
         return self.collector.status()["sources"]["runs"]
 
     def seen(self, incarnations):
-        """Whether all that was written to streams so far is read."""
+        """Whether all that was written to streams so far is read, and documents, of which no figure
+        tells, have been looked at since."""
         self.start()
-        return self.source()["received_bytes"] >= size(self.source()["format"], incarnations)
+        source = self.source()
+        if source["received_bytes"] < size(source["format"], incarnations):
+            self.read_at = None
+        elif self.read_at is None:
+            self.read_at = time.monotonic()
+        return self.read_at is not None and time.monotonic() - self.read_at > 10 * IDLE_SECONDS
 
     def caught_up(self):
         """Whether there is nothing on disk that is not read."""
@@ -160,7 +172,7 @@ def grow(collectors, tmp_path, format_, source, style, seed, *, second=None):
     """Let a trace grow under a daemon; the life it had and what it has in the end."""
     runs = tmp_path / "runs"
     config = f'[sources.runs]\ntype = "tail"\nformat = "{format_}"\npaths = ["{runs}"]\n'
-    collector = collectors(sources=config + 'poll_interval = "10 ms"\n').start()
+    collector = collectors(sources=config + INTERVALS).start()
     life = Life(collector, seed)
     growth = Growth(source, runs, seed, style, second=second, seen=life.seen)
     growth.run(life.pause)

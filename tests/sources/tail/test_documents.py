@@ -216,3 +216,15 @@ def test_what_one_stream_finds_changed_is_told_to_all(beside):
     beside.documents.look(first)
     beside.turn()
     assert beside.have(second) == beside.have(first) == {"../shared.txt": b"two"}
+
+
+@pytest.mark.parametrize("reason", ["replaced", "rewritten", "truncated"])
+def test_what_stands_beside_the_next_incarnation_is_not_told_of_the_last(beside, reason):
+    session = Streamed(desk_of(beside))
+    path = str(beside.directory / "a/stream")
+    beside.write("a/own.json", b"{}")
+    session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
+    beside.write("a/own.json", b"{next}")
+    session.end(path, reason)
+    assert beside.intake.sessions[0].documents == {"own.json": b"{}"}
+    assert len(beside.documents) == 0

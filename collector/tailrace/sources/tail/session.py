@@ -16,6 +16,9 @@ from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
 from tailrace.sources.tail.identity import Trail
 
+SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
+"""Ends after which what stands beside the file may be the next one's already."""
+
 Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
 
 
@@ -99,8 +102,9 @@ class Session:
             return
         if unread:
             self.lose("unread", unread)
-        # Of a file that was not found again after a restart they were not looked at yet.
-        self._desk.documents.follow(self, path)
+        if reason not in SUCCEEDED:
+            # Of a file that was not found again after a restart they were not looked at yet.
+            self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
         self._desk.remember(path, self.content)
