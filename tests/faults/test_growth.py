@@ -120,7 +120,7 @@ class Life:
 
     def pause(self):
         chance = self.random.random()
-        if chance < 0.01:
+        if chance < 0.01 and self.read_at is None:
             self.collector.kill()
             self.kills += 1
             if self.random.random() < 0.5:
@@ -146,7 +146,10 @@ class Life:
             self.read_at = None
         elif self.read_at is None:
             self.read_at = time.monotonic()
-        return self.read_at is not None and time.monotonic() - self.read_at > 10 * IDLE_SECONDS
+        if self.read_at is None or time.monotonic() - self.read_at < 10 * IDLE_SECONDS:
+            return False
+        self.read_at = None
+        return True
 
     def caught_up(self):
         """Whether there is nothing on disk that is not read."""
