@@ -68,7 +68,7 @@ def test_systemd_accepts_the_unit(tmp_path):
 )
 def test_prometheus_accepts_its_configuration():
     done = subprocess.run(
-        ["promtool", "check", "config", ROOT / "deploy/prometheus.yml"],
+        ["promtool", "check", "config", ROOT / "deploy/prometheus/prometheus.yml"],
         capture_output=True,
         text=True,
         check=False,

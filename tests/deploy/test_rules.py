@@ -1,0 +1,181 @@
+"""Prometheus's own tool runs our rules: every alert fires when it should, and stops when that is over."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
+
+ROOT = Path(__file__).parents[2]
+RULES = [ROOT / "deploy/prometheus/recording.yml", ROOT / "deploy/prometheus/alerts.yml"]
+ALERTS = re.findall(r"^ +- alert: (\w+)$", RULES[1].read_text(), re.MULTILINE)
+RECORDED = re.findall(r"^ +- record: (\S+)$", RULES[0].read_text(), re.MULTILINE)
+
+promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
+)
+
+
+class Case(NamedTuple):
+    """Series as promtool writes them, a sample a minute; when the alert fires, and when no more."""
+
+    series: dict[str, str]
+    fires: str
+    over: str
+    labels: str = ""
+
+
+SOURCE = 'instance="a",source="s"'
+MB = 1_000_000
+CASES = {
+    "TailraceEventsLost": Case(
+        {
+            f'tailrace_ledger_gap_events_total{{{SOURCE},reason="network"}}': "0x5 7x60",
+            f'tailrace_ledger_gap_events_total{{{SOURCE},reason="kernel"}}': "0x5 9x60",
+            f'tailrace_ledger_heal_events_total{{{SOURCE},reason="kernel"}}': "0x5 9x60",
+        },
+        "8m", "30m", 'reason="network"',
+    ),
+    "TailraceKernelDrops": Case(
+        {f"tailrace_udp_kernel_dropped_datagrams_total{{{SOURCE}}}": "0x5 3x60"}, "8m", "30m"
+    ),
+    "TailraceUdpBufferSmall": Case(
+        {
+            f"tailrace_udp_buffer_bytes{{{SOURCE}}}": "212992x20 8388608x40",
+            f"tailrace_udp_buffer_asked_bytes{{{SOURCE}}}": "16777216x60",
+        },
+        "10m", "30m",
+    ),
+    "TailraceUdpQueueFilling": Case(
+        {
+            f"tailrace_udp_queue_bytes{{{SOURCE}}}": "900x20 10x40",
+            f"tailrace_udp_buffer_bytes{{{SOURCE}}}": "1000x60",
+        },
+        "10m", "30m",
+    ),
+    "TailraceUnreadable": Case(
+        {
+            f"tailrace_source_malformed_bytes_total{{{SOURCE}}}": "0+50x30 1500x60",
+            f"tailrace_source_received_bytes_total{{{SOURCE}}}": "0+1000x90",
+        },
+        "25m", "50m",
+    ),
+    "TailraceUncounted": Case(
+        {f"tailrace_ledger_uncounted_events_total{{{SOURCE}}}": "0x5 40x60"}, "8m", "30m"
+    ),
+    "TailraceLedgerImbalance": Case(
+        {f"tailrace_ledger_imbalance_events{{{SOURCE}}}": "0x5 -3x10 0x60"}, "10m", "30m"
+    ),
+    "TailraceDown": Case({'up{job="tailrace",instance="a"}': "1x5 0x10 1x60"}, "10m", "30m"),
+    "TailraceDegraded": Case(
+        {'tailrace_condition{instance="a",condition="store"}': "0x5 1x10 0x60"}, "10m", "30m"
+    ),
+    "TailraceFlapping": Case(
+        {'tailrace_uptime_seconds{instance="a"}': "9 3 2 1 0+60x90"}, "10m", "60m"
+    ),
+    "TailraceStoreBehind": Case(
+        {'tailrace_spool_uncommitted_bytes{instance="a"}': f"{400 * MB}x20 0x60"}, "15m", "30m"
+    ),
+    "TailraceCommitsSlow": Case(
+        {
+            'tailrace_store_commit_seconds_bucket{instance="a",le="5"}': "0x30 0+60x60",
+            'tailrace_store_commit_seconds_bucket{instance="a",le="10"}': "0+60x30 1800+60x60",
+            'tailrace_store_commit_seconds_bucket{instance="a",le="+Inf"}': "0+60x30 1800+60x60",
+        },
+        "25m", "50m",
+    ),
+    "TailraceSyncsSlow": Case(
+        {
+            'tailrace_spool_sync_seconds_bucket{instance="a",le="1"}': "0x30 0+60x60",
+            'tailrace_spool_sync_seconds_bucket{instance="a",le="2.5"}': "0+60x30 1800+60x60",
+            'tailrace_spool_sync_seconds_bucket{instance="a",le="+Inf"}': "0+60x30 1800+60x60",
+        },
+        "25m", "50m",
+    ),
+    "TailraceUpkeepFailing": Case(
+        {'tailrace_store_upkeeps_total{instance="a",outcome="failed"}': "0x5 5x90"}, "10m", "80m"
+    ),
+    "TailraceFilesBehind": Case(
+        {f"tailrace_tail_behind_bytes{{{SOURCE}}}": f"0+{10 * MB}x40 0x60"}, "35m", "60m"
+    ),
+    "TailraceFilesFailing": Case(
+        {f'tailrace_tail_errors_total{{{SOURCE},error="EACCES"}}': "0+20x30 600x60"}, "25m", "50m"
+    ),
+    "TailraceRefusing": Case(
+        {f'tailrace_source_refused_total{{{SOURCE},cause="garbage"}}': "0+20x30 600x60"},
+        "25m", "50m",
+    ),
+}  # fmt: skip
+
+
+def test_every_alert_has_a_case_a_name_of_ours_and_a_section_in_the_runbook():
+    assert set(CASES) == set(ALERTS)
+    text = RULES[1].read_text()
+    linked = re.findall(r'runbook_url: "RUNBOOK.md#(\w+)"', text)
+    assert linked == [alert.lower() for alert in ALERTS]
+    sections = re.findall(r"^## (\w+)$", (ROOT / "deploy/RUNBOOK.md").read_text(), re.MULTILINE)
+    assert sections == ALERTS
+
+
+def test_rules_ask_for_metrics_that_exist():
+    known = {name for name, _, _ in DAEMON_METRICS}
+    known |= {f"{m.name}_total" if m.kind == "counter" else m.name for m in SOURCE_METRICS}
+    known |= {f"{name}_total" for name, kind, _ in DAEMON_METRICS if kind == "counter"}
+    known |= {f"{name}_bucket" for name, kind, _ in DAEMON_METRICS if kind == "histogram"}
+    asked = set()
+    for file in RULES:
+        expressions = re.findall(r"^ +expr: (.*(?:\n {10,}.*)*)", file.read_text(), re.MULTILINE)
+        for expression in expressions:
+            asked |= set(re.findall(r"(?<![:\w])(tailrace_\w+)", expression))
+            assert set(re.findall(r"\w+:tailrace_\w+:\w+", expression)) <= set(RECORDED)
+    assert asked
+    assert asked <= known
+
+
+@promtool
+@pytest.mark.parametrize("file", RULES, ids=lambda file: file.name)
+def test_prometheus_accepts_the_rules(file):
+    run("check", "rules", file)
+
+
+@promtool
+def test_every_alert_fires_and_resolves(tmp_path):
+    cases = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": s, "values": v} for s, v in case.series.items()],
+            "promql_expr_test": [
+                firing(alert, "0m", 0),
+                firing(alert, case.fires, 1, case.labels),
+                firing(alert, case.over, 0),
+            ],
+        }
+        for alert, case in CASES.items()
+    ]
+    tests = {
+        "rule_files": [str(file) for file in RULES],
+        "evaluation_interval": "1m",
+        "tests": cases,
+    }
+    file = tmp_path / "rules.test.yml"
+    file.write_text(json.dumps(tests))
+    run("test", "rules", file)
+
+
+def firing(alert, at, count, labels=""):
+    """That so many alerts of a name, and of these labels where given, fire at a time."""
+    matchers = f'alertname="{alert}",alertstate="firing",{labels}'
+    samples = [{"labels": "{}", "value": count}] if count else []
+    return {"expr": f"count(ALERTS{{{matchers}}})", "eval_time": at, "exp_samples": samples}
+
+
+def run(*arguments):
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
