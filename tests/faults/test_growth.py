@@ -6,9 +6,9 @@ finished files: row for row, but for when things arrived and what the sessions a
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -78,11 +78,6 @@ def written(incarnations):
     return generations
 
 
-def on_disk(directory):
-    """What lay there in the end: where a member is torn, it is the file that says so."""
-    return [tree(directory / "end")]
-
-
 def imported(directory, format_, generations):
     """The views after clean imports."""
     store = directory / "imported"
@@ -117,6 +112,8 @@ class Life:
         self.random = random.Random(seed)
         self.kills = 0
         self.read_at = None
+        self.looked_at = {}
+        """Documents that have been looked at since they were written."""
 
     def pause(self):
         chance = self.random.random()
@@ -144,10 +141,14 @@ class Life:
         source = self.source()
         if source["received_bytes"] < size(source["format"], incarnations):
             self.read_at = None
-        elif self.read_at is None:
-            self.read_at = time.monotonic()
-        if self.read_at is None or time.monotonic() - self.read_at < 10 * IDLE_SECONDS:
             return False
+        documents = incarnations[-1].documents
+        if documents != self.looked_at:
+            if self.read_at is None:
+                self.read_at = time.monotonic()
+            if time.monotonic() - self.read_at < 10 * IDLE_SECONDS:
+                return False
+            self.looked_at = documents
         self.read_at = None
         return True
 
@@ -172,7 +173,7 @@ def remove_streams(format_, runs):
 
 
 def grow(collectors, tmp_path, format_, source, style, seed, *, second=None):
-    """Let a trace grow under a daemon; the life it had and what it has in the end."""
+    """Let a trace grow under a daemon until all is read; its life, and what was written."""
     runs = tmp_path / "runs"
     config = f'[sources.runs]\ntype = "tail"\nformat = "{format_}"\npaths = ["{runs}"]\n'
     collector = collectors(sources=config + INTERVALS).start()
@@ -182,23 +183,27 @@ def grow(collectors, tmp_path, format_, source, style, seed, *, second=None):
     life.start()
     expected = growth.expected()
     until(life.caught_up, f"{size(format_, expected)} bytes to be read")
-    shutil.copytree(runs, tmp_path / "end")
-    remove_streams(format_, runs)
+    return life, expected
+
+
+def ended(life, style, received):
+    """What the table has when the sessions have ended with their files."""
     until(lambda: life.source()["open"] == 0, "the sessions to end with their files")
-    collector.settle()
+    life.collector.settle()
     status = life.source()
     assert (status["imbalance_bytes"], status["imbalance_events"]) == (0, 0)
     if style is not Style.EXECUTED_MEMBERS:  # there, bytes of torn members were received, too
-        assert status["received_bytes"] == size(format_, expected)
-    collector.stop()
-    return expected, views(collector.store)
+        assert status["received_bytes"] == received
+    life.collector.stop()
+    return views(life.collector.store)
 
 
 SUFFIXES = {"heph": ".trace", "jets": ".jets", "dftracer": ".pfw", "et3": ".trace"}
 
 
-def traces(format_):
-    """Every vector of a format as a file of a trace."""
+def traces(format_, real):
+    """Every vector of a format as a file of a trace, and whole files of real producers, where there
+    are any, whose names match."""
     if format_ == "ovni":
         found = {}
         for trace in sorted((VECTORS / "ovni/traces").iterdir()):
@@ -207,7 +212,10 @@ def traces(format_):
                 found |= {f"{trace.name}/ovni/{name}": data for name, data in files.items()}
         return found
     vectors = sorted((VECTORS / format_).glob("*.in"))
-    return {f"{path.stem}{SUFFIXES[format_]}": path.read_bytes() for path in vectors}
+    found = {f"{path.stem}{SUFFIXES[format_]}": path.read_bytes() for path in vectors}
+    for path in sorted((VECTORS / format_).glob(f"traces/{real}.gz")):
+        found[f"whole-{path.stem}"] = gzip.decompress(path.read_bytes())
+    return found
 
 
 def shorter(run):
@@ -248,14 +256,14 @@ LONG = [(format_, style) for format_, styles in STYLES.items() for style in styl
 
 @pytest.mark.parametrize(("format_", "style"), SHORT, ids=str)
 def test_a_trace_that_grew_is_one_that_was_imported(format_, style, collectors, tmp_path):
-    check(format_, style, 1, collectors, tmp_path)
+    check(format_, style, 1, collectors, tmp_path, real="*_kill9_*")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 5))
 @pytest.mark.parametrize(("format_", "style"), LONG, ids=str)
 def test_so_it_is_however_it_grew(format_, style, seed, collectors, tmp_path):
-    check(format_, style, seed, collectors, tmp_path)
+    check(format_, style, seed, collectors, tmp_path, real="*")
 
 
 def is_fair(style, name, data):
@@ -270,14 +278,18 @@ def is_fair(style, name, data):
     return style is not Style.MOVED or not any(word in name.split("/")[0] for word in shares_names)
 
 
-def check(format_, style, seed, collectors, tmp_path):
-    everything = traces(format_)
+def check(format_, style, seed, collectors, tmp_path, *, real):
+    everything = traces(format_, real)
     run = {name: data for name, data in everything.items() if is_fair(style, name, data)}
     second = another(format_, run) if style in SECOND_RUN else None
     second = shorter(run) if style is Style.REUSED else second
-    expected, grown = grow(collectors, tmp_path, format_, run, style, seed, second=second)
-    generations = on_disk(tmp_path) if style is Style.EXECUTED_MEMBERS else written(expected)
-    clean = imported(tmp_path, format_, generations)
+    life, expected = grow(collectors, tmp_path, format_, run, style, seed, second=second)
+    final = tree(tmp_path / "runs")
+    remove_streams(format_, tmp_path / "runs")
+    # Where a member is torn, it is what lies there in the end that says so.
+    generations = [final] if style is Style.EXECUTED_MEMBERS else written(expected)
+    clean = imported(tmp_path, format_, generations)  # while the daemon waits for more of its files
+    grown = ended(life, style, size(format_, expected))
     assert list(differences(grown, clean)) == []
 
 
