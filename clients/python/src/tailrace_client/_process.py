@@ -7,7 +7,8 @@ import warnings
 
 from tailrace_client._emitter import OFF, Emitter, Span
 
-_emitter: Emitter | None = None
+current: Emitter | None = None
+"""The emitter of this process; None while it is off. Also the decorator and the bridges ask this."""
 
 
 def connect(address: str | None = None) -> Emitter:
@@ -21,7 +22,7 @@ def connect(address: str | None = None) -> Emitter:
     The interpreter's exit waits up to a second for what is not sent yet. (A `multiprocessing`
     worker has no such exit: call `close` at its end.)
     """
-    global _emitter  # noqa: PLW0603 - the one of the process
+    global current  # noqa: PLW0603 - the one of the process
     close()
     if address is not None:
         emitter = Emitter(address)
@@ -32,35 +33,35 @@ def connect(address: str | None = None) -> Emitter:
             warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
             emitter = Emitter(None)
     if emitter.enabled:
-        _emitter = emitter
+        current = emitter
     return emitter
 
 
 def span(name: str, /, **attributes: object) -> Span:
     """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
-    return Span(_emitter, name, attributes) if _emitter else OFF
+    return Span(current, name, attributes) if current else OFF
 
 
 def event(name: str, /, **attributes: object) -> None:
     """Something that takes no time: a span of zero length."""
-    if _emitter:
-        now = _emitter.clock()
-        _emitter.write(name, now, now, attributes)
+    if current:
+        now = current.clock()
+        current.write(name, now, now, attributes)
 
 
 def use_stream(number: int) -> None:
     """Write the calling thread's events to stream `number` (u32) from now on."""
-    if _emitter:
-        _emitter.use_stream(number)
+    if current:
+        current.use_stream(number)
 
 
 def flush(timeout: float = 1.0) -> bool:
     """Wait, at most `timeout` seconds, until the kernel has all events so far; say whether."""
-    return _emitter.flush(timeout) if _emitter else True
+    return current.flush(timeout) if current else True
 
 
 def close(timeout: float = 1.0) -> bool:
     """Flush, then be off, in at most `timeout` seconds; say whether the kernel has all events."""
-    global _emitter
-    emitter, _emitter = _emitter, None
+    global current
+    emitter, current = current, None
     return emitter.close(timeout) if emitter else True
