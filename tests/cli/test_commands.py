@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 import tailrace
 from tailrace.cli import COMMANDS, Commands, tailrace as group
-from tailrace.cli.options import config_option, file_formats, load_config, store_option
+from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.chosen import file_formats
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError, StoreError, SyncError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tailrace.cli import ExitCode
-from tailrace.cli.options import file_formats
+from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.problem import Problem
 from tailrace.config.schema import SourceConfig, TailConfig

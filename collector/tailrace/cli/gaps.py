@@ -49,16 +49,17 @@ def command(
 
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
-    from tailrace.query.filters import where
+    from tailrace.query.filters import chosen
 
     view = "all_gaps" if everything else "gaps"
-    selection = f"FROM {view} {where(source=source, session=session)} {ORDER}"
+    condition = chosen(source=source, session=session)
+    selection = f"FROM {view} WHERE {condition.sql} {ORDER}"
     console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
     if as_json:
-        console.json(f"SELECT * {selection}")
+        console.json(f"SELECT * {selection}", condition.values)
         return
     columns = (*COLUMNS, "healed") if everything else COLUMNS
-    answer, pages = console.ask(f"SELECT {', '.join(columns)} {selection}")
+    answer, pages = console.ask(f"SELECT {', '.join(columns)} {selection}", condition.values)
     totals = Totals()
     lines = totals.adding(pages)
     if (first := next(lines, None)) is None:
@@ -84,10 +85,6 @@ class Totals:
             yield page
 
     def text(self) -> str:
-        parts = [f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count]
-        text = f"{self.gaps} gaps: {self.missing.total()} events missing"
-        if parts:
-            text += f" ({', '.join(parts)})"
-        if self.unknown:
-            text += f"; of {self.unknown} gaps nobody knows the size"
-        return text
+        from tailrace.query.completeness import Completeness
+
+        return f"{self.gaps} gaps: {Completeness(self.missing, self.unknown).text}"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace.cli import ExitCode
-from tailrace.cli.options import config_option, file_formats, load_config, store_option
+from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.chosen import file_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.options import complete_option, config_option, load_config, store_option
+from tailrace.cli.options import GAPS, complete_option, config_option, load_config, store_option
 from tailrace.config.load import store_path
 
 
@@ -33,14 +33,14 @@ def command(
     loaded = load_config(config, store)
     statement = sys.stdin.read() if sql == "-" else sql
 
-    from tailrace.query import completeness
+    from tailrace.query.completeness import completeness
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
 
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
-    short = completeness.shortfall(engine)
+    whole = completeness(engine)
     if complete_only:
-        completeness.demand(short)
+        whole.demand(GAPS)
     console = Console(engine)
     match form:
         case "json":
@@ -52,5 +52,5 @@ def command(
         case _:
             answer, pages = console.ask(statement)
             console.table(answer.columns, pages)
-    if not short.complete:
-        click.echo(f"tailrace: {short.text}", err=True)
+    if not whole.complete:
+        click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

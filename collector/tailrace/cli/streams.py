@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import complete_option, config_option, load_config, store_option
+from tailrace.cli.options import GAPS, complete_option, config_option, load_config, store_option
 from tailrace.config.load import store_path
 
 if TYPE_CHECKING:
@@ -50,20 +50,21 @@ def command(
     """
     loaded = load_config(config, store)
 
-    from tailrace.query import completeness
+    from tailrace.query.completeness import completeness
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
-    from tailrace.query.filters import where
+    from tailrace.query.filters import chosen
 
-    condition = where(source=source, session=session)
+    condition = chosen(source=source, session=session)
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
     if complete_only:
-        completeness.demand(completeness.shortfall(engine, condition))
+        completeness(engine, condition).demand(GAPS)
     console = Console(engine)
+    selection = f"WHERE {condition.sql} {ORDER}"
     if as_json:
-        console.json(f"FROM streams {condition} {ORDER}")
+        console.json(f"FROM streams {selection}", condition.values)
         return
-    answer, pages = console.ask(f"{TABLE} {condition} {ORDER}")
+    answer, pages = console.ask(f"{TABLE} {selection}", condition.values)
     totals = Totals()
     console.table(answer.columns, totals.adding(pages))
     console.line(totals.text())

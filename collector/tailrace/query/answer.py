@@ -66,7 +66,7 @@ class Answer:
     ) -> None:
         self._connection = connection
         self.columns = _columns(connection, statement, shape)
-        connection.execute(_converted(statement, self.columns))
+        connection.execute(_converted(statement, self.columns), statement.parameters)
         self._first: Page | None = connection.fetchmany(PAGE_ROWS)
 
     def next_page(self) -> Page:
@@ -86,7 +86,8 @@ class ArrowAnswer:
     """Record batches with DuckDB's own types. The first one is there when this is made."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
-        self._reader = connection.sql(statement.sql).to_arrow_reader(BATCH_ROWS)
+        relation = connection.sql(statement.sql, params=statement.parameters)
+        self._reader = relation.to_arrow_reader(BATCH_ROWS)
         self.schema: pyarrow.Schema = self._reader.schema
         self._first: pyarrow.RecordBatch | None = next(self._reader, None)
 
@@ -106,7 +107,8 @@ def _columns(
 ) -> list[Column]:
     if statement.explains:
         return [Column(0, "what", "VARCHAR", shape), Column(1, "plan", "VARCHAR", shape)]
-    described = connection.execute(f"DESCRIBE FROM (\n{statement.sql}\n)").fetchall()
+    describe = f"DESCRIBE FROM (\n{statement.sql}\n)"
+    described = connection.execute(describe, statement.parameters).fetchall()
     return [Column(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
 
 

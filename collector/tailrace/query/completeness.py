@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from tailrace.errors import IncompleteError
 from tailrace.query.engine import Engine
+from tailrace.query.filters import Condition
 
 
-class Shortfall(NamedTuple):
+class Completeness(NamedTuple):
     """Events missing, net of what came after all, by reason; of how many gaps nobody knows the size."""
 
     missing: dict[str, int]
@@ -16,30 +17,39 @@ class Shortfall(NamedTuple):
 
     @property
     def complete(self) -> bool:
+        """Whether nothing is known to be missing."""
         return not self.unknown and not any(self.missing.values())
 
     @property
     def text(self) -> str:
+        """A clause for people."""
+        if self.complete:
+            return "nothing is known to be missing"
         parts = [f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count]
         text = f"{sum(self.missing.values())} events are missing"
         if parts:
             text += f" ({', '.join(parts)})"
         if self.unknown:
             text += f", and of {self.unknown} gaps nobody knows the size"
-        return f"{text}; `tailrace gaps` says which"
+        return text
+
+    def demand(self, which: str) -> None:
+        """Raise IncompleteError when anything is missing; `which` says how to see it."""
+        if not self.complete:
+            raise IncompleteError(f"{self.text}; {which} says which")
 
 
-def shortfall(engine: Engine, condition: str = "") -> Shortfall:
-    """Of the sources and sessions that a WHERE chooses, or of all.
+EVERYTHING = Condition("true")
+
+
+def completeness(engine: Engine, gaps: Condition = EVERYTHING) -> Completeness:
+    """As the gaps say that a condition on the view `gaps` chooses.
 
     Raise QueryError or StoreError when it cannot be told."""
-    sql = f"SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps {condition} GROUP BY ALL"  # noqa: S608 - our own words
-    rows = list(engine.rows(sql))
-    missing = {reason: count or 0 for reason, count, _ in rows}
-    return Shortfall(missing, sum(unknown for *_, unknown in rows))
-
-
-def demand(short: Shortfall) -> None:
-    """Raise IncompleteError when anything is missing."""
-    if not short.complete:
-        raise IncompleteError(short.text)
+    sql = (
+        "SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps"  # noqa: S608 - our own words
+        f" WHERE {gaps.sql} GROUP BY reason ORDER BY reason"
+    )
+    rows = list(engine.rows(sql, gaps.values))
+    missing = {reason: count for reason, count, _ in rows if count}
+    return Completeness(missing, sum(unknown for *_, unknown in rows))

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from tailrace.query import grid, output
 from tailrace.query.answer import Answer, Column, Page, Shape
 from tailrace.query.engine import Engine
+from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
 
 
@@ -27,9 +28,9 @@ class Console:
         self._engine = engine
         self._patience = Patience(engine, sys.stderr if sys.stderr.isatty() else None)
 
-    def ask(self, sql: str) -> tuple[Answer, Iterator[Page]]:
+    def ask(self, sql: str, parameters: Parameters = ()) -> tuple[Answer, Iterator[Page]]:
         """For `table` and `csv`."""
-        answer = self._patience.make(lambda: self._engine.ask(sql, Shape.TEXT))
+        answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
     def table(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
@@ -43,8 +44,10 @@ class Console:
     def line(self, text: str) -> None:
         self.out.write(f"{text}\n".encode())
 
-    def json(self, sql: str) -> None:
-        answer = self._patience.make(lambda: self._engine.ask(sql, Shape.JSON))
+    def json(self, sql: str, parameters: Parameters = ()) -> None:
+        answer = self._patience.make(
+            lambda: self._engine.ask(sql, Shape.JSON, parameters=parameters)
+        )
         output.write_json(answer.columns, self._patience.pages(answer), self.out)
 
     def csv(self, sql: str) -> None:

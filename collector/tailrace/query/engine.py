@@ -8,6 +8,7 @@ those behind a URL come through a pyarrow dataset, and DuckDB opens no file at a
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from tailrace.errors import QueryError, StoreError
 from tailrace.model.columns import COLUMNS
 from tailrace.query.answer import Answer, ArrowAnswer, Shape
 from tailrace.query.filters import quote
-from tailrace.query.guard import Statement, examine
+from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.names import learn
 from tailrace.query.table import TableReader
 from tailrace.query.views import TYPES, define
@@ -63,6 +64,21 @@ class Engine:
         self.table = TableReader(store, options or {})
         self.connection = connect(self.table, limits or Limits())
 
+    def beside(self) -> Engine:
+        """Another one on the same snapshot, for a statement while this one's is still being read.
+
+        When either goes on to a newer snapshot, statements of the other that have begun keep theirs;
+        it must not begin another."""
+        other = copy.copy(self)
+        other.connection = self.connection.cursor()
+        attach(other.connection, self.table)
+        return other
+
+    @property
+    def version(self) -> int:
+        """Of the table, in the snapshot."""
+        return self.table.version()
+
     def refresh(self) -> bool:
         """Go on to the newest snapshot; whether there is a newer one."""
         newer = self.table.refresh()
@@ -70,21 +86,23 @@ class Engine:
             show(self.connection, self.table)
         return newer
 
-    def ask(self, sql: str, shape: Shape = Shape.TEXT) -> Answer:
+    def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> Answer:
         """Run a statement up to its first rows.
 
         When files of the snapshot are deleted meanwhile, it is run again on the newest one."""
-        return self._ask(sql, lambda statement: Answer(self.connection, statement, shape))
+        return self._ask(
+            sql, parameters, lambda statement: Answer(self.connection, statement, shape)
+        )
 
-    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
+    def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """The answer's rows, one after another."""
-        answer = self.ask(sql)
+        answer = self.ask(sql, parameters=parameters)
         while page := answer.next_page():
             yield from page
 
-    def ask_arrow(self, sql: str) -> ArrowAnswer:
+    def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
         """The same, for Arrow."""
-        return self._ask(sql, lambda statement: ArrowAnswer(self.connection, statement))
+        return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def interrupt(self) -> None:
         self.connection.interrupt()
@@ -96,19 +114,21 @@ class Engine:
     def close(self) -> None:
         self.connection.close()
 
-    def _ask(self, sql: str, run: Callable[[Statement], T]) -> T:
+    def _ask(self, sql: str, parameters: Parameters, run: Callable[[Statement], T]) -> T:
         for _ in range(ATTEMPTS):
             try:
-                return run(examine(self.connection, sql))
+                return run(examine(self.connection, sql, parameters))
             except duckdb.InterruptException as error:
                 raise QueryError(str(error)) from error
             except (duckdb.Error, OSError) as error:  # OSError: from a dataset
-                if not self._overtaken():
+                if not self.overtaken():
                     raise QueryError(str(error)) from error
         raise too_fast(self.table)
 
-    def _overtaken(self) -> bool:
-        """Whether a statement failed because files are gone; then there is a new snapshot now."""
+    def overtaken(self) -> bool:
+        """Whether a statement failed because files are gone; then there is a new snapshot now.
+
+        Raise StoreError if files are gone that no newer snapshot does without."""
         newer = overtaken(self.table)
         if newer:
             show(self.connection, self.table)
@@ -140,13 +160,9 @@ def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
     Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
     for _ in range(ATTEMPTS):
         try:
+            attach(connection, table)
             if table.local:
-                connection.execute(
-                    f"CREATE OR REPLACE VIEW stored AS {_reading(connection, table)}"
-                )
-            else:
-                connection.execute("DROP VIEW IF EXISTS stored")
-                connection.register("stored", table.dataset())
+                connection.execute(f"CREATE OR REPLACE VIEW stored AS {_reading(table)}")
             learn(connection)
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
@@ -156,6 +172,16 @@ def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
         else:
             return
     raise too_fast(table)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
+    """Give a connection what `stored` reads, which each has for itself."""
+    if table.local:
+        files = [_literal(file) for file in sorted(table.file_uris())]
+        connection.execute("SET VARIABLE files = ?", [files])
+    else:
+        connection.execute("DROP VIEW IF EXISTS stored")
+        connection.register("stored", table.dataset())
 
 
 def overtaken(table: TableReader) -> bool:
@@ -191,11 +217,9 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     return config
 
 
-def _reading(connection: duckdb.DuckDBPyConnection, table: TableReader) -> str:
+def _reading(table: TableReader) -> str:
     """A SELECT of all rows of a local table."""
-    files = [_literal(file) for file in sorted(table.file_uris())]
-    connection.execute("SET VARIABLE files = ?", [files])
-    if not files:
+    if not table.file_uris():
         return _nothing()
     columns = ", ".join(_NAMES[1:])
     read = "read_parquet(getvariable('files'), hive_partitioning = false)"

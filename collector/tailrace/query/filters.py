@@ -1,6 +1,19 @@
-"""Conditions of the commands that show one view, as SQL."""
+"""Conditions over a view's columns, as SQL in which every value is a question mark.
+
+Columns are our own words, never a caller's.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Condition(NamedTuple):
+    """Question marks in `sql` stand for `values`, in order."""
+
+    sql: str
+    values: tuple[object, ...] = ()
 
 
 def quote(text: str) -> str:
@@ -8,11 +21,38 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def where(*, source: str | None, session: str | None, also: str = "true") -> str:
-    """A WHERE for one source, for sessions whose ids begin with `session`, and one thing more."""
-    conditions = [also]
-    if source is not None:
-        conditions.append(f"source = {quote(source)}")
-    if session is not None:
-        conditions.append(f"starts_with(session, {quote(session)})")
-    return f"WHERE {' AND '.join(conditions)}"
+def one_of(column: str, values: Sequence[str]) -> Condition:
+    if not values:
+        return Condition("false")
+    marks = ", ".join("?" * len(values))
+    return Condition(f"{column} IN ({marks})", tuple(values))
+
+
+def begins_with(column: str, beginnings: Sequence[str]) -> Condition:
+    """Whether a text begins with one of these."""
+    return any_of([Condition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    return _joined(" OR ", conditions, Condition("false"))
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    return _joined(" AND ", conditions, Condition("true"))
+
+
+def chosen(*, source: str | None, session: str | None) -> Condition:
+    """One source, and sessions whose ids begin with `session`, as commands' options ask for them."""
+    return all_of(
+        [
+            *([] if source is None else [one_of("source", [source])]),
+            *([] if session is None else [begins_with("session", [session])]),
+        ]
+    )
+
+
+def _joined(word: str, conditions: Sequence[Condition], none: Condition) -> Condition:
+    if not conditions:
+        return none
+    sql = word.join(f"({condition.sql})" for condition in conditions)
+    return Condition(sql, tuple(value for condition in conditions for value in condition.values))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -38,14 +38,21 @@ _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNOR
 _LINE = re.compile(r"(?m)^LINE (\d+):")
 
 
+Parameters = Sequence[object] | Mapping[str, object]
+"""Values of a statement's parameters: those of `?` in order, or of `$name` by name."""
+
+
 class Statement(NamedTuple):
     """A statement that may be run."""
 
     sql: str
     explains: bool
+    parameters: Parameters = ()
 
 
-def examine(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
+def examine(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
+) -> Statement:
     """The one statement that `sql` is. Raise QueryError for any that may not be run."""
     try:
         statements = connection.extract_statements(sql)
@@ -61,8 +68,8 @@ def examine(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
     if kind not in _ROWS:
         raise QueryError(f"only what reads is allowed here, and {kind.name} is more than that")
     explains = _EXPLAIN.match(statement)
-    _examine_plan(connection, statement[explains.end() :] if explains else statement)
-    return Statement(statement, explains is not None)
+    _examine_plan(connection, statement[explains.end() :] if explains else statement, parameters)
+    return Statement(statement, explains is not None, parameters)
 
 
 def _without_semicolon(statement: str) -> str:
@@ -73,10 +80,13 @@ def _without_semicolon(statement: str) -> str:
     return statement
 
 
-def _examine_plan(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+def _examine_plan(
+    connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters
+) -> None:
     """Bind and plan the statement without running it."""
     try:
-        plan = connection.execute(f"EXPLAIN (FORMAT json)\n{statement}").fetchall()[0][1]
+        explain = f"EXPLAIN (FORMAT json)\n{statement}"
+        plan = connection.execute(explain, parameters).fetchall()[0][1]
     except duckdb.IOException:
         raise  # files of the snapshot may be gone: not the statement's fault
     except duckdb.Error as error:

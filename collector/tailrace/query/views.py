@@ -144,7 +144,7 @@ SESSIONS = View(
             "continues", "VARCHAR", "the session that it follows after a restart of its producer"
         ),
         Column("peer", "VARCHAR", "address or path it came from"),
-        Column("transport", "VARCHAR", "udp, tcp or tail"),
+        Column("transport", "VARCHAR", "udp, tcp, unix or tail"),
         Column(
             "run", "VARCHAR", "of a file: the group whose sessions share names and a clock, if any"
         ),
