@@ -8,10 +8,12 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding import heph_body, heph_layout
+from tailrace.decoding.decoder import Acknowledgement
 from tailrace.decoding.formats.heph import FORMAT
 from tailrace.model.record import Kind, Record
 
@@ -43,6 +45,10 @@ def event(description: bytes, attributes: bytes = b"", **header: int) -> bytes:
     fields = {"stream": 1, "count": 0, "substream": 0, "start": 10, "end": 20} | header
     body = string(description) + attributes
     return struct.pack(">IIIIQQQ", 0xC1FC1FB7, 40 + len(body), *fields.values()) + body
+
+
+def option(name: bytes, value: bytes) -> bytes:
+    return struct.pack(">II", 0x75D11D4D, 10 + len(name) + len(value)) + string(name) + value
 
 
 def decode(data: bytes, limit: int = LIMIT) -> list[Record]:
@@ -127,7 +133,7 @@ def test_the_quick_reader_says_what_the_full_one_says(
     for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
         quick, _ = heph_body._usual(data, 3)
         if quick and len(data) > 3:
-            assert heph_body._read_any(data) == ("d", quick, None, ())
+            assert heph_body._read_any(data) == (Kind.SPAN, "d", quick, None, ())
 
 
 @given(attribute_lists, attribute_lists, st.integers(0, 400), st.integers(0, 255))
@@ -343,3 +349,37 @@ def test_thousands_of_call_sites_are_read_like_one() -> None:
     assert [(r.name, r.attributes) for r in records] == [
         (f"site {n}", f'{{"n":{n}}}') for n in range(5000)
     ] * 2
+
+
+u32 = st.integers(0, 2**32 - 1)
+
+
+@given(
+    st.builds(
+        Acknowledgement,
+        st.just("8c1f" * 8),
+        u32,
+        st.dictionaries(u32.map(str), u32),
+        st.lists(st.tuples(u32.map(str), u32, u32)),
+        st.booleans(),
+    )
+)
+def test_an_answer_is_one_packet_that_says_it_all(answer: Acknowledgement) -> None:
+    (record,) = decode(FORMAT.acknowledge(answer))
+    assert (record.kind, record.name, record.flaw) == (Kind.SESSION, "tailrace.ack", None)
+    said = json.loads(json.loads(record.attributes)["value"])
+    holes = [[int(stream), first, count] for stream, first, count in answer.holes]
+    assert said == {**msgspec.structs.asdict(answer), "holes": holes}
+
+
+def test_an_option_of_any_size_and_depth_is_read_or_kept_as_it_is() -> None:
+    ranges = ",".join("[1,2,3]" for _ in range(100_000)).encode()
+    for value, flaw in [
+        (b'{"ranges":[' + ranges + b"]}", None),
+        (b'{"ranges":' + b"[" * 500_000, "bad_session"),
+        (b'{"x":' * 100_000, "bad_session"),
+        (b'{"ranges":[[1,' + b"9" * 500_000 + b",1]]}", "bad_session"),
+    ]:
+        (record,) = decode(option(b"tailrace.report", value))
+        assert record.flaw == flaw
+        assert (record.detail is None) == (flaw is not None)

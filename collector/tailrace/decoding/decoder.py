@@ -98,6 +98,19 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     document_max: int = 16 * 2**20
 
 
+class Acknowledgement(msgspec.Struct, frozen=True):
+    """What a client is told of the session it announced (clients/PROTOCOL.md, `tailrace.ack`).
+
+    `streams` are numbers below which everything is durable, in `holes` (stream, first number, how
+    many) or given up; `turn` that of the client's last announcement. Numbers are as on the wire."""
+
+    session: str
+    turn: int
+    streams: dict[str, int]
+    holes: list[tuple[str, int, int]]
+    goodbye: bool
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What the rest of Tailrace knows of a format. Each module in `formats` has one, named FORMAT.
 
@@ -107,6 +120,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `whole` says of a datagram that it is one whole record: such ones may be decoded as one piece.
     `flaws` and `malformed` are the closed sets of reasons its records may carry.
     `files` is how its files are found; `dialects` the values, beside "auto", of a source's `dialect`.
+    `acknowledge` gives the bytes of an answer to a client, where the format has such answers.
     """
 
     name: str
@@ -118,3 +132,4 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     whole: Callable[[bytes], bool] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()
+    acknowledge: Callable[[Acknowledgement], bytes] | None = None

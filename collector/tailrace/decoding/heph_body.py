@@ -1,4 +1,4 @@
-"""The body of a Heph event, from its description on, as a name and attributes in JSON.
+"""The body of a Heph event, from its description on, as a kind, a name and attributes in JSON.
 
     body      = description:string *attribute
     string    = length:u16 *u8                                                     ; UTF-8
@@ -35,17 +35,21 @@ from typing import NamedTuple
 
 from tailrace.decoding import heph_layout
 from tailrace.decoding.memo import Memo
+from tailrace.model.record import Kind
 
 U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
 TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
-Body = tuple[str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""Name, attributes, flaw, and where in the packet (begin, end) another one may begin, should this
+Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
+"""Kind, name, attributes, flaw, and where in the packet (begin, end) another one may begin, should this
 one be torn: no magic is UTF-8, so among an array's values, or anywhere if something is wrong."""
 
 BODY_AT = 40
 """Where in a packet its body begins."""
+
+_COUNTER = b"\x00\x10tailrace.counter"
+"""The name of the first attribute of an event that is a counter's value (clients/PROTOCOL.md)."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -79,11 +83,16 @@ def _read(body: bytes, begin: int) -> Body:
     except UnicodeDecodeError:
         return _read_any(body)
     if begin == len(body):
-        return name, None, None, ()
+        return Kind.SPAN, name, None, None, ()
     attributes, values = _usual(body, begin)
+    kind = _kind(body, begin)
     if heph_layout.unknown(body, begin):
-        heph_layout.learn(body, begin, name, values)
-    return (name, attributes, None, ()) if attributes else _read_any(body)
+        heph_layout.learn(body, begin, kind, name, values)
+    return (kind, name, attributes, None, ()) if attributes else _read_any(body)
+
+
+def _kind(body: bytes, begin: int) -> str:
+    return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[heph_layout.Value] | None]:
@@ -168,11 +177,12 @@ def _read_any(body: bytes) -> Body:
     # A quote inside a JSON string is escaped, so only text_or_bytes can have written this.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
+    kind = _kind(body, begin) if attributes else Kind.SPAN
     if flaw:
-        return name, text, flaw, ((4, BODY_AT + len(body)),)
+        return kind, name, text, flaw, ((4, BODY_AT + len(body)),)
     ends = [attribute.at for attribute in attributes[1:]] + [len(body)]
     arrays = [(a.at, end) for a, end in zip(attributes, ends, strict=True) if a.type & ARRAY]
-    return name, text, None, tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
+    return kind, name, text, None, tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:

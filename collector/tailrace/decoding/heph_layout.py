@@ -25,6 +25,7 @@ Value = tuple[int, int, str, str]
 class Layout(NamedTuple):
     """`unpack` gives static and dynamic parts in turn, a static one first."""
 
+    kind: str
     name: str
     unpack: Callable[[bytes], tuple[Any, ...]]
     static: tuple[bytes, ...]
@@ -38,17 +39,17 @@ _LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
-def read(body: bytes, begin: int) -> tuple[str, str] | None:
-    """Name and attributes in JSON; None where no layout fits."""
+def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
+    """Kind, name and attributes in JSON; None where no layout fits."""
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
         return None
-    name, unpack, static, template, strings, floats = layout
+    kind, name, unpack, static, template, strings, floats = layout
     parts = unpack(body)
     if parts[::2] != static:
         return None
     if not strings and not floats:
-        return name, template % parts[1::2]
+        return kind, name, template % parts[1::2]
     values = list(parts[1::2])
     for i in floats:
         if not isfinite(values[i]):
@@ -58,7 +59,7 @@ def read(body: bytes, begin: int) -> tuple[str, str] | None:
         if text is None:
             return None
         values[i] = text
-    return name, template % tuple(values)
+    return kind, name, template % tuple(values)
 
 
 def unknown(body: bytes, begin: int) -> bool:
@@ -66,27 +67,28 @@ def unknown(body: bytes, begin: int) -> bool:
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
-def learn(body: bytes, begin: int, name: str, values: list[Value] | None) -> None:
+def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
     """Remember a body's layout, or (None) that it has none."""
     layout = None
     if values:
         form, static, template = [], [], []
         at = 0
-        for value_at, end, kind, key in values:
-            form.append(f"{value_at - at}s{kind}")
+        for value_at, end, type_, key in values:
+            form.append(f"{value_at - at}s{type_}")
             static.append(body[at:value_at])
-            template.append(key.replace("%", "%%") + ("%r" if kind == "d" else "%s"))
+            template.append(key.replace("%", "%%") + ("%r" if type_ == "d" else "%s"))
             at = end
         form.append("0s")
         static.append(b"")
-        kinds = [kind[-1] for _, _, kind, _ in values]
+        types = [type_[-1] for _, _, type_, _ in values]
         layout = Layout(
+            kind,
             name,
             Struct(">" + "".join(form)).unpack,
             tuple(static),
             "{" + ",".join(template) + "}",
-            tuple(i for i, kind in enumerate(kinds) if kind == "s"),
-            tuple(i for i, kind in enumerate(kinds) if kind == "d"),
+            tuple(i for i, type_ in enumerate(types) if type_ == "s"),
+            tuple(i for i, type_ in enumerate(types) if type_ == "d"),
         )
     if len(_layouts) >= _LAYOUTS_MAX:
         _layouts.clear()

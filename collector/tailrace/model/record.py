@@ -43,13 +43,33 @@ class Kind(StrEnum):
     MALFORMED = "malformed"
 
 
+class Announcement(msgspec.Struct, frozen=True):
+    """A client names its session: `id` is the same on all of its connections and no other's.
+
+    `turn` grows with each announcement that wants a full answer; `acknowledge` says whether answers
+    are wanted at all."""
+
+    id: str
+    turn: int = 0
+    acknowledge: bool = False
+
+
+class Goodbye(msgspec.Struct, frozen=True):
+    """A client ends: by stream, the number on the wire that its next event would have had. With
+    `more`, another goodbye follows for further streams."""
+
+    streams: dict[str, int]
+    more: bool = False
+
+
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a session record (Heph `epoch`, JETS header and footer) tells the later stages.
 
     `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` the Unix nanoseconds of tick 0.
     `starts` says that this record opens a new incarnation of its producer whenever records came
     before it; `totals` how many records of each kind (begin, annotation, instant) the producer
-    says it wrote in this session.
+    says it wrote in this session. `announces` is the client's session; `discarded` what the client
+    has thrown away (stream, first number on the wire, how many); `goodbye` its end.
     """
 
     clock: str | None = None
@@ -57,6 +77,9 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     epoch: int | None = None
     starts: bool = False
     totals: dict[str, int] | None = None
+    announces: Announcement | None = None
+    discarded: tuple[tuple[str, int, int], ...] = ()
+    goodbye: Goodbye | None = None
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,11 +6,13 @@
     metadata  = %x75D11D4D size:u32 option:string value:*u8                        ; ≥ 10 bytes
     string    = length:u16 *u8                                                     ; UTF-8
 
-`size` counts the whole packet. An event is a span: `stream` is its stream id in decimal, `count`
-its counter, `start` and `end` nanoseconds since the epoch, 64-bit numbers bit-cast; how attributes
-are spelled stands in `heph_body.py`. A metadata packet is a session record named after its option.
-`epoch` (u64, Unix ns) carries the clock; another option's value is `{"value":"text"}` if it is
-printable UTF-8, else `{"value":{"$bytes":"00ff"}}`. Specification: "Metadata Packet", "Event Packet".
+`size` counts the whole packet. An event is a span, or a counter if its first attribute is named
+`tailrace.counter`: `stream` is its stream id in decimal, `count` its counter, `start` and `end`
+nanoseconds since the epoch, 64-bit numbers bit-cast; how attributes are spelled stands in
+`heph_body.py`. A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
+carries the clock; what a client says of its session stands in `heph_session.py`, whose attributes are
+the object that was sent; another option's value is `{"value":"text"}` if it is printable UTF-8, else
+`{"value":{"$bytes":"00ff"}}`. Specification: "Metadata Packet", "Event Packet".
 
 What cannot be read: an event whose attributes do not fill its size keeps its header and
 description (flaw `undecodable_body`). A packet in which another one seems to begin was torn (a
@@ -32,6 +34,7 @@ import msgspec
 from tailrace.decoding.decoder import Files, Format
 from tailrace.decoding.framing import PIECE
 from tailrace.decoding.heph_body import BODY_AT, bytes_object, read_body, recall, text_or_bytes
+from tailrace.decoding.heph_session import OPTIONS, acknowledge, read as read_session
 from tailrace.model.record import Kind, Record, SessionFacts, malformed
 
 EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
@@ -40,7 +43,6 @@ MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
 SHORT = 4096
 """Longer packets are searched for another one's beginning before they are read, so that packets
 nested in one another, which nobody means, take no more time than others."""
-SPAN = Kind.SPAN
 
 _event = Struct(">IIIIqqqH").unpack_from
 _prefix = Struct(">II").unpack_from
@@ -121,7 +123,7 @@ class HephDecoder:
                 stop = at + size
                 if magic == EVENT and length + EVENT_MIN <= size <= short and stop <= have:
                     body = data[at + BODY_AT : stop]
-                    name, attributes, flaw, suspects = recall(body) or read_body(body)
+                    kind, name, attributes, flaw, suspects = recall(body) or read_body(body)
                     if suspects and (torn := self._begins_another(data, at, suspects, flaw)):
                         append(malformed(offset + at, data[at:torn], "torn"))
                         at = torn
@@ -130,7 +132,7 @@ class HephDecoder:
                         _record(
                             Record,
                             (
-                                offset + at, size, SPAN, _stream_text(stream), substream, count,
+                                offset + at, size, kind, _stream_text(stream), substream, count,
                                 name, None, None, None, start, end, attributes, flaw, None,
                             ),
                         )
@@ -251,9 +253,9 @@ def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = M
 def _read_event(offset: int, packet: bytes) -> Record:
     """A whole event packet whose lengths have been checked."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
-    name, attributes, flaw, _ = read_body(packet[BODY_AT:])
+    kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     return Record(
-        offset, size, SPAN, str(stream), substream, count,
+        offset, size, kind, str(stream), substream, count,
         name, None, None, None, start, end, attributes, flaw, None,
     )  # fmt: skip
 
@@ -262,24 +264,37 @@ def _read_metadata(offset: int, packet: bytes) -> Record:
     """A whole metadata packet whose lengths have been checked."""
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
-    name, flaw = raw.decode(errors="replace"), None
-    facts = None
-    if name == "epoch" and len(value) == 8:
-        (epoch,) = _u64(value)
-        facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
-        attributes = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
-    else:
-        text = value.decode(errors="replace")
-        plain = text.isprintable() and text.encode() == value
-        attributes = f'"value":{text_or_bytes(value) if plain else bytes_object(value)}'
-        flaw = "bad_epoch" if name == "epoch" else None
+    name = raw.decode(errors="replace")
+    attributes, flaw, facts = _option(name, raw, value)
+    return Record(
+        offset, len(packet), Kind.SESSION, "", None, None, name, None, None, None, None, None,
+        attributes, flaw, facts,
+    )  # fmt: skip
+
+
+def _option(
+    name: str, raw: bytes, value: bytes
+) -> tuple[str | None, str | None, SessionFacts | None]:
+    """A metadata packet's attributes, flaw, and what it tells; `raw` is its name as sent."""
+    flaw = None
+    if name == "epoch":
+        if len(value) == 8:
+            (epoch,) = _u64(value)
+            facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
+            clock = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
+            return f"{{{clock}}}", None, facts
+        flaw = "bad_epoch"
+    elif name in OPTIONS:
+        if said := read_session(name, value):
+            return said[0], None, said[1]
+        flaw = "bad_session"
+    text = value.decode(errors="replace")
+    plain = text.isprintable() and text.encode() == value
+    attributes = f'"value":{text_or_bytes(value) if plain else bytes_object(value)}'
     if name.encode() != raw:
         attributes += f',"$name":{text_or_bytes(raw)}'
         flaw = "invalid_utf8"
-    return Record(
-        offset, len(packet), Kind.SESSION, "", None, None, name, None, None, None, None, None,
-        f"{{{attributes}}}", flaw, facts,
-    )  # fmt: skip
+    return f"{{{attributes}}}", flaw, None
 
 
 def _is_event(datagram: bytes) -> bool:
@@ -301,7 +316,7 @@ FORMAT = Format(
     name="heph",
     decoder=HephDecoder,
     state_type=HephState,
-    flaws=frozenset({"bad_epoch", "invalid_utf8", "undecodable_body"}),
+    flaws=frozenset({"bad_epoch", "bad_session", "invalid_utf8", "undecodable_body"}),
     malformed=frozenset(
         {
             "bad_length",  # the description or option runs over the packet
@@ -315,4 +330,5 @@ FORMAT = Format(
     counter_bits=32,
     whole=_is_event,
     files=Files(recognises=lambda _, head: head[:4] in MAGICS),
+    acknowledge=acknowledge,
 )
