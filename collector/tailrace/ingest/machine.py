@@ -6,7 +6,7 @@ the entries from there on give what the original gave (DESIGN §1, "Restart").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -158,6 +158,11 @@ class Ingest:
             state = self.state.commons.setdefault(source, CommonsState())
             self._commons[source] = Commons(state)
         return self._commons[source]
+
+    def acknowledgements(self) -> Iterator[tuple[int, bytes]]:
+        """What there is to tell clients since the last call: a session's number and the bytes of an
+        answer, of at most 1200 bytes. No part of the state: after a restart everything is news."""
+        yield from ()
 
     def slow(self, before: int) -> list[int]:
         """Sessions whose unfinished record began to come before a time (Unix ns)."""
