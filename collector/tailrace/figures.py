@@ -71,6 +71,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     sessions_opened: int
     sessions_closed: int
     refused: dict[str, int]
+    acknowledgements: dict[str, int]
     chunks: int
     taken_bytes: int
     kernel_drops: int

@@ -11,6 +11,7 @@ from tailrace.config.schema import Config, TailConfig, UdpConfig
 SOURCES = {
     "udp": {"FORMAT": "heph", "LISTEN": "127.0.0.1:1"},
     "tcp": {"FORMAT": "heph", "LISTEN": "127.0.0.1:1"},
+    "unix": {"FORMAT": "heph", "LISTEN": "/run/a.sock"},
     "tail": {"FORMAT": "heph", "PATHS": "/a"},
 }
 VALUES = {
@@ -23,6 +24,7 @@ VALUES = {
     'one of "console", "json"': ("json", "json"),
     "listen": ("[::1]:5", "[::1]:5"),
     "format": ("jets", "jets"),
+    "mode": ("0660", "0660"),
 }
 
 
@@ -61,6 +63,8 @@ def test_every_key_of_a_source_arrives_at_a_source_that_only_the_environment_has
     expected = type_
     if key.key != "type":
         text, expected = VALUES.get(key.key) or VALUES[key.type]
+        if (type_, key.key) == ("unix", "listen"):
+            text = expected = "/run/tailrace/heph.sock"
         environ[f"TAILRACE_SOURCES_MY_RUNS_2_{key.key.upper()}"] = text
     found = loaded_with(environ).sources["my_runs_2"]
     if key.key == "type":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.config.listen import parse
+from tailrace.config.listen import PATH_MAX, parse, parse_mode, parse_path
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,33 @@ def test_any_other_text_is_refused_or_read_and_nothing_else(text, end):
         return
     assert host
     assert 0 <= port <= 65_535
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/run/a.sock", "/run/a.sock"),
+        ("/run//x/../a.sock", "/run/a.sock"),
+        ("/" + "a" * (PATH_MAX - 1), "/" + "a" * (PATH_MAX - 1)),
+    ],
+)
+def test_a_path_of_a_socket_is_read(text, expected):
+    assert parse_path(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a.sock", "@a", "./a", "/", "/run/", "/" + "a" * PATH_MAX])
+def test_what_is_no_path_for_a_socket_is_refused(text):
+    with pytest.raises(ValueError, match="; allowed: "):
+        parse_path(text)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 0o777))
+def test_a_mode_is_octal_with_or_without_a_zero(mode):
+    assert parse_mode(f"{mode:04o}") == parse_mode(f"{mode:03o}") == mode
+
+
+@pytest.mark.parametrize("text", ["", "66", "0o660", "1660", "888", "-600", "٦٦٠", "rw-"])
+def test_what_is_no_mode_is_refused(text):
+    with pytest.raises(ValueError, match="; allowed: octal"):
+        parse_mode(text)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tailrace.config.load import load, spool_path, store_path
-from tailrace.config.schema import Config, StoreConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import (
+    Config,
+    StoreConfig,
+    TailConfig,
+    TcpConfig,
+    UdpConfig,
+    UnixConfig,
+)
 from tailrace.errors import ConfigError
 
 UDP = '[sources.sim]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:1"\n'
+UNIX = '[sources.local]\ntype = "unix"\nformat = "heph"\nlisten = "/run/heph.sock"\n'
 TAIL = '[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/a/*"]\n'
 
 SIZES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
-TYPES = 'one of "udp", "tcp", "tail"'
+TYPES = 'one of "udp", "tcp", "unix", "tail"'
 
 SETTINGS = [
     ("[stor]\n", "FILE:1: stor: unknown section; did you mean store?"),
@@ -92,7 +100,26 @@ SETTINGS = [
      "allowed: a to z, 0 to 9 and _"),
     (UDP.replace("sim", '"a.b"'), 'FILE:1: sources."a.b": is no name for a source; '
      "allowed: a to z, 0 to 9 and _"),
-    (UDP.replace("udp", "unix"), f"FILE:2: sources.sim.type: must be {TYPES}"),
+    (UDP.replace("udp", "pipe"), f"FILE:2: sources.sim.type: must be {TYPES}"),
+    (UDP.replace("udp", "unix"), "FILE:4: sources.sim.listen: '127.0.0.1:1' is not the path of a "
+     "socket; allowed: an absolute path"),
+    (UNIX.replace("heph.sock", ""), "FILE:4: sources.local.listen: '/run/' is not the path of a "
+     "socket; allowed: an absolute path"),
+    (UNIX.replace("heph.sock", "ä" * 52),
+     "FILE:4: sources.local.listen: is a path of 109 bytes; allowed: at most 107 for a socket"),
+    (UNIX.replace("unix", "tcp"), "FILE:4: sources.local.listen: '/run/heph.sock' is not an "
+     "address; allowed: host:port or [v6]:port"),
+    (UNIX + UNIX.replace("local", "other").replace("run", "run/./"),
+     "FILE:8: sources.other.listen: [sources.local] and [sources.other] have the same unix address"),
+    (UNIX.replace("heph\"", "ovni\""),
+     'FILE:3: sources.local.format: must be one of "heph", "jets", which a unix source can carry; '
+     "not 'ovni'"),
+    *((UNIX + f"mode = {mode}\n", f"FILE:5: sources.local.mode: {problem}") for mode, problem in [
+        ("0o660", "must be a string, not a whole number"),
+        ("'rw'", "'rw' is not a file mode; allowed: octal, as in \"0660\""),
+        ("'1660'", "'1660' is not a file mode; allowed: octal, as in \"0660\""),
+        ("'0680'", "'0680' is not a file mode; allowed: octal, as in \"0660\""),
+    ]),
     (UDP.replace('"udp"', "5"), f"FILE:2: sources.sim.type: must be {TYPES}"),
     (UDP.replace('type = "udp"\n', ""), f"FILE:1: sources.sim.type: missing; allowed: {TYPES}"),
     (UDP.replace('format = "heph"\n', ""), "FILE:1: sources.sim.format: missing; it is a string"),
@@ -203,8 +230,9 @@ def test_the_sources_of_a_file_replace_the_default_ones(loaded):
 
 def test_each_type_of_source_is_what_its_type_says(loaded):
     tcp = UDP.replace("sim", "logs").replace("udp", "tcp")
-    sources = loaded(UDP + tcp + TAIL + 'record_max = "3 MiB"\n').config.sources
-    assert [type(source) for source in sources.values()] == [UdpConfig, TcpConfig, TailConfig]
+    sources = loaded(UDP + tcp + UNIX + TAIL + 'record_max = "3 MiB"\n').config.sources
+    types = [UdpConfig, TcpConfig, UnixConfig, TailConfig]
+    assert [type(source) for source in sources.values()] == types
     assert sources["runs"].record_max == 3 * 2**20
 
 

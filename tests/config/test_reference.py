@@ -76,6 +76,7 @@ def test_what_the_reference_leaves_to_be_put_to_use_loads(tmp_path):
     path.write_text(re.sub(r"(?m)^#(?! |$)", "", REFERENCE.read_text()))
     config = load(path, environ={}, flags={}).config
     assert config.sources["runs"].format == "ovni"
+    assert config.sources["heph_unix"].mode == "0600"
     assert config.store.retention_age == 90 * 86_400
 
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.config.schema import Config, StoreConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import (
+    Config,
+    StoreConfig,
+    TailConfig,
+    TcpConfig,
+    UdpConfig,
+    UnixConfig,
+)
 from tailrace.doctor.host import Host
 from tailrace.units import Size
 
@@ -56,6 +63,10 @@ def udp(buffer=2**14, listen="127.0.0.1:0"):
 
 def tcp(listen="127.0.0.1:0", **keys):
     return TcpConfig(format="jets", listen=listen, **keys)
+
+
+def unix(path, **keys):
+    return UnixConfig(format="jets", listen=str(path), **keys)
 
 
 def tail(*paths, format_="jets"):

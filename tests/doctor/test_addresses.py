@@ -10,7 +10,7 @@ import pytest
 from tailrace.config.schema import AdminConfig
 from tailrace.doctor import addresses
 from tailrace.doctor.host import Daemon
-from tests.doctor.hosts import host, only, severities, tail, tcp, udp
+from tests.doctor.hosts import host, only, severities, tail, tcp, udp, unix
 
 ADMIN = AdminConfig(listen="127.0.0.1:0")
 
@@ -49,6 +49,36 @@ def test_taken_ones_are_problems(taken):
     assert found[0].commands[0] == f"sudo ss -lnup 'sport = :{port}'  # which one"
     assert found[1].commands[0].startswith("sudo ss -lntp ")
     assert found[1].commands[1].startswith("export TAILRACE_SOURCES_B_LISTEN=127.0.0.1:0")
+
+
+def test_a_unix_socket_may_be_made_where_none_is_and_where_one_was_left(tmp_path):
+    left = tmp_path / "left.sock"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(left))
+    finding = only(check({"a": unix(left), "b": unix(tmp_path / "new.sock")}))
+    assert finding.what == f"Free to listen on: 127.0.0.1:0, {left}, {tmp_path}/new.sock."
+    assert left.exists()
+    assert not (tmp_path / "new.sock").exists()
+
+
+def test_a_unix_socket_that_cannot_be_made_is_a_problem(tmp_path):
+    (tmp_path / "file").write_text("")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "taken.sock"))
+        sock.listen()
+        names = ["taken.sock", "file", "none/a.sock"]
+        found = check({f"s{n}": unix(tmp_path / name) for n, name in enumerate(names)})
+    assert severities(found) == ["problem", "problem", "problem", "good"]
+    assert [finding.what.rpartition(": ")[2] for finding in found[:3]] == [
+        "another process does.",
+        "there is something that is no socket.",
+        f"{tmp_path}/none is not there.",
+    ]
+    assert found[0].commands == [
+        f"sudo ss -lxp src {tmp_path}/taken.sock  # which one",
+        'export TAILRACE_SOURCES_S0_LISTEN="$XDG_RUNTIME_DIR/taken.sock"'
+        "  # or listen in [sources.s0] of the file",
+    ]
 
 
 def test_the_admin_address_is_one_of_them(taken):

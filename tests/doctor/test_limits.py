@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.doctor import limits
 from tests.cli.command import ENVIRONMENT
-from tests.doctor.hosts import host, only, tail, tcp, udp
+from tests.doctor.hosts import host, only, tail, tcp, udp, unix
 
 SCRIPT = """
 import resource, sys
@@ -53,6 +53,7 @@ def test_too_little_is_raised_in_the_systems_file():
     [
         (udp(), 1),
         (tcp(connections_max=70), 71),
+        (unix("/run/x", connections_max=70), 71),
         (tail("/x"), 4096),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_flood_of_addresses_pushes_out_none_that_was_heard_twice():
     peers = Peers(5)
     add(peers, 1, 2, 3, 1, 2, 3)
     assert add(peers, *range(100, 1000)) == list(range(100, 998))
-    assert [peers.hear(("h", port), 0) for port in (1, 2, 3)] == [1, 2, 3]
+    assert [peers.hear(("h", port), 0).number for port in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_when_all_were_heard_twice_the_one_silent_longest_goes():
@@ -35,6 +35,17 @@ def test_when_all_were_heard_twice_the_one_silent_longest_goes():
 def test_the_silent_are_forgotten():
     peers = Peers(9)
     add(peers, 1, 2, 3, 1)
-    assert peers.hear(("h", 2), 10) == 2
+    assert peers.hear(("h", 2), 10).number == 2
     assert sorted(peers.forget_silent(5)) == [1, 3]
     assert len(peers) == 1
+
+
+def test_a_peer_is_found_by_its_session_as_long_as_it_is_known():
+    peers = Peers(2)
+    add(peers, 1, 2, 1)
+    assert peers.of_session(1).address == ("h", 1)
+    add(peers, 3)
+    assert peers.of_session(2) is None
+    assert peers.of_session(3) is not None
+    assert [*peers.forget_silent(9)] == [3, 1]
+    assert peers.of_session(3) is None

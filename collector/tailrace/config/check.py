@@ -28,6 +28,7 @@ from tailrace.config.values import convert
 FORMATS: dict[str, tuple[str, ...]] = {
     "udp": ("heph", "jets"),
     "tcp": ("heph", "jets"),
+    "unix": ("heph", "jets"),
     "tail": ("heph", "jets", "ovni", "dftracer", "et3"),
 }
 """The formats each type of source can carry. Whoever loads may know of more for files."""
@@ -72,6 +73,7 @@ class Check:
     def _section(self, name: str) -> Values:
         settings = self._given.sections[name]
         values = self._values(keys(SECTIONS[name]), settings)
+        self._check_listen("tcp", values, settings)
         path = str(values.get("path", ""))
         if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
             message = (
@@ -104,6 +106,8 @@ class Check:
                 where = _below(home, key)
                 self._problem(where, f"missing; it is a {words(fields[key].type)}")
         values = self._values(fields, settings, also=["type"])
+        if type_ is not None:
+            self._check_listen(type_, values, settings)
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
@@ -123,6 +127,16 @@ class Check:
                 self._problem(setting.where, str(error))
         return values
 
+    def _check_listen(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
+        """The address, if one is there, or one problem instead of it."""
+        if "listen" not in values:
+            return
+        try:
+            _place(protocol, values["listen"])
+        except ValueError as error:
+            del values["listen"]
+            self._problem(settings["listen"].where, str(error))
+
     def _check_format(self, format_: str, type_: str | None, where: Where) -> None:
         allowed = self._formats[type_ or "tail"]
         if format_ not in allowed:
@@ -134,11 +148,11 @@ class Check:
     ) -> None:
         """Equal addresses on one protocol; port 0 is another each time. Other clashes, such as
         with a wildcard address, are the system's to find."""
-        taken: dict[tuple[str, str, int], tuple[str, Where]] = {}
+        taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
-            host, port = listen.parse(address)
+            host, port = _place(protocol, address)
             other, other_where = taken.setdefault((protocol, host, port), (owner, where))
-            if port and other != owner:
+            if port != 0 and other != owner:
                 at = other_where if where.origin == DEFAULT else where
                 self._problem(at, f"{other} and {owner} have the same {protocol} address")
 
@@ -158,6 +172,12 @@ class Check:
 
     def _problem(self, where: Where, message: str) -> None:
         self.problems.append(Problem(where, message))
+
+
+def _place(protocol: str, address: str) -> tuple[str, int | None]:
+    """Host and port, or the path of a unix socket, in the one spelling that equal ones share.
+    Raise ValueError."""
+    return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:

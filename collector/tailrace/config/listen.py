@@ -1,13 +1,18 @@
-"""Addresses to listen on, as people write them: `host:port` or `[v6]:port`."""
+"""Where to listen, as people write it: `host:port` or `[v6]:port`, or the path of a unix socket."""
 
 from __future__ import annotations
 
+import os
 import re
 from ipaddress import IPv6Address, ip_address
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 _FORM = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
 _ALLOWED = "allowed: host:port or [v6]:port"
+_MODE = re.compile(r"0?[0-7]{3}")
+
+PATH_MAX = 107
+"""Bytes of a unix socket's path that Linux has room for."""
 
 
 def parse(text: str) -> tuple[str, int]:
@@ -40,3 +45,20 @@ def _host(text: str) -> str:
     if _HOST_NAME.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a host name; {_ALLOWED}")
     return text.lower()
+
+
+def parse_path(text: str) -> str:
+    """The path of a unix socket, in the one spelling that equal paths share. Raise ValueError."""
+    if not text.startswith("/") or text.endswith("/"):
+        raise ValueError(f"{text!r} is not the path of a socket; allowed: an absolute path")
+    size = len(os.fsencode(text))
+    if size > PATH_MAX:
+        raise ValueError(f"is a path of {size} bytes; allowed: at most {PATH_MAX} for a socket")
+    return os.path.normpath(text)
+
+
+def parse_mode(text: str) -> int:
+    """Raise ValueError."""
+    if _MODE.fullmatch(text) is None:
+        raise ValueError(f'{text!r} is not a file mode; allowed: octal, as in "0660"')
+    return int(text, 8)

@@ -75,6 +75,10 @@ class LedgerConfig(Section, frozen=True):
     """Streams that all sessions of a source may have together, about 23 KiB of memory each; further ones are not counted on."""
     source_holes_max: int = 262_144
     """Holes and gaps remembered for all sessions of a source together, about 250 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
+    resume_time: Duration = Duration(600)
+    """A session that its client announced is waited for this long after its last connection ended without a goodbye."""
+    sessions_max: int = 1024
+    """Announced sessions of a source that are remembered without a connection; beyond that the one that left first is forgotten."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
@@ -132,6 +136,27 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """A connection that sent this much without one readable record is closed."""
 
 
+class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
+    format: str
+    """Name of the format: heph, jets."""
+    listen: str
+    """Absolute path of the socket, which is made there; its directory must exist."""
+    mode: str = "0600"
+    """Who may connect: the file mode of the socket, in octal."""
+    record_max: Size = Size(1 * MIB)
+    """The longest record; a longer one is malformed."""
+    connections_max: int = 1024
+    """Connections at a time; further ones are accepted and closed at once, and counted."""
+    connections_per_peer_max: int = 256
+    """Connections at a time from one user."""
+    idle_timeout: Duration = Duration(3600)
+    """A connection silent for this long is closed."""
+    record_timeout: Duration = Duration(60)
+    """A connection that takes longer than this over one record is closed."""
+    garbage_max: Size = Size(1 * MIB)
+    """A connection that sent this much without one readable record is closed."""
+
+
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
@@ -153,7 +178,8 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """How long a part of a file that nobody has written yet is waited for before it is passed over."""
 
 
-SourceConfig = UdpConfig | TcpConfig | TailConfig
+ConnectionConfig = TcpConfig | UnixConfig
+SourceConfig = UdpConfig | ConnectionConfig | TailConfig
 
 DEFAULT_SOURCES: dict[str, SourceConfig] = {
     "heph_udp": UdpConfig(format="heph", listen="127.0.0.1:7701"),

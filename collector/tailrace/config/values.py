@@ -1,8 +1,8 @@
 """One value of the configuration: from what TOML gave to the type the schema asks for.
 
 Beyond its type, a value must make sense: a number is at least 1 and fits 64 bits with a sign (the
-table has no wider), a duration is longer than nothing and at most 2**63 ns, an address has its
-form, a list is not empty, and text can be written down (UTF-8) and handed to the system (no NUL).
+table has no wider), a duration is longer than nothing and at most 2**63 ns, a file mode is octal,
+a list is not empty, and text can be written down (UTF-8) and handed to the system (no NUL).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def convert(key: str, type_: object, value: object) -> object:
     _check_text(converted)
     if isinstance(converted, int | float):
         _check_amount(converted)
-    elif key == "listen":
-        listen.parse(str(converted))
+    elif key == "mode":
+        listen.parse_mode(str(converted))
     elif isinstance(converted, list) and not (converted and all(converted)):
         raise ValueError("must have at least one string, and none that is empty")
     return converted

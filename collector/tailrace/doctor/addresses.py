@@ -1,16 +1,21 @@
-"""Can every listener have its address? Each is bound for a moment; none that a daemon has."""
+"""Can every listener have its address? Each is bound for a moment, but for unix sockets, whose place
+is looked at; none that a daemon has."""
 
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.config.schema import TailConfig, UdpConfig
+from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Daemon, Host
 from tailrace.sources.address import bound, split
+from tailrace.sources.unix import in_use
 
 CHECK = "addresses"
 
@@ -38,16 +43,23 @@ def check(host: Host) -> Iterator[Finding]:
             yield _refused(listener, error)
         else:
             free.append(listener.listen)
+    for name, config in host.config.sources.items():
+        if isinstance(config, UnixConfig) and name not in held:
+            problem = _socket(name, Path(config.listen))
+            if problem is None:
+                free.append(config.listen)
+            else:
+                yield problem
     if free:
         yield good(CHECK, f"Free to listen on: {', '.join(dict.fromkeys(free))}.")
 
 
 def _listeners(host: Host) -> Iterator[Listener]:
     for name, config in host.config.sources.items():
-        if not isinstance(config, TailConfig):
-            is_udp = isinstance(config, UdpConfig)
-            kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
-            yield Listener(name, config.listen, kind)
+        if isinstance(config, UdpConfig):
+            yield Listener(name, config.listen, socket.SOCK_DGRAM)
+        elif isinstance(config, TcpConfig):
+            yield Listener(name, config.listen, socket.SOCK_STREAM)
     yield Listener("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
@@ -91,6 +103,34 @@ def _refused(listener: Listener, error: OSError) -> Finding:
         why=why,
         commands=commands,
         figures={"listen": listener.listen},
+    )
+
+
+def _socket(name: str, path: Path) -> Finding | None:
+    """What keeps a unix socket from being made there."""
+    shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    me = '"$(id -un)"'
+    other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
+    try:
+        if in_use(path):
+            why, command = "another process does", f"sudo ss -lxp src {shown}  # which one"
+        elif not path.parent.is_dir():
+            why = f"{path.parent} is not there"
+            command = f"sudo install -d -o {me} {above}"
+        elif not os.access(path.parent, os.W_OK | os.X_OK):
+            why = f"this user may not write to {path.parent}"
+            command = f"ls -ld {above}"
+        else:
+            return None
+    except OSError as error:
+        why, command = error.strerror or str(error), f"ls -ld {shown}"
+    return Finding(
+        check=CHECK,
+        severity=Severity.PROBLEM,
+        what=f"{name} cannot listen on {path}: {why}.",
+        why="The collector does not start.",
+        commands=[command, other],
+        figures={"listen": str(path)},
     )
 
 

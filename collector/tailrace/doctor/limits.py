@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 
-from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 
@@ -45,7 +45,7 @@ def check(host: Host) -> Iterator[Finding]:
 def _sockets(source: SourceConfig) -> int:
     """Sockets a source may hold; all UDP peers share one."""
     match source:
-        case TcpConfig():
+        case TcpConfig() | UnixConfig():
             return 1 + source.connections_max
         case UdpConfig():
             return 1

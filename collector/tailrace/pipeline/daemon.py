@@ -20,8 +20,15 @@ import trio
 
 from tailrace import __version__
 from tailrace.clock import Clock
+from tailrace.config.listen import parse_mode
 from tailrace.config.load import Loaded, spool_path, store_path
-from tailrace.config.schema import SourceConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import (
+    ConnectionConfig,
+    SourceConfig,
+    TcpConfig,
+    UdpConfig,
+    UnixConfig,
+)
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError, StoreError
 from tailrace.figures import Figures
@@ -32,10 +39,12 @@ from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate, SourceIntake
+from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.source import Source
 from tailrace.sources.tail import TailSource
-from tailrace.sources.tcp import TcpSource
+from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import UdpSource
+from tailrace.sources.unix import UnixListener
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
@@ -231,7 +240,7 @@ class Daemon:
         timeouts = [
             config.record_timeout.ns
             for config in self.config.sources.values()
-            if isinstance(config, TcpConfig)
+            if isinstance(config, ConnectionConfig)
         ]
         while True:
             await trio.sleep(TICK_SECONDS)
@@ -253,7 +262,7 @@ class Daemon:
         if source is None:
             return
         if timeout is None or (
-            isinstance(config, TcpConfig) and config.record_timeout.ns == timeout
+            isinstance(config, ConnectionConfig) and config.record_timeout.ns == timeout
         ):
             source.cut(number, reason)
 
@@ -272,7 +281,9 @@ def _source(name: str, config: SourceConfig, clock: Clock, once: bool) -> Source
     if isinstance(config, UdpConfig):
         return UdpSource(name, config, clock)
     if isinstance(config, TcpConfig):
-        return TcpSource(name, config)
+        return ConnectionSource(config, TcpListener(config.listen))
+    if isinstance(config, UnixConfig):
+        return ConnectionSource(config, UnixListener(Path(config.listen), parse_mode(config.mode)))
     dialects = ("auto", *FORMATS[config.format].dialects)
     if config.dialect not in dialects:
         allowed = ", ".join(dialects)

@@ -78,6 +78,7 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         sessions_opened=tally.opened,
         sessions_closed=tally.closed,
         refused=figures.refused,
+        acknowledgements=figures.replies,
         chunks=figures.chunks,
         taken_bytes=figures.bytes,
         kernel_drops=figures.kernel_drops,

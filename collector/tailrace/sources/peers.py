@@ -11,8 +11,23 @@ from collections.abc import Iterator
 
 Address = tuple[str, int]
 
-_Heard = OrderedDict[Address, tuple[int, float]]
-"""A peer's session and when it was last heard of, longest silent first."""
+
+class Peer:
+    __slots__ = ("address", "allowance", "heard", "number")
+
+    def __init__(self, address: Address, number: int, now: float) -> None:
+        self.address = address
+        self.number = number
+        """Of its session."""
+        self.heard = now
+        """When it was last heard of."""
+        self.allowance = 0
+        """Bytes that have come from it beyond those that were sent to it. An address may be forged:
+        whoever has it gets no more from us than was sent to us in its name."""
+
+
+_Heard = OrderedDict[Address, Peer]
+"""Peers, longest silent first."""
 
 
 class Peers:
@@ -20,34 +35,39 @@ class Peers:
         self._most = most
         self._once: _Heard = OrderedDict()
         self._again: _Heard = OrderedDict()
+        self._of_session: dict[int, Peer] = {}
 
     def __len__(self) -> int:
-        return len(self._once) + len(self._again)
+        return len(self._of_session)
 
-    def hear(self, address: Address, now: float) -> int | None:
-        """A peer sends: its session, None for one that is not known."""
-        known = self._again.pop(address, None) or self._once.pop(address, None)
-        if known is None:
-            return None
-        self._again[address] = (known[0], now)
-        return known[0]
+    def hear(self, address: Address, now: float) -> Peer | None:
+        """A peer sends; None for one that is not known."""
+        peer = self._again.pop(address, None) or self._once.pop(address, None)
+        if peer is not None:
+            peer.heard = now
+            self._again[address] = peer
+        return peer
 
-    def add(self, address: Address, number: int, now: float) -> None:
+    def add(self, address: Address, number: int, now: float) -> Peer:
         """A peer's first datagram; make room before."""
-        self._once[address] = (number, now)
+        peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
+        return peer
+
+    def of_session(self, number: int) -> Peer | None:
+        return self._of_session.get(number)
 
     def make_room(self) -> Iterator[int]:
         """Forget peers until there is room for one more; their sessions."""
         while len(self) >= self._most:
-            _, (number, _) = (self._once or self._again).popitem(last=False)
-            yield number
+            yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
         """Forget the peers that were last heard of at `horizon` or before; their sessions."""
         for heard in (self._once, self._again):
-            while heard:
-                address, (number, last) = next(iter(heard.items()))
-                if last > horizon:
-                    break
-                del heard[address]
-                yield number
+            while heard and next(iter(heard.values())).heard <= horizon:
+                yield self._forget(heard)
+
+    def _forget(self, heard: _Heard) -> int:
+        _, peer = heard.popitem(last=False)
+        del self._of_session[peer.number]
+        return peer.number

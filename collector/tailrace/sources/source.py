@@ -7,6 +7,7 @@ datagrams wait in the kernel, which counts what it must drop.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -82,6 +83,21 @@ class AnyIntake(Intake, FileIntake, Protocol):
     """What the daemon gives to every source."""
 
 
+class Outcome(StrEnum):
+    """What became of a packet for a peer."""
+
+    SENT = "sent"
+    """The kernel has it, or will as soon as it has room."""
+    UNREAD = "unread"
+    """The peer has not read earlier ones."""
+    EXCESS = "excess"
+    """It is larger than what the address has sent and not had back."""
+    GONE = "gone"
+    """There is no such peer any more."""
+    REFUSED = "refused"
+    """The kernel would not send it."""
+
+
 class SourceFigures(msgspec.Struct):
     """What a source counts itself; the daemon exports it (see `metrics`)."""
 
@@ -91,6 +107,8 @@ class SourceFigures(msgspec.Struct):
     """Connections or peers now."""
     refused: dict[str, int] = {}
     """Connections not taken, or cut off, by reason."""
+    replies: dict[str, int] = {}
+    """Packets for peers, by what became of them (see `Outcome`)."""
     kernel_drops: int = 0
     """Datagrams the kernel dropped because the socket's buffer was full."""
     queue_bytes: int = 0
@@ -111,6 +129,9 @@ class SourceFigures(msgspec.Struct):
     behind_bytes: int = 0
     """Bytes of followed files from the place reached to their end, as last seen."""
 
+    def replied(self, outcome: Outcome) -> None:
+        self.replies[outcome] = self.replies.get(outcome, 0) + 1
+
 
 class Source(Protocol):
     address: str
@@ -124,6 +145,11 @@ class Source(Protocol):
 
     def cut(self, number: int, reason: str) -> None:
         """Be rid of a session's peer, if the source can."""
+        ...
+
+    def reply(self, number: int, data: bytes) -> None:
+        """Hand a packet to a session's peer, now or never: it neither waits nor raises. What a peer
+        gets of several packets are whole ones, in their order, some perhaps left out."""
         ...
 
     def figures(self) -> SourceFigures: ...

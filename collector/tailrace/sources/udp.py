@@ -10,6 +10,9 @@ never a gap of theirs. Peers are forgotten by `idle_timeout`, or longest-silent 
 A peer has a session from its first readable datagram on. What comes before from it, and from all
 others of which nothing can be read, belongs to one session of *strangers*, handed on once a second:
 who sends noise from many addresses costs few rows and no memory, and pushes nobody out.
+
+Addresses can be forged: a peer is never sent more bytes than came from its address, and strangers
+are sent nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.session import readable
 from tailrace.sources.address import bound, join
-from tailrace.sources.peers import Address, Peers
-from tailrace.sources.source import CHUNK_MAX, Intake, SourceFigures
+from tailrace.sources.peers import Address, Peer, Peers
+from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 4096
 """Datagrams read without letting others run, some 8 ms: receiving goes first, since what waits in
@@ -92,6 +95,9 @@ class UdpSource:
     def cut(self, number: int, reason: str) -> None:
         """A datagram peer cannot be cut off: its garbage costs only its own rows."""
 
+    def reply(self, number: int, data: bytes) -> None:
+        self._figures.replied(self._reply(self._peers.of_session(number), data))
+
     def figures(self) -> SourceFigures:
         figures = self._figures
         figures.open = len(self._peers)
@@ -102,6 +108,18 @@ class UdpSource:
             figures.queue_bytes = meminfo[_MEMINFO_RMEM]
             figures.kernel_drops = meminfo[_MEMINFO_DROPS]
         return figures
+
+    def _reply(self, peer: Peer | None, data: bytes) -> Outcome:
+        if peer is None or self._sock is None:
+            return Outcome.GONE
+        if len(data) > peer.allowance:
+            return Outcome.EXCESS
+        try:
+            self._sock.sendto(data, peer.address)
+        except OSError:
+            return Outcome.REFUSED
+        peer.allowance -= len(data)
+        return Outcome.SENT
 
     def _size_buffer(self, sock: socket.socket) -> None:
         asked = int(self._config.receive_buffer)
@@ -130,12 +148,12 @@ class UdpSource:
         """Take in what is there, up to DRAIN_MAX datagrams; how many there were."""
         received, count = _read(sock)
         self._count_drops(intake)
-        for peer, datagrams in received.items():
-            number = self._number(peer, datagrams, intake)
-            if number is None:
+        for address, datagrams in received.items():
+            peer = self._peer(address, datagrams, intake)
+            if peer is None:
                 self._noise += datagrams
             else:
-                self._hand_on(number, datagrams, intake)
+                peer.allowance += self._hand_on(peer.number, datagrams, intake)
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
         if count < DRAIN_MAX:
@@ -149,26 +167,29 @@ class UdpSource:
             intake.drops(more, self._emptied)
             self._dropped = dropped
 
-    def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> None:
+    def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> int:
+        """How many bytes they were."""
         for chunk in _chunks(datagrams):
             intake.datagrams(number, chunk)
             self._figures.chunks += 1
-            self._figures.bytes += sum(map(len, chunk))
+        size = sum(map(len, datagrams))
+        self._figures.bytes += size
+        return size
 
-    def _number(self, peer: Address, datagrams: list[bytes], intake: Intake) -> int | None:
-        """The session of a peer, None if it has and gets none."""
+    def _peer(self, address: Address, datagrams: list[bytes], intake: Intake) -> Peer | None:
+        """The peer that has a session, None if it has and gets none."""
         now = self._clock.monotonic()
-        number = self._peers.hear(peer, now)
-        if number is None:
+        peer = self._peers.hear(address, now)
+        if peer is None:
             format_, limit = FORMATS[self._config.format], self._config.record_max
             if not any(readable(format_, limit, datagram) for datagram in datagrams):
                 return None
             for oldest in self._peers.make_room():
                 intake.close(oldest, "too many peers")
                 self._refused("too many peers")
-            number = intake.open("udp", join(peer), record_max=limit)
-            self._peers.add(peer, number, now)
-        return number
+            number = intake.open("udp", join(address), record_max=limit)
+            peer = self._peers.add(address, number, now)
+        return peer
 
     def _hand_on_noise(self, intake: Intake) -> None:
         if not self._noise:
@@ -226,7 +247,7 @@ def _read(sock: socket.socket) -> tuple[dict[Address, list[bytes]], int]:
     except BlockingIOError:
         pass
     except OSError as error:
-        # An ICMP error of an earlier send; we send nothing, but a descriptor can be inherited.
+        # An ICMP error of an earlier send: whoever had asked for an answer is gone.
         if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
             raise
     return received, count

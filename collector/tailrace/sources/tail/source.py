@@ -99,6 +99,9 @@ class TailSource:
                 file.leave(reason)
                 break
 
+    def reply(self, number: int, data: bytes) -> None:
+        """Nobody is at the other end of a file."""
+
     def figures(self) -> SourceFigures:
         figures = self._figures
         figures.open = sum(file.session.number is not None for file in self._following)

@@ -1,0 +1,47 @@
+"""An intake that keeps what a network source hands on."""
+
+from __future__ import annotations
+
+import trio
+
+
+class Recorder:
+    """`chunks` and `closed` are by session; sessions count from 1."""
+
+    def __init__(self):
+        self.opened = {}
+        self.chunks = {}
+        self.closed = {}
+
+    def open(self, transport, peer, *, record_max, garbage_max=0):
+        number = len(self.opened) + 1
+        self.opened[number] = (transport, peer)
+        self.chunks[number] = []
+        return number
+
+    def data(self, number, data):
+        self.chunks[number].append(data)
+
+    def datagrams(self, number, datagrams):
+        self.chunks[number] += datagrams
+
+    def drops(self, count, since):
+        pass
+
+    def close(self, number, reason):
+        self.closed[number] = reason
+
+    def sessions(self):
+        return {}
+
+    async def room(self):
+        await trio.lowlevel.checkpoint()
+
+    def received(self, number=1):
+        return b"".join(self.chunks.get(number, []))
+
+
+async def until(condition):
+    with trio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 - of anything
+            await trio.sleep(0.005)

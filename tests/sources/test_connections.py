@@ -1,0 +1,305 @@
+"""Connections over TCP and unix sockets: what comes in, what is handed back, and to how many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+from contextlib import asynccontextmanager
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import trio
+
+from tailrace.config.schema import TcpConfig, UnixConfig
+from tailrace.sources.connections import ConnectionSource
+from tailrace.sources.tcp import TcpListener
+from tailrace.sources.unix import UnixListener
+from tests.sources.recorder import Recorder, until
+
+PACKET = 1200
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def make(request, tmp_path):
+    """A function that makes a source, `(**limits)`."""
+
+    def tcp(**limits):
+        config = TcpConfig(format="heph", listen="127.0.0.1:0", **limits)
+        return ConnectionSource(config, TcpListener(config.listen))
+
+    def unix(**limits):
+        config = UnixConfig(format="heph", listen=str(tmp_path / "a b.sock"), **limits)
+        return ConnectionSource(config, UnixListener(tmp_path / "a b.sock", 0o600))
+
+    return {"tcp": tcp, "unix": unix}[request.param]
+
+
+@asynccontextmanager
+async def running(source):
+    """The source at work; what it hands on."""
+    intake = Recorder()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(source.run, intake)
+        yield intake
+        nursery.cancel_scope.cancel()
+
+
+def connect(source):
+    """A client; the kernel accepts it even while the source does not look."""
+    if not source.address.startswith("unix://"):
+        host, _, port = source.address.rpartition(":")
+        return socket.create_connection((host, int(port)))
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(unquote(urlsplit(source.address).path))
+    return sock
+
+
+def packet(number):
+    """Whole only as it is."""
+    return struct.pack(">I", number) * (PACKET // 4)
+
+
+def numbers(data):
+    """Of the packets in what a client received."""
+    assert len(data) % PACKET == 0
+    packets = [data[at : at + PACKET] for at in range(0, len(data), PACKET)]
+    found = [struct.unpack_from(">I", each)[0] for each in packets]
+    assert packets == [packet(number) for number in found]
+    return found
+
+
+async def read(sock, size):
+    """So many bytes, without keeping the source from its work."""
+    sock.settimeout(0)
+    data = b""
+    with trio.fail_after(30):
+        while len(data) < size:
+            await trio.lowlevel.wait_readable(sock)
+            data += sock.recv(size - len(data))
+    return data
+
+
+def replies(source):
+    return source.figures().replies
+
+
+async def test_bytes_come_in_and_packets_go_back(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"hello")
+            await until(lambda: intake.received() == b"hello")
+            source.reply(1, packet(1))
+            source.reply(1, packet(2))
+            assert numbers(await read(sock, 2 * PACKET)) == [1, 2]
+            assert replies(source) == {"sent": 2}
+        await until(lambda: intake.closed == {1: "eof"})
+        source.reply(1, packet(3))
+        source.reply(77, packet(3))
+    assert replies(source) == {"sent": 2, "gone": 2}
+
+
+async def test_a_peer_that_does_not_read_gets_whole_packets_once_it_does(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            for number in range(10_000):
+                source.reply(1, packet(number))
+            sent, unread = replies(source)["sent"], replies(source)["unread"]
+            assert sent + unread == 10_000
+            assert sent * PACKET < 2**20, "the kernel keeps little for it"
+            await trio.sleep(0.02)
+            source.reply(1, packet(10_000))
+            assert replies(source)["unread"] == unread + 1
+            sock.sendall(b"y")
+            await until(lambda: intake.received() == b"xy")
+            assert numbers(await read(sock, sent * PACKET)) == [*range(sent)]
+            await until(lambda: sock_empty(sock))
+            source.reply(1, packet(10_001))
+            assert numbers(await read(sock, PACKET)) == [10_001]
+
+
+def sock_empty(sock):
+    with contextlib.suppress(BlockingIOError):
+        return not sock.recv(1, socket.MSG_PEEK)
+    return True
+
+
+async def test_a_peer_that_goes_with_packets_unread_is_gone(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            for number in range(1000):
+                source.reply(1, packet(number))
+        await until(lambda: 1 in intake.closed)
+        source.reply(1, packet(0))
+        assert replies(source)["gone"] == 1
+        with connect(source) as sock:
+            sock.sendall(b"next")
+            await until(lambda: intake.received(2) == b"next")
+
+
+async def test_one_that_is_cut_off_with_packets_unread_is_closed_with_the_reason(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            for number in range(1000):
+                source.reply(1, packet(number))
+            source.cut(1, "slow")
+            source.reply(1, packet(0))
+            await until(lambda: intake.closed == {1: "slow"})
+    assert source.figures().refused == {"slow": 1}
+    assert source.figures().open == 0
+
+
+async def test_what_was_sent_before_a_stop_is_taken_in(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            sock.sendall(b"y" * 100_000)
+    assert intake.received() == b"x" + b"y" * 100_000
+    assert intake.closed == {1: "stop"}
+
+
+async def test_limits_are_for_all_and_for_each_peer(make):
+    source = make(connections_max=3, connections_per_peer_max=2)
+    async with running(source) as intake:
+        with connect(source), connect(source) as second:
+            await until(lambda: len(intake.opened) == 2)
+            with connect(source) as third:
+                assert await closed(third)
+            (refused,) = source.figures().refused
+            assert refused.startswith("too many connections from one ")
+            second.close()
+            await until(lambda: len(intake.closed) == 1)
+            with connect(source):
+                await until(lambda: len(intake.opened) == 3)
+
+
+async def closed(sock):
+    sock.settimeout(0)
+    with trio.fail_after(30):
+        await trio.lowlevel.wait_readable(sock)
+    return sock.recv(1) == b""
+
+
+async def test_two_hundred_connections_are_each_told_their_own(make):
+    source = make()
+    async with running(source) as intake:
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(connect(source)) for _ in range(200)]
+            for at, sock in enumerate(socks):
+                sock.sendall(struct.pack(">I", at))
+            await until(lambda: sum(map(bool, intake.chunks.values())) == 200)
+            for number, (chunk,) in intake.chunks.items():
+                source.reply(number, packet(struct.unpack(">I", chunk)[0]))
+            for at, sock in enumerate(socks):
+                assert numbers(await read(sock, PACKET)) == [at]
+    assert replies(source) == {"sent": 200}
+
+
+# Unix sockets
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.sock"
+
+
+def unix(path, *, mode=0o600):
+    config = UnixConfig(format="heph", listen=str(path))
+    return ConnectionSource(config, UnixListener(path, mode))
+
+
+async def refusal(path):
+    """Of a source that cannot listen there."""
+    with pytest.RaisesGroup(OSError) as caught:
+        async with running(unix(path)):
+            pass
+    return caught.value.exceptions[0]
+
+
+async def test_a_peer_is_a_process_of_a_user(path):
+    source = unix(path)
+    async with running(source) as intake:
+        assert source.address == f"unix://{path}"
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+    name = f"unix:uid={os.getuid()},pid={os.getpid()}"
+    assert intake.opened == {1: ("unix", name)}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0])
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
+async def test_the_sockets_file_has_its_mode_whatever_the_umask_and_goes_at_the_end(
+    path, mode, umask
+):
+    before = os.umask(umask)
+    try:
+        async with running(unix(path, mode=mode)):
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert not path.exists()
+    finally:
+        os.umask(before)
+
+
+async def test_the_file_that_a_killed_process_left_is_replaced(path):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        sock.listen()
+    assert path.is_socket()
+    source = unix(path)
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+
+
+@pytest.mark.parametrize("backlog", [0, 5])
+async def test_a_socket_that_somebody_listens_on_is_left_alone(path, backlog):
+    with socket.socket(socket.AF_UNIX) as sock, contextlib.ExitStack() as stack:
+        sock.bind(str(path))
+        sock.listen(backlog)
+        for _ in range(backlog == 0 and 2):  # so many that one more would have to wait
+            other = stack.enter_context(socket.socket(socket.AF_UNIX))
+            other.settimeout(0)
+            with contextlib.suppress(BlockingIOError):
+                other.connect(str(path))
+        assert "another process listens there" in str(await refusal(path))
+        assert path.is_socket()
+
+
+async def test_a_file_that_is_no_socket_is_left_alone(path):
+    path.write_text("precious")
+    assert "no socket" in str(await refusal(path))
+    assert path.read_text() == "precious"
+
+
+async def test_a_link_is_left_alone_wherever_it_leads(path, tmp_path):
+    path.symlink_to(tmp_path / "elsewhere")
+    assert "no socket" in str(await refusal(path))
+    assert path.is_symlink()
+
+
+async def test_the_directory_must_exist(tmp_path):
+    assert isinstance(await refusal(tmp_path / "none/a.sock"), FileNotFoundError)
+
+
+async def test_a_socket_that_another_put_in_our_place_is_not_removed(path):
+    async with running(unix(path)):
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(path))
+    assert path.is_socket()

@@ -1,0 +1,156 @@
+"""Datagrams: what is handed back to whom, and how much at most."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+
+import trio
+from hypothesis import given, settings, strategies as st
+
+from tailrace.clock import SystemClock
+from tailrace.config.schema import UdpConfig
+from tailrace.sources.udp import STRANGERS, UdpSource
+from tests.ingest.log import heph_event
+from tests.sources.recorder import Recorder, until
+
+EVENT = heph_event(1, 0)
+
+
+@asynccontextmanager
+async def running(listen="127.0.0.1:0", **keys):
+    """A source at work, and what it hands on."""
+    source = UdpSource("s", UdpConfig(format="heph", listen=listen, **keys), SystemClock())
+    intake = Recorder()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(source.run, intake)
+        yield source, intake
+        nursery.cancel_scope.cancel()
+
+
+def client(source):
+    """A connected socket: it hears the source and nobody else."""
+    host, _, port = source.address.rpartition(":")
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    sock.connect((host.strip("[]"), int(port)))
+    sock.settimeout(0)
+    return sock
+
+
+async def receive(sock):
+    with trio.fail_after(30):
+        await trio.lowlevel.wait_readable(sock)
+    return sock.recv(65535)
+
+
+def nothing_came(sock):
+    try:
+        sock.recv(65535)
+    except BlockingIOError:
+        return True
+    return False
+
+
+async def test_a_peer_never_gets_more_bytes_than_it_sent():
+    async with running() as (source, intake):
+        with client(source) as sock:
+            sock.send(EVENT)
+            await until(lambda: intake.received() == EVENT)
+            source.reply(1, b"a" * (len(EVENT) + 1))
+            source.reply(1, b"a" * (len(EVENT) - 2))
+            source.reply(1, b"b" * 3)
+            source.reply(1, b"c" * 2)
+            source.reply(1, b"d")
+            assert await receive(sock) == b"a" * (len(EVENT) - 2)
+            assert await receive(sock) == b"cc"
+            assert nothing_came(sock)
+            assert source.figures().replies == {"sent": 2, "excess": 3}
+            sock.send(EVENT)
+            await until(lambda: intake.received() == 2 * EVENT)
+            source.reply(1, b"e" * len(EVENT))
+            assert await receive(sock) == b"e" * len(EVENT)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 4) | st.integers(-300, -1), max_size=30))
+def test_whatever_is_sent_and_answered_the_sum_holds(steps):
+    """So many datagrams come, or a reply of so many bytes goes."""
+
+    async def main():
+        async with running() as (source, intake):
+            with client(source) as sock:
+                sock.send(EVENT)
+                sent, answered = len(EVENT), 0
+                for step in steps:
+                    for _ in range(step):
+                        sock.send(EVENT)
+                        sent += len(EVENT)
+                    await until(lambda sent=sent: len(intake.received()) == sent)
+                    if step < 0:
+                        before = source.figures().replies.get("sent", 0)
+                        source.reply(1, b"x" * -step)
+                        if source.figures().replies.get("sent", 0) > before:
+                            assert await receive(sock) == b"x" * -step
+                            answered -= step
+                        else:
+                            assert answered - step > sent
+                    assert answered <= sent
+                assert nothing_came(sock)
+
+    trio.run(main)
+
+
+async def test_strangers_and_those_forgotten_are_sent_nothing():
+    async with running(peers_max=1) as (source, intake):
+        with client(source) as noisy, client(source) as first, client(source) as second:
+            noisy.send(b"\xff" * 1000)
+            await until(lambda: ("udp", STRANGERS) in intake.opened.values())
+            first.send(EVENT)
+            await until(lambda: intake.received(2) == EVENT)
+            second.send(EVENT)
+            await until(lambda: intake.received(3) == EVENT)
+            for number in (1, 2, 4):
+                source.reply(number, b"x")
+            source.reply(3, b"y")
+            assert await receive(second) == b"y"
+            assert nothing_came(noisy)
+            assert nothing_came(first)
+            assert source.figures().replies == {"gone": 3, "sent": 1}
+
+
+async def test_a_peer_that_is_gone_harms_nobody():
+    async with running() as (source, intake):
+        with client(source) as sock:
+            sock.send(100 * EVENT)
+            await until(lambda: intake.received() == 100 * EVENT)
+        for _ in range(10):
+            source.reply(1, b"x" * len(EVENT))
+            await trio.lowlevel.checkpoint()
+        with client(source) as sock:
+            sock.send(EVENT)
+            await until(lambda: intake.received(2) == EVENT)
+            source.reply(2, b"y")
+            assert await receive(sock) == b"y"
+
+
+async def test_what_no_datagram_can_hold_is_refused():
+    async with running() as (source, intake):
+        with client(source) as sock:
+            for _ in range(30):
+                sock.send(100 * EVENT)
+            await until(lambda: len(intake.received()) == 3000 * len(EVENT))
+            source.reply(1, bytes(70_000))
+            source.reply(1, b"y")
+            assert await receive(sock) == b"y"
+    assert source.figures().replies == {"refused": 1, "sent": 1}
+    source.reply(1, b"y")
+    assert source.figures().replies["gone"] == 1
+
+
+async def test_peers_of_ipv6_are_answered_too():
+    async with running("[::1]:0") as (source, intake):
+        with client(source) as sock:
+            sock.send(EVENT)
+            await until(lambda: intake.received() == EVENT)
+            source.reply(1, b"y")
+            assert await receive(sock) == b"y"
