@@ -1,8 +1,8 @@
 """The composition root: opens what is on disk, replays, starts the loops, and ends them in order.
 
 Start: locks, spool recovery, table validation, replay from the newest checkpoint, then the sources.
-Stop: sources drain and close, the spool is synced, everything is decoded and committed, the state
-is saved. What the order guarantees: nothing is decoded that is not durable, nothing is released
+Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
+everything is decoded and committed, the state is saved. What the order guarantees: nothing is decoded that is not durable, nothing is released
 that is not committed.
 """
 
@@ -35,6 +35,7 @@ from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
 from tailrace.pipeline import sync, upkeep
+from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
@@ -54,6 +55,9 @@ from tailrace.store.table import Table
 
 TICK_SECONDS = 0.5
 """How often open windows are looked at; a window closes at most this late."""
+
+LAST_ANSWERS_SECONDS = 0.5
+"""How long a stop waits at most for what came in before it to be decoded and acknowledged."""
 
 STOP_SECONDS = 60.0
 """How long a stop waits for the table; what is not committed by then stays in the spool."""
@@ -123,12 +127,14 @@ class Daemon:
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
             self.health, taken=decoding.wake, done=self.figures.committed,
         )  # fmt: skip
+        acknowledging = Acknowledging(self.spool, self.ingest, self.sources)
         synced = self._synced
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.config.spool, self.health, synced)
             nursery.start_soon(decoding.run)
             nursery.start_soon(self.committing.run)
             nursery.start_soon(self._tick, gate)
+            nursery.start_soon(acknowledging.run)
             if self.local:
                 nursery.start_soon(upkeep.run, self)
             # What was durable and not yet in the table goes first: then it is known which sessions
@@ -144,6 +150,10 @@ class Daemon:
                 started()
                 await stop.wait()
                 self.health.stopping()
+                # While there are connections. What comes from now on is taken in and not
+                # acknowledged: its client sends it again, and its numbers are known then.
+                with trio.move_on_after(LAST_ANSWERS_SECONDS):
+                    await acknowledging.last()
                 receiving.cancel_scope.cancel()
             self.spool.append(EntryKind.STOP, 0)
             with trio.move_on_after(STOP_SECONDS) as patience:
