@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, run
-from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
 
 @pytest.fixture
@@ -30,12 +29,18 @@ def send(log, session, numbers, *, stream=1):
     log.datagrams(session, [heph_event(stream, n) for n in numbers])
 
 
-def test_of_one_stream_the_kernels_part_is_exact(log):
+def send_around(log, before, dropped, after, *, source="s"):
+    """Events of one stream that come before and after the kernel drops so many datagrams."""
     session = log.open(transport="udp")
-    send(log, session, range(10))
-    log.drops(7)
-    send(log, session, [20, 21])
+    send(log, session, before)
+    log.drops(dropped, source=source)
+    send(log, session, after)
     log.tick(2)
+    return session
+
+
+def test_of_one_stream_the_kernels_part_is_exact(log):
+    send_around(log, range(10), 7, [20, 21])
     ingest, rows = run(log.entries)
     assert gaps(rows) == [("kernel", 10, 7, False), ("network", 17, 3, False)]
     assert ingest.tally("s").gaps == {"kernel": 7, "network": 3}
@@ -44,22 +49,14 @@ def test_of_one_stream_the_kernels_part_is_exact(log):
 
 
 def test_drops_that_no_counter_misses_stay_unassigned(log):
-    session = log.open(transport="udp")
-    send(log, session, range(10))
-    log.drops(7)
-    send(log, session, [10, 12])
-    log.tick(2)
+    send_around(log, range(10), 7, [10, 12])
     ingest, rows = run(log.entries)
     assert gaps(rows) == [("kernel", 11, 1, True)]
     assert ingest.common("s").drops.unassigned == 6
 
 
 def test_drops_of_another_source_explain_nothing(log):
-    session = log.open(transport="udp")
-    send(log, session, range(10))
-    log.drops(7, source="other")
-    send(log, session, [20])
-    log.tick(2)
+    send_around(log, range(10), 7, [20], source="other")
     _, rows = run(log.entries)
     assert gaps(rows) == [("network", 10, 10, False)]
 
@@ -115,11 +112,7 @@ def test_what_came_before_a_late_joiner_was_not_dropped_here(log):
 
 
 def test_a_heal_repays_the_part_that_it_is_of(log):
-    session = log.open(transport="udp")
-    send(log, session, range(10))
-    log.drops(2)
-    send(log, session, [14])
-    log.tick(2)
+    session = send_around(log, range(10), 2, [14])
     send(log, session, [13, 10])
     ingest, rows = run(log.entries)
     assert [(row["name"], row["seq"]) for row in of(rows, "heal")] == [
@@ -181,11 +174,7 @@ def test_no_drop_counts_twice_and_the_reasons_sum_to_what_is_missing(seed, data)
     drops = ingest.common("s").drops
     assert 0 <= drops.unassigned <= dropped
     assert by_reason.get("kernel", 0) <= 4 * (dropped - drops.unassigned)
-    cut = data.draw(st.integers(0, len(entries)))
-    first, before = run(entries[:cut])
-    second, after = run(entries[cut:], Ingest.restore(first.snapshot()))
-    assert before + after == rows
-    assert second.snapshot() == ingest.snapshot()
+    assert_replays(entries, data.draw(st.integers(0, len(entries))))
 
 
 def test_a_peer_that_skips_every_second_number_gets_few_rows_and_an_exact_count(log):
