@@ -71,3 +71,17 @@ def settle():
         await trio.sleep(30)
 
     return wait
+
+
+@pytest.fixture
+def followed(files, follow, settle):
+    """A function that starts a source on a directory with one file in it, `a`, and waits until that
+    is read."""
+
+    async def read(data: bytes, **keys) -> Tail:
+        files.write("a", data)
+        tail = follow(**keys)
+        await settle()
+        return tail
+
+    return read

@@ -20,11 +20,9 @@ HEADER = b'{"type":"header","version":2}' * 10
 
 
 async def test_a_truncated_file_is_another_incarnation(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.write("a", b"new")
     await settle()
     assert intake.contents == [TEXT, b"new"]
@@ -33,11 +31,9 @@ async def test_a_truncated_file_is_another_incarnation(
 
 
 async def test_what_was_known_and_not_read_before_a_truncation_is_named(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     intake.fill()
     files.append("a", b"x" * 70)
     await settle()
@@ -49,12 +45,10 @@ async def test_what_was_known_and_not_read_before_a_truncation_is_named(
 
 
 async def test_a_file_rewritten_in_place_is_another_incarnation(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     """libovni opens without O_TRUNC: a second run writes over the first, whose end stays."""
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.overwrite("a", b"\x00" * 20)
     await settle()
     assert intake.contents == [TEXT, b"\x00" * 20 + TEXT[20:]]
@@ -62,12 +56,10 @@ async def test_a_file_rewritten_in_place_is_another_incarnation(
 
 
 async def test_a_file_that_grew_past_our_place_again_is_another_incarnation(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     """Emptied and written anew between two looks, with the same header."""
-    files.write("a", HEADER + b"one")
-    follow()
-    await settle()
+    await followed(HEADER + b"one")
     files.write("a", HEADER + b"two and more")
     await settle()
     assert intake.contents == [HEADER + b"one", HEADER + b"two and more"]
@@ -88,11 +80,9 @@ async def test_a_file_rewritten_between_two_chunks_is_not_read_across(
 
 
 async def test_bytes_sorted_in_place_were_overwritten(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
     await settle()
     assert intake.sessions[0].losses == [Loss(detail="overwritten", size=20)]
@@ -102,13 +92,11 @@ async def test_bytes_sorted_in_place_were_overwritten(
 
 
 async def test_bytes_changed_anywhere_behind_our_place_are_named_once(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     data = TEXT * 3000
     assert len(data) > 2 * identity.VERIFY_BYTES
-    files.write("a", data)
-    follow()
-    await settle()
+    await followed(data)
     files.overwrite("a", b"other", len(data) // 2)
     await settle()
     assert intake.sessions[0].losses == [Loss(detail="overwritten", size=0)]
@@ -134,11 +122,9 @@ async def test_a_file_that_was_only_touched_is_what_it_was(
 
 
 async def test_what_was_read_in_an_earlier_life_cannot_be_verified(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(TEXT)
     await tail.restart()
     await settle()
     files.overwrite("a", b"other", len(TEXT) // 2)
@@ -147,11 +133,9 @@ async def test_what_was_read_in_an_earlier_life_cannot_be_verified(
 
 
 async def test_a_trace_of_dftracer_1_is_finished_in_place(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", b"  " + TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(b"  " + TEXT)
     files.overwrite("a", b"[\n")
     await settle()
     files.append("a", b"]")
@@ -185,10 +169,8 @@ async def test_a_change_in_the_tick_of_the_last_look_is_seen(
     assert intake.contents == [TEXT, b"new" * 10 + TEXT[30:]]
 
 
-async def test_a_touched_file_is_what_it_was(autojump_clock, follow, files, intake, settle):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+async def test_a_touched_file_is_what_it_was(autojump_clock, followed, files, intake, settle):
+    await followed(TEXT)
     files.touch(files / "a")
     (files / "a").chmod(0o400)
     await settle()
@@ -196,10 +178,10 @@ async def test_a_touched_file_is_what_it_was(autojump_clock, follow, files, inta
     assert intake.sessions[0].losses == []
 
 
-async def test_a_renamed_file_goes_on_in_its_session(autojump_clock, follow, files, intake, settle):
-    files.write("a", b"one ")
-    follow()
-    await settle()
+async def test_a_renamed_file_goes_on_in_its_session(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(b"one ")
     (files / "a").rename(files / "b")
     files.append("b", b"two ")
     await settle()
@@ -239,10 +221,8 @@ async def test_a_file_that_leaves_the_patterns_ends(autojump_clock, follow, file
     assert intake.sessions[0].closed == "deleted"
 
 
-async def test_a_replaced_file_is_read_to_its_end(autojump_clock, follow, files, intake, settle):
-    files.write("a", b"old")
-    follow()
-    await settle()
+async def test_a_replaced_file_is_read_to_its_end(autojump_clock, followed, files, intake, settle):
+    await followed(b"old")
     files.append("a", b" and its end")
     files.write("new", b"new")
     (files / "new").replace(files / "a")
@@ -287,12 +267,10 @@ async def test_a_deleted_file_stays_open_though_others_want_its_place(
 
 
 async def test_a_file_that_is_deleted_at_once_is_read(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     """It was empty when it was seen."""
-    files.write("a", b"")
-    follow()
-    await settle()
+    await followed(b"")
     files.write("a", b"x")
     (files / "a").unlink()
     await settle()
@@ -321,11 +299,9 @@ async def test_what_a_deleted_file_had_and_was_not_open_is_named(
     assert (read + lost, lost) == (22, 10)
 
 
-async def test_a_file_made_again_is_another(autojump_clock, follow, files, intake, settle):
+async def test_a_file_made_again_is_another(autojump_clock, followed, files, intake, settle):
     """Its inode may be the same, its content to the byte."""
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     (files / "a").unlink()
     files.write("a", TEXT[:100])
     await settle()
@@ -335,12 +311,10 @@ async def test_a_file_made_again_is_another(autojump_clock, follow, files, intak
 
 
 async def test_a_file_made_again_after_its_end_is_another(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     """A simulation that is run again may write the same to the byte."""
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     (files / "a").unlink()
     await settle()
     files.write("a", TEXT)
@@ -364,10 +338,8 @@ async def test_a_file_gone_at_the_start_is_searched_for_and_ended(
     assert intake.sessions[1].state.facts.path == str(files / "c")
 
 
-async def test_stopping_ends_no_session(autojump_clock, follow, files, intake, settle):
-    files.write("a", b"one")
-    tail = follow()
-    await settle()
+async def test_stopping_ends_no_session(autojump_clock, followed, files, intake):
+    tail = await followed(b"one")
     (files / "a").unlink()
     await trio.sleep(LINGER / 2)
     await tail.stop()
@@ -388,11 +360,9 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
 
 
 async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_another(
-    autojump_clock, follow, files, intake, settle, monkeypatch
+    autojump_clock, followed, files, intake, settle, monkeypatch
 ):
-    files.write("a", TEXT)
-    follow(descriptors_max=1)
-    await settle()
+    await followed(TEXT, descriptors_max=1)
     files.write("b", b"b")
     await settle()
     monkeypatch.setattr(identity, "birth", lambda fd: 12345)
@@ -416,32 +386,30 @@ async def test_where_births_are_unknown_the_content_tells(
     assert [session.closed for session in intake.sessions] == [None, "deleted", None]
 
 
-async def test_a_device_that_has_another_number_now_is_no_reason_to_read_again(
-    autojump_clock, follow, files, intake, settle
-):
-    """As network file systems have after each mount."""
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+async def stopped_and_mounted_anew(tail):
+    """From now on the file system has another number, as network file systems have after a mount."""
     await tail.stop()
-    state = intake.sessions[0].state
+    state = tail.intake.sessions[0].state
     state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+
+
+async def test_a_device_that_has_another_number_now_is_no_reason_to_read_again(
+    autojump_clock, followed, files, intake, settle
+):
+    tail = await followed(TEXT)
+    await stopped_and_mounted_anew(tail)
     files.append("a", b"more")
     tail.start()
     await settle()
     assert intake.contents == [TEXT + b"more"]
-    assert state.facts.device == (files / "a").stat().st_dev
+    assert intake.sessions[0].state.facts.device == (files / "a").stat().st_dev
 
 
 async def test_files_of_a_file_system_that_is_not_mounted_yet_are_waited_for(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
-    await tail.stop()
-    state = intake.sessions[0].state
-    state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+    tail = await followed(TEXT)
+    await stopped_and_mounted_anew(tail)
     (files / "a").rename(files.directory.parent / "elsewhere")
     tail.start()
     await settle()
@@ -452,13 +420,9 @@ async def test_files_of_a_file_system_that_is_not_mounted_yet_are_waited_for(
     assert intake.sessions[0].closed is None
 
 
-async def test_and_end_when_that_takes_too_long(autojump_clock, follow, files, intake, settle):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
-    await tail.stop()
-    state = intake.sessions[0].state
-    state.facts = structs.replace(state.facts, device=state.facts.device + 1)
+async def test_and_end_when_that_takes_too_long(autojump_clock, followed, files, intake):
+    tail = await followed(TEXT)
+    await stopped_and_mounted_anew(tail)
     (files / "a").unlink()
     tail.start()
     await trio.sleep(MISSING_LINGER + 10)

@@ -57,23 +57,19 @@ async def test_one_byte_that_may_begin_a_compressed_file_is_waited_for(
 
 
 async def test_and_is_what_it_is_when_the_file_is_gone(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", b"\x1f")
-    follow()
-    await settle()
+    await followed(b"\x1f")
     (files / "a").unlink()
     await settle()
     assert intake.contents == [b"\x1f"]
 
 
 async def test_after_a_restart_it_is_inflated_from_the_last_member(
-    autojump_clock, follow, files, intake, settle, monkeypatch
+    autojump_clock, followed, files, intake, settle, monkeypatch
 ):
     members = [gzip.compress(piece) for piece in PIECES]
-    files.write("a", b"".join(members))
-    tail = follow()
-    await settle()
+    tail = await followed(b"".join(members))
     await tail.stop()
     last = Member(sum(map(len, members[:-1])), len(LINES) - len(PIECES[-1]))
     assert intake.sessions[0].state.facts.member == last
@@ -149,11 +145,9 @@ async def test_a_stop_right_after_a_loss_does_not_name_it_again(
 
 
 async def test_a_truncated_compressed_file_is_another_incarnation(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", gzip.compress(LINES[:1000]))
-    follow()
-    await settle()
+    await followed(gzip.compress(LINES[:1000]))
     files.write("a", gzip.compress(b"new"))
     await settle()
     assert intake.contents == [LINES[:1000], b"new"]

@@ -57,10 +57,8 @@ async def test_large_files_come_in_chunks_and_in_turn(
     assert max(size for _, size in intake.chunks) == CHUNK_MAX
 
 
-async def test_an_empty_file_begins_no_session(autojump_clock, follow, files, intake, settle):
-    files.write("a", b"")
-    tail = follow()
-    await settle()
+async def test_an_empty_file_begins_no_session(autojump_clock, followed, files, intake):
+    tail = await followed(b"")
     assert intake.sessions == []
     assert tail.source.figures().waiting == {"empty": 1}
     files.append("a", b"x")
@@ -126,11 +124,9 @@ async def test_files_beyond_the_most_wait_for_a_place(
 
 
 async def test_a_file_that_begins_again_keeps_its_place(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", b"first")
-    tail = follow(files_max=1)
-    await settle()
+    tail = await followed(b"first", files_max=1)
     files.write("b", b"b")
     files.write("a", b"2nd")
     await settle()
@@ -177,11 +173,9 @@ async def test_going_on_after_a_stop_anywhere(autojump_clock, follow, files, int
 
 
 async def test_a_file_that_was_gone_on_with_is_told_of_only_if_it_moved(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", b"one")
-    tail = follow()
-    await settle()
+    tail = await followed(b"one")
     await tail.restart()
     await settle()
     assert intake.sessions[0].moves == []
@@ -192,9 +186,7 @@ async def test_a_file_that_was_gone_on_with_is_told_of_only_if_it_moved(
     assert [facts.path for facts in intake.sessions[0].moves] == [str(files / "b")]
 
 
-async def test_what_fails_is_counted_and_tried_again(
-    autojump_clock, follow, files, intake, settle, monkeypatch
-):
+async def test_what_fails_is_counted_and_tried_again(autojump_clock, followed, intake, monkeypatch):
     pread, failing = os.pread, [errno.EIO, errno.ESTALE, errno.EIO]
 
     def stumbling(fd, size, offset):
@@ -203,16 +195,12 @@ async def test_what_fails_is_counted_and_tried_again(
         return pread(fd, size, offset)
 
     monkeypatch.setattr(raw.os, "pread", stumbling)
-    files.write("a", BIG)
-    tail = follow()
-    await settle()
+    tail = await followed(BIG)
     assert intake.contents == [BIG]
     assert tail.source.figures().errors == {"EIO": 2, "ESTALE": 1}
 
 
-async def test_a_stale_file_is_opened_again(
-    autojump_clock, follow, files, intake, settle, monkeypatch
-):
+async def test_a_stale_file_is_opened_again(autojump_clock, followed, files, intake, monkeypatch):
     """As after a network file system's server has come back."""
     open_, pread, opened = os.open, os.pread, []
 
@@ -227,13 +215,11 @@ async def test_a_stale_file_is_opened_again(
 
     monkeypatch.setattr(raw.os, "open", opening)
     monkeypatch.setattr(raw.os, "pread", reading)
-    files.write("a", BIG)
-    follow()
-    await settle()
+    await followed(BIG)
     assert intake.contents == [BIG]
 
 
-async def test_a_short_read_is_read_on(autojump_clock, follow, files, intake, settle, monkeypatch):
+async def test_a_short_read_is_read_on(autojump_clock, followed, intake, settle, monkeypatch):
     """On network file systems the size may be known before the content."""
     pread, visible = os.pread, [100]
 
@@ -242,9 +228,7 @@ async def test_a_short_read_is_read_on(autojump_clock, follow, files, intake, se
         return data[: max(0, visible[0] - offset)]
 
     monkeypatch.setattr(raw.os, "pread", reading)
-    files.write("a", BIG)
-    tail = follow()
-    await settle()
+    tail = await followed(BIG)
     assert intake.contents == [BIG[:100]]
     assert tail.source.figures().behind_bytes == len(BIG) - 100
     visible[0] = len(BIG)
@@ -254,11 +238,9 @@ async def test_a_short_read_is_read_on(autojump_clock, follow, files, intake, se
 
 
 async def test_a_file_that_was_cut_off_is_left_until_it_is_another(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", b"garbage")
-    tail = follow()
-    await settle()
+    tail = await followed(b"garbage")
     tail.source.cut(0, "garbage")
     files.append("a", b"more garbage")
     await settle()

@@ -22,11 +22,9 @@ def packed(data, cut=0):
 
 
 async def test_a_file_that_is_compressed_goes_on_in_its_session(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.append("a", b"the end")
     files.write("a.gz", packed(TEXT + b"the end"))
     (files / "a").unlink()
@@ -40,11 +38,9 @@ async def test_a_file_that_is_compressed_goes_on_in_its_session(
 
 
 async def test_a_copy_of_what_was_sorted_in_place_is_one(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
     await settle()
     files.write("a.gz", packed((files / "a").read_bytes() + b"more"))
@@ -54,11 +50,9 @@ async def test_a_copy_of_what_was_sorted_in_place_is_one(
 
 
 async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(TEXT)
     await tail.stop()
     files.write("a.gz", packed(TEXT + b"the end", cut=100))
     (files / "a").unlink()
@@ -69,11 +63,9 @@ async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
 
 
 async def test_a_copy_waits_for_as_long_as_its_original_is_there(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(TEXT)
     for at in range(1, 11):
         data = packed(TEXT)
         files.write("a.gz", data[: len(data) * at // 10])
@@ -83,11 +75,9 @@ async def test_a_copy_waits_for_as_long_as_its_original_is_there(
 
 
 async def test_a_copy_made_since_the_last_look_at_a_resting_original_waits(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT[:50])
-    follow()
-    await settle()
+    await followed(TEXT[:50])
     files.append("a", TEXT[50:])
     files.write("a.gz", packed(TEXT))
     await settle()
@@ -119,11 +109,9 @@ async def test_a_file_of_the_same_name_and_other_content_is_no_copy(
 
 
 async def test_a_copy_of_a_file_that_has_ended_is_not_read_again(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(TEXT)
     (files / "a").unlink()
     await settle()
     files.write("a.gz", packed(TEXT))
@@ -147,11 +135,9 @@ async def test_a_copy_that_has_more_than_the_file_that_ended_is_read_whole(
 
 
 async def test_what_only_began_like_a_file_that_ended_is_read_whole(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     (files / "a").unlink()
     await settle()
     other = TEXT[:-1] + b"?"
@@ -161,12 +147,10 @@ async def test_what_only_began_like_a_file_that_ended_is_read_whole(
 
 
 async def test_a_longer_copy_in_its_place_goes_on_in_its_session(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
     """As rsync does while the original grows elsewhere."""
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     for more in (b" more", b" more and more"):
         files.write(".a.tmp", TEXT + more)
         (files / ".a.tmp").replace(files / "a")
@@ -176,11 +160,9 @@ async def test_a_longer_copy_in_its_place_goes_on_in_its_session(
 
 
 async def test_a_longer_file_in_its_place_that_only_begins_like_it_is_another(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    follow()
-    await settle()
+    await followed(TEXT)
     files.write(".a.tmp", TEXT[:-1] + b"? and more")
     (files / ".a.tmp").replace(files / "a")
     await settle()
@@ -189,11 +171,9 @@ async def test_a_longer_file_in_its_place_that_only_begins_like_it_is_another(
 
 
 async def test_a_compressed_copy_is_gone_on_with_after_a_restart_from_its_last_member(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, followed, files, intake, settle
 ):
-    files.write("a", TEXT)
-    tail = follow()
-    await settle()
+    tail = await followed(TEXT)
     files.write("a.gz", packed(TEXT, cut=300))
     (files / "a").unlink()
     await settle()
