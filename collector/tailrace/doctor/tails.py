@@ -7,6 +7,7 @@ import glob
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -107,23 +108,18 @@ def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Fin
     """`following` is the command with which links out of the roots are followed."""
     figures: Figures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
+    problem = partial(Finding, check=CHECK, severity=Severity.PROBLEM, figures=figures)
     if seen.unlisted:
-        yield Finding(
-            check=CHECK,
-            severity=Severity.PROBLEM,
+        yield problem(
             what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
             why="Files in there are not found, and the collector can say no more than that it failed.",
             commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
-            figures=figures,
         )
     if seen.unreadable:
-        yield Finding(
-            check=CHECK,
-            severity=Severity.PROBLEM,
+        yield problem(
             what=f"{name}: {_names(seen.unreadable)} cannot be read by this user.",
             why="They are tried again and again and wait until they can be.",
             commands=[f"sudo setfacl -m u:{me}:r {_words(seen.unreadable)}"],
-            figures=figures,
         )
     if seen.outside:
         yield Finding(
