@@ -22,6 +22,7 @@ def test_the_public_names_are_these():
         "event",
         "flush",
         "span",
+        "traced",
         "use_stream",
     ]
     assert all(hasattr(tailrace_client, name) for name in tailrace_client.__all__)

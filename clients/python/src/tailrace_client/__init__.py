@@ -13,6 +13,7 @@ from __future__ import annotations
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
 from tailrace_client._process import close, connect, event, flush, span, use_stream
+from tailrace_client._traced import traced
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "event",
     "flush",
     "span",
+    "traced",
     "use_stream",
 ]

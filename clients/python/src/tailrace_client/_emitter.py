@@ -21,6 +21,7 @@ from types import TracebackType
 
 from tailrace_client import _wire
 from tailrace_client._channel import LIMIT_BYTES, Channel
+from tailrace_client._substream import SUBSTREAM
 from tailrace_client._transport import parse
 
 _STREAM_MAX = 2**32 - 1
@@ -181,7 +182,7 @@ class Emitter:
             packet = _wire.event(
                 stream.number,
                 counter,
-                0,
+                SUBSTREAM.get(),
                 start - zero if start > zero else 0,
                 end - zero if end > zero else 0,
                 body,

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+import tailrace_client
+from clients.python.tests.reader import events
+
+
+@pytest.fixture
+def emitted(tmp_path):
+    """This process's emitter writes to a file; call it to end that and have the events."""
+    path = tmp_path / "emitted.trace"
+    tailrace_client.connect(f"file://{path}")
+
+    def end():
+        assert tailrace_client.close(10)
+        return events(path.read_bytes()) if path.exists() else []
+
+    yield end
+    tailrace_client.close()

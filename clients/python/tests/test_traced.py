@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import types
+import weakref
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+
+import tailrace_client
+from tailrace_client import traced
+
+
+def attributes(event):
+    return {name: value for name, _, value in event.attributes}
+
+
+def names(found):
+    return [event.description for event in found]
+
+
+@traced
+def double(number: int, *, plus: int = 0) -> int:
+    """Twice the number."""
+    return 2 * number + plus
+
+
+class Solver:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @traced
+    def method(self, number):
+        return self.factor * number
+
+    @traced
+    @staticmethod
+    def static_below(number):
+        return number
+
+    @staticmethod
+    @traced
+    def static_above(number):
+        return number
+
+    @traced("by class", kind="below")
+    @classmethod
+    def class_below(cls, number):
+        return cls, number
+
+    @classmethod
+    @traced
+    def class_above(cls, number):
+        return cls, number
+
+    @property
+    @traced
+    def size(self):
+        return 7
+
+
+def test_a_call_is_a_span_with_the_functions_name(emitted):
+    assert double(2, plus=1) == 5
+    (span,) = emitted()
+    assert span.description == "double"
+    assert span.attributes == []
+    assert span.end >= span.start
+
+
+def test_it_keeps_what_others_ask_a_function_for():
+    assert double.__name__ == "double"
+    assert double.__doc__ == "Twice the number."
+    assert str(inspect.signature(double)) == "(number: 'int', *, plus: 'int' = 0) -> 'int'"
+    assert double.__module__ == __name__
+    assert not inspect.iscoroutinefunction(double)
+
+
+def test_a_name_and_attributes_may_be_given(emitted):
+    @traced("step", cell=3)
+    def named():
+        return 1
+
+    @traced(cell=4)
+    def unnamed():
+        return 2
+
+    @traced()
+    def plain():
+        return 3
+
+    assert (named(), named(), unnamed(), plain()) == (1, 1, 2, 3)
+    first, second, third, fourth = emitted()
+    assert (first.description, attributes(first)) == ("step", {"cell": 3})
+    assert (second.description, attributes(second)) == ("step", {"cell": 3})
+    assert third.description.endswith("<locals>.unnamed")
+    assert attributes(third) == {"cell": 4}
+    assert attributes(fourth) == {}
+
+
+def test_methods_of_every_kind(emitted):
+    solver = Solver(3)
+    assert solver.method(2) == 6
+    assert Solver.static_below(1) == solver.static_below(1) == 1
+    assert Solver.static_above(1) == solver.static_above(1) == 1
+    assert Solver.class_below(1) == solver.class_below(1) == (Solver, 1)
+    assert Solver.class_above(1) == solver.class_above(1) == (Solver, 1)
+    assert solver.size == 7
+    found = emitted()
+    assert names(found) == [
+        "Solver.method",
+        *["Solver.static_below"] * 2,
+        *["Solver.static_above"] * 2,
+        *["by class"] * 2,
+        *["Solver.class_above"] * 2,
+        "Solver.size",
+    ]
+
+
+def test_an_exception_passes_through_and_is_named(emitted):
+    @traced
+    def fail():
+        raise KeyError(1)
+
+    with pytest.raises(KeyError) as raised:
+        fail()
+    assert raised.value.args == (1,)
+    (span,) = emitted()
+    assert attributes(span) == {"error": "KeyError"}
+
+
+def test_what_is_no_function_is_refused():
+    for item in (Solver, 7, None.__class__):
+        with pytest.raises(TypeError, match="traced decorates functions"):
+            traced("name")(item)
+
+
+def test_callable_objects(emitted):
+    class Callable:
+        def __call__(self):
+            return 5
+
+    assert traced(Callable())() == 5
+    assert traced(functools.partial(double, 4))() == 8
+    assert traced("length")(len)("abc") == 3
+    assert names(emitted())[1:] == ["double", "partial", "length"]
+
+
+def test_a_coroutines_span_lasts_until_it_returns(emitted):
+    @traced("outer")
+    async def outer():
+        with tailrace_client.span("before"):
+            await asyncio.sleep(0)
+        await inner()
+        return 9
+
+    @traced("inner")
+    async def inner():
+        await asyncio.sleep(0)
+
+    @traced("old")
+    @types.coroutine
+    def old():
+        yield from asyncio.sleep(0).__await__()
+        return 8
+
+    async def main():
+        return await outer(), await old()
+
+    assert inspect.iscoroutinefunction(outer)
+    assert asyncio.run(main()) == (9, 8)
+    before, inner_span, outer_span, old_span = emitted()
+    assert outer_span.start <= before.start
+    assert before.end <= inner_span.start
+    assert inner_span.end <= outer_span.end
+    assert names([inner_span, outer_span, old_span]) == ["inner", "outer", "old"]
+
+
+def test_a_cancelled_coroutine_says_so(emitted):
+    @traced("forever")
+    async def forever():
+        await asyncio.sleep(3600)
+
+    async def main():
+        task = asyncio.create_task(forever())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    (span,) = emitted()
+    assert attributes(span) == {"error": "CancelledError"}
+
+
+def generator_protocol(make):
+    """What a consumer sees of a generator, in all it can do with one."""
+    seen = []
+    generator = make()
+    seen += [next(generator), generator.send("sent"), generator.throw(KeyError("thrown"))]
+    try:
+        next(generator)
+    except StopIteration as end:
+        seen.append(end.value)
+    closed = make()
+    next(closed)
+    closed.close()
+    seen.append(list(closed))
+    failing = make()
+    next(failing)
+    try:
+        failing.throw(ValueError("out"))
+    except ValueError as error:
+        seen.append(str(error))
+    return seen
+
+
+def scenario():
+    try:
+        got = yield 1
+        try:
+            yield got
+        except KeyError as error:
+            yield repr(error)
+        return "returned"
+    finally:
+        tailrace_client.event("cleaned")
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_generator_keeps_its_whole_protocol(emitted, on):
+    if not on:
+        emitted()
+    wrapped = traced("steps")(scenario)
+    assert inspect.isgeneratorfunction(wrapped)
+    assert generator_protocol(wrapped) == generator_protocol(scenario)
+
+
+def test_a_generator_is_a_span_for_each_step_and_none_for_its_consumer(emitted):
+    @traced("generate")
+    def numbers():
+        yield 1
+        yield 2
+
+    for number in numbers():
+        with tailrace_client.span("consume", number=number):
+            pass
+    found = emitted()
+    assert names(found) == ["generate", "consume", "generate", "consume", "generate"]
+    assert all(left.end <= right.start for left, right in pairwise(found))
+    assert all("error" not in attributes(event) for event in found)
+
+
+def test_a_generators_own_exception_marks_its_step(emitted):
+    @traced("generate")
+    def numbers():
+        yield 1
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - it has no message
+        list(numbers())
+    assert [attributes(event) for event in emitted()] == [{}, {"error": "OSError"}]
+
+
+def test_a_generator_that_was_connected_later_is_off_or_on_but_works(tmp_path):
+    tailrace_client.close()
+
+    @traced
+    def numbers():
+        yield from range(3)
+
+    running = numbers()
+    assert next(running) == 0
+    tailrace_client.connect(f"file://{tmp_path}/x")
+    assert list(running) == [1, 2]
+    tailrace_client.close()
+
+
+def test_a_thrown_exception_is_not_kept(emitted):
+    @traced
+    def numbers():
+        while True:
+            with suppress(BigError):
+                yield 1
+
+    class BigError(KeyError):
+        pass
+
+    generator = numbers()
+    next(generator)
+    gc.disable()
+    try:
+        error = BigError()
+        gone = weakref.ref(error)
+        generator.throw(error)
+        del error
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+async def async_protocol(make):
+    seen = []
+    generator = make()
+    seen.append(await generator.__anext__())
+    seen.append(await generator.asend("sent"))
+    seen.append(await generator.athrow(KeyError("thrown")))
+    seen.append([item async for item in generator])
+    closed = make()
+    await closed.__anext__()
+    await closed.aclose()
+    seen.append([item async for item in closed])
+    failing = make()
+    await failing.__anext__()
+    try:
+        await failing.athrow(ValueError("out"))
+    except ValueError as error:
+        seen.append(str(error))
+    return seen
+
+
+async def async_scenario():
+    try:
+        got = yield 1
+        try:
+            await asyncio.sleep(0)
+            yield got
+        except KeyError as error:
+            yield repr(error)
+    finally:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_async_generator_keeps_its_whole_protocol(emitted, on):
+    if not on:
+        emitted()
+    wrapped = traced("steps")(async_scenario)
+    assert inspect.isasyncgenfunction(wrapped)
+    assert asyncio.run(async_protocol(wrapped)) == asyncio.run(async_protocol(async_scenario))
+    assert names(emitted()) == ["steps"] * (8 if on else 0)
+
+
+def test_it_changes_nothing_while_nothing_is_connected():
+    tailrace_client.close()
+    assert double(3) == 6
+    assert list(traced(lambda: (yield 5))()) == [5]
+    assert asyncio.run(traced(async_scenario)().__anext__()) == 1
