@@ -129,6 +129,19 @@ def test_a_value_that_logs_itself_does_not_recurse(emitted, logger):
     assert attributes(outer)["message"] == "value chatty"
 
 
+def test_a_value_may_wait_for_another_thread_that_logs(emitted, logger):
+    class Waiting:
+        def __str__(self):
+            thread = threading.Thread(target=logger.info, args=("from there",))
+            thread.start()
+            thread.join(20)
+            assert not thread.is_alive()
+            return "here"
+
+    logger.info("from %s", Waiting())
+    assert [event.description for event in emitted()] == ["from there", "from %s"]
+
+
 def test_threads_and_signal_handlers_may_log_at_once(emitted, logger):
     signal.signal(signal.SIGUSR1, lambda *_: logger.info("signal"))
 

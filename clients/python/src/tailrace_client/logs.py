@@ -41,10 +41,6 @@ class Handler(logging.Handler):
         super().__init__(level)
         self._thread = threading.local()
 
-    def createLock(self) -> None:  # noqa: N802 - logging's name
-        """None: events may come from any thread, and after a fork."""
-        self.lock = None
-
     def handle(self, record: LogRecord) -> bool:
         """Emit the record if the filters let it pass; say whether."""
         if _process.current is None:
