@@ -1,5 +1,32 @@
-"""Tailrace: takes in execution traces and knows exactly which events are missing, and why."""
+"""Tailrace: takes in execution traces and knows exactly which events are missing, and why.
+
+`tailrace.open(store)` reads what was collected.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError
+    from tailrace.reading import Completeness, Result, Store, open  # noqa: A004 - its name here
+
+__all__ = [
+    "Completeness", "IncompleteError", "QueryError", "Result", "Store", "StoreError",
+    "TailraceError", "open",
+]  # fmt: skip
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import what reads when it is asked for: a command's help has no use for a database."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "tailrace.errors" if name.endswith("Error") else "tailrace.reading"
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

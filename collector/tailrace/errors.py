@@ -7,6 +7,8 @@
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; says what was found
+    ├── IncompleteError  something is missing and that was forbidden (exit 3)
+    ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
 
 Bad *input* is never an exception: it is a record (`Malformed`), a count and a quarantine entry.
@@ -53,3 +55,7 @@ class IncompleteError(TailraceError):
 
 class QueryError(TailraceError):
     """A statement was refused or failed; the text is the database's."""
+
+
+class MissingPackageError(TailraceError, ImportError):
+    """What was asked for needs a package that is not installed with Tailrace."""

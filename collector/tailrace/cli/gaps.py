@@ -16,8 +16,6 @@ from tailrace.config.load import store_path
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
 
-ORDER = 'ORDER BY source, session, try_cast(stream AS BIGINT), stream, first, "offset"'
-
 COLUMNS = (
     "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id",
 )  # fmt: skip
@@ -50,10 +48,11 @@ def command(
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
     from tailrace.query.filters import chosen
+    from tailrace.query.views import GAPS
 
     view = "all_gaps" if everything else "gaps"
     condition = chosen(source=source, session=session)
-    selection = f"FROM {view} WHERE {condition.sql} {ORDER}"
+    selection = f"FROM {view} WHERE {condition.sql} ORDER BY {GAPS.order}"
     console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
     if as_json:
         console.json(f"SELECT * {selection}", condition.values)

@@ -14,8 +14,6 @@ from tailrace.config.load import store_path
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
 
-ORDER = "ORDER BY source, first_time, session, try_cast(stream AS BIGINT), stream"
-
 # 100 % is only what is complete: shares are rounded down.
 TABLE = """
 SELECT source, format, session, stream, events, missing,
@@ -54,13 +52,14 @@ def command(
     from tailrace.query.console import Console
     from tailrace.query.engine import Engine
     from tailrace.query.filters import chosen
+    from tailrace.query.views import STREAMS
 
     condition = chosen(source=source, session=session)
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
     if complete_only:
         completeness(engine, condition).demand(GAPS)
     console = Console(engine)
-    selection = f"WHERE {condition.sql} {ORDER}"
+    selection = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
     if as_json:
         console.json(f"FROM streams {selection}", condition.values)
         return

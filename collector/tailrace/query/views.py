@@ -27,6 +27,8 @@ class View(NamedTuple):
     meaning: str
     columns: tuple[Column, ...]
     sql: str
+    order: str = ""
+    """How its rows are shown, as ORDER BY takes it; empty for those of no order."""
 
 
 TYPES = {"date": "DATE", "string": "VARCHAR", "long": "BIGINT"}
@@ -130,6 +132,7 @@ GAPS = View(
         *_as_stored("attributes offset"),
     ),
     'SELECT * FROM all_gaps WHERE remaining > 0 OR "count" IS NULL',
+    'source, session, try_cast(stream AS BIGINT), stream, first, "offset"',
 )
 
 SESSIONS = View(
@@ -209,6 +212,7 @@ SESSIONS = View(
     LEFT JOIN open AS o USING (source, session)
     LEFT JOIN lost AS l USING (source, session)
     """,
+    "source, opened, session",
 )
 
 STREAMS = View(
@@ -257,6 +261,7 @@ STREAMS = View(
       WINDOW whole AS (PARTITION BY source, format, session)
     )
     """,
+    "source, first_time, session, try_cast(stream AS BIGINT), stream",
 )
 
 VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)

@@ -1,0 +1,110 @@
+"""Questions to one snapshot of a store, from any thread, each with what is missing of its answer.
+
+Questions take turns until their first rows are there, for one of them may find that the snapshot's
+files are gone and go on to the next. Then each is read at its own pace, on its own connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from tailrace.errors import StoreError
+from tailrace.query.completeness import Completeness, completeness
+from tailrace.query.engine import ATTEMPTS, Engine, too_fast
+from tailrace.query.filters import Condition
+from tailrace.query.patience import Patience
+
+T = TypeVar("T")
+
+
+class Begun(NamedTuple, Generic[T]):
+    """An answer with its first rows, what is missing of it, and how the rest of it is had."""
+
+    answer: T
+    completeness: Completeness
+    patience: Patience
+    engine: Engine
+
+
+class Asking:
+    """What all results of a store share. Raises StoreError and QueryError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._closed = False
+        self._known: dict[Condition, Completeness] = {}
+        self._known_of = engine.version
+
+    @property
+    def version(self) -> int:
+        """Of the table, in the snapshot."""
+        return self._engine.version
+
+    def begin(
+        self, ask: Callable[[Engine], T], gaps: Condition, *, complete_only: bool
+    ) -> Begun[T]:
+        """Ask an engine, to be closed when the answer is read, and tell what is missing by the gaps
+        of the same snapshot. Raise IncompleteError if anything is, and that is not wanted."""
+        with self._lock:
+            for _ in range(ATTEMPTS):
+                whole = self._completeness(gaps)
+                if complete_only:
+                    whole.demand("`.gaps()`")
+                answer, patience, engine = self._begin(ask)
+                if self.version == self._known_of:
+                    return Begun(answer, whole, patience, engine)
+                engine.close()
+            raise too_fast(self._engine.table)
+
+    def completeness(self, gaps: Condition) -> Completeness:
+        with self._lock:
+            return self._completeness(gaps)
+
+    def refresh(self) -> bool:
+        """Go on to the newest snapshot; whether there is a newer one."""
+        with self._lock:
+            self._demand_open()
+            return self._engine.refresh()
+
+    def overtaken(self) -> bool:
+        """Whether files of the snapshot are gone; then there is a newer one now."""
+        with self._lock:
+            self._demand_open()
+            return self._engine.overtaken()
+
+    def close(self) -> None:
+        """What has begun can still be read."""
+        with self._lock:
+            self._closed = True
+            self._engine.close()
+
+    def _completeness(self, gaps: Condition) -> Completeness:
+        """By the snapshot that there is when it is known; it is not asked twice."""
+        if self._known_of != self.version:
+            self._known.clear()
+        if gaps not in self._known:
+            whole, _, engine = self._begin(lambda engine: completeness(engine, gaps))
+            engine.close()
+            if self._known_of != self.version:
+                self._known.clear()
+            self._known[gaps] = whole
+        self._known_of = self.version
+        return self._known[gaps]
+
+    def _begin(self, ask: Callable[[Engine], T]) -> tuple[T, Patience, Engine]:
+        self._demand_open()
+        engine = self._engine.beside()
+        patience = Patience(engine, None)
+        try:
+            answer = patience.make(lambda: ask(engine))
+        except BaseException:
+            engine.close()
+            raise
+        return answer, patience, engine
+
+    def _demand_open(self) -> None:
+        if self._closed:
+            raise StoreError("this store is closed: open it again")

@@ -1,0 +1,48 @@
+"""The first rows of an answer, and what is missing of it, for eyes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from tailrace.query import grid
+from tailrace.query.answer import Column, Page
+from tailrace.query.completeness import Completeness
+
+ROWS = 20
+CELLS = 80
+"""Of a value in HTML; what is longer is cut."""
+
+
+def text(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator[str]:
+    yield from grid.layout(columns, [page[:ROWS]], width=shutil.get_terminal_size().columns)
+    yield f"[{_rows(page)}; {whole.text}]"
+
+
+def html(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator[str]:
+    yield "<table><thead><tr>"
+    for column in columns:
+        yield f"<th>{_cell(column.name)}</th>"
+    yield "</tr></thead><tbody>"
+    for row in page[:ROWS]:
+        yield "<tr>"
+        for column, value in zip(columns, row, strict=True):
+            side = "right" if column.number else "left"
+            shown = grid.NULL if value is None else str(value)
+            yield f'<td style="text-align: {side}">{_cell(shown)}</td>'
+        yield "</tr>"
+    yield f"</tbody></table><p>{_rows(page)}; "
+    yield whole.text if whole.complete else f"<strong>{escape(whole.text)}</strong>"
+    yield "</p>"
+
+
+def _cell(value: str) -> str:
+    return escape(grid.clip(grid.printable(value[: 2 * CELLS]), CELLS))
+
+
+def _rows(page: Page) -> str:
+    shown = min(len(page), ROWS)
+    if len(page) > ROWS:
+        return f"the first {shown} rows"
+    return "1 row" if shown == 1 else f"{shown} rows"

@@ -1,0 +1,185 @@
+"""Keywords as SQL: every value is a parameter, every column one that the view has.
+
+What is missing of an answer is told by gaps, and these have less to choose by than rows have: a
+source, a session, mostly a stream, no name and no time. A question's `gaps` chooses all that may be
+about its rows.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import NamedTuple, SupportsIndex
+
+from tailrace.errors import QueryError
+from tailrace.query.completeness import EVERYTHING
+from tailrace.query.filters import Condition, all_of, any_of, begins_with, one_of
+from tailrace.query.guard import Parameters
+from tailrace.query.views import GAPS, View
+from tailrace.reading.moment import Time, unix_ns
+
+Texts = str | Iterable[str]
+"""One, or any of several."""
+
+Streams = str | int | Iterable[str | int]
+
+_SESSIONS_THEN = """(source, session) IN (
+  SELECT (source, session)
+  FROM sessions
+  LEFT JOIN (
+    SELECT source, session, min(first_time) AS first_time, max(last_time) AS last_time
+    FROM streams GROUP BY source, session
+  ) USING (source, session)
+  WHERE {}
+)"""
+_BEGAN_BEFORE = "coalesce(least(opened, first_time) < ?, true)"
+_ENDED_SINCE = "(closed IS NULL OR coalesce(greatest(closed_at, last_time) >= ?, true))"
+
+
+class Question(NamedTuple):
+    """A statement, its parameters, the gaps that are about its answer, and how it was asked."""
+
+    sql: str
+    parameters: Parameters
+    gaps: Condition
+    asked: str
+
+
+class Filters(NamedTuple):
+    """What chooses rows, as given: all of it must be so; None chooses nothing away."""
+
+    source: Texts | None = None
+    session: Texts | None = None
+    stream: Streams | None = None
+    since: Time | None = None
+    until: Time | None = None
+    name: Texts | None = None
+    kind: Texts | None = None
+    reason: Texts | None = None
+
+    def rows(self, view: View) -> Condition:
+        """On the rows of a view; its time is the row's own or, where it has none, its session's."""
+        timed = any(column.name == "time" for column in view.columns)
+        columns = [
+            *_equal("stream", self.stream),
+            *_equal("name", self.name),
+            *_equal("kind", self.kind),
+            *_equal("reason", self.reason),
+        ]
+        return all_of([*self._where(), *columns, *(self._then() if timed else self._sessions())])
+
+    def gaps(self) -> Condition:
+        """On the view `gaps`: those that may be about these rows."""
+        stream = [
+            any_of([condition, one_of("stream", [""])])
+            for condition in _equal("stream", self.stream)
+        ]
+        return all_of([*self._where(), *stream, *self._sessions()])
+
+    def _where(self) -> Iterable[Condition]:
+        yield from _equal("source", self.source)
+        if self.session is not None:
+            yield begins_with("session", _texts("session", self.session))
+
+    def _then(self) -> Iterable[Condition]:
+        if self.since is not None:
+            yield Condition("time >= ?", (unix_ns(self.since, "since"),))
+        if self.until is not None:
+            yield Condition("time < ?", (unix_ns(self.until, "until"),))
+
+    def _sessions(self) -> Iterable[Condition]:
+        times = []
+        if self.since is not None:
+            times.append(Condition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
+        if self.until is not None:
+            times.append(Condition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
+        if times:
+            condition = all_of(times)
+            yield Condition(_SESSIONS_THEN.format(condition.sql), condition.values)
+
+
+def select(
+    view: View,
+    filters: Filters,
+    *,
+    columns: Texts | None,
+    order: Texts | None,
+    limit: SupportsIndex | None,
+) -> Question:
+    """Raise QueryError for what is not a column, a time, a text or a number where one must be."""
+    rows = filters.rows(view)
+    sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
+    values = list(rows.values)
+    if limit is not None:
+        sql += " LIMIT ?"
+        values.append(_limit(limit))
+    chosen = filters._asdict() | {"columns": columns, "order": order, "limit": limit}
+    asked = ", ".join(f"{key}={value!r}" for key, value in chosen.items() if value is not None)
+    return Question(sql, values, filters.gaps(), f"{view.name}({asked})")
+
+
+def gaps_of(question: Question) -> Question:
+    """The gaps that are about another question's answer."""
+    sql = f"SELECT * FROM gaps WHERE {question.gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
+    return Question(sql, question.gaps.values, question.gaps, f"gaps of {question.asked}")
+
+
+def statement(sql: str, parameters: Parameters) -> Question:
+    """Whatever somebody asks, which may be about the whole table."""
+    if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
+        raise QueryError("parameters: a list for ? or a dict for $name, please")
+    return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
+
+
+def _columns(view: View, columns: Texts | None) -> str:
+    if columns is None:
+        return "*"
+    names = [_column(view, name) for name in _texts("columns", columns)]
+    if not names:
+        raise QueryError("columns: name at least one")
+    return ", ".join(names)
+
+
+def _order(view: View, order: Texts | None) -> str:
+    """By columns, a `-` before those that fall."""
+    if order is None:
+        return f" ORDER BY {view.order}" if view.order else ""
+    names = [
+        f"{_column(view, name.removeprefix('-'))} {'DESC' if name.startswith('-') else 'ASC'}"
+        for name in _texts("order", order)
+    ]
+    return f" ORDER BY {', '.join(names)}" if names else ""
+
+
+def _column(view: View, name: str) -> str:
+    names = [column.name for column in view.columns]
+    if name not in names:
+        raise QueryError(f"{view.name} has no column {name!r}; it has {', '.join(names)}")
+    return f'"{name}"'
+
+
+def _limit(limit: SupportsIndex) -> int:
+    try:
+        number = operator.index(limit)
+    except TypeError:
+        raise QueryError(f"limit: {limit!r} is no whole number") from None
+    if number < 0:
+        raise QueryError(f"limit: {number} is less than none")
+    return number
+
+
+def _equal(column: str, values: Streams | None) -> Iterable[Condition]:
+    if values is not None:
+        yield one_of(column, _texts(column, values))
+
+
+def _texts(keyword: str, values: object) -> list[str]:
+    """Raise QueryError for what is neither a text nor several; a number will do for a stream's."""
+    several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    texts = []
+    for each in several:
+        text = str(each) if keyword == "stream" and isinstance(each, int) else each
+        if not isinstance(text, str):
+            raise QueryError(f"{keyword}: {text!r} is no text")
+        texts.append(text)
+    return texts

@@ -1,0 +1,198 @@
+"""A store, open for questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, SupportsIndex
+
+from tailrace.config.chosen import choose
+from tailrace.config.load import store_path
+from tailrace.query.completeness import EVERYTHING, Completeness
+from tailrace.query.engine import Engine
+from tailrace.query.guard import Parameters
+from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
+from tailrace.reading.asking import Asking
+from tailrace.reading.moment import Time
+from tailrace.reading.question import Filters, Streams, Texts, select, statement
+from tailrace.reading.result import Result
+
+
+def open(  # noqa: A001 - callers say `tailrace.open`
+    store: str | os.PathLike[str] | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    complete_only: bool = False,
+) -> Store:
+    """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
+
+    `store` is its directory or URL, by default the configuration's: that of the file `config`, or
+    else $TAILRACE_CONFIG, or else the built-in one, as for the commands. `options` are an object
+    store's, in place of the configuration's. With `complete_only`, results of which anything is
+    missing raise IncompleteError in place of their rows; those of `gaps` say what.
+
+    Raise ConfigError when the configuration is wrong, StoreError when there is no table.
+    """
+    loaded = choose(
+        None if config is None else Path(config), None if store is None else os.fspath(store)
+    ).config
+    chosen = loaded.store.options if options is None else dict(options)
+    return Store(Engine(store_path(loaded), chosen), complete_only=complete_only)
+
+
+class Store:
+    """One snapshot of a store's table, until `refresh`; safe beside a daemon and its upkeep.
+
+    Keywords choose rows; all that are given must hold. `source`, `stream`, `name`, `kind` and `reason`
+    are a text or several, of which one must be equal; `session` likewise, where the beginning of an id
+    is enough. `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC where they name no
+    zone) or Unix nanoseconds, and mean `since <= time < until`, of the start of a row or, where rows
+    have no time, as that of their session (see `Result.completeness`). `columns` are what to give,
+    all by default; `order` are columns to sort by, with a `-` before those that fall; `limit` is how
+    many rows to give at most. The columns of each view are in REFERENCE.
+
+    A store may be used from several threads. Their questions wait for one another until each has its
+    first rows, and are then read side by side.
+    """
+
+    def __init__(self, engine: Engine, *, complete_only: bool) -> None:
+        self._asking = Asking(engine)
+        self._root = engine.table.root
+        self._complete_only = complete_only
+
+    def spans(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        stream: Streams | None = None,
+        name: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Spans, ended or still open."""
+        filters = Filters(source, session, stream, since, until, name)
+        return self._select(SPANS, filters, columns, order, limit)
+
+    def events(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        stream: Streams | None = None,
+        name: Texts | None = None,
+        kind: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Every row of the table; `kind` says which are spans, instants, counters and so on."""
+        filters = Filters(source, session, stream, since, until, name, kind)
+        return self._select(EVENTS, filters, columns, order, limit)
+
+    def gaps(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        stream: Streams | None = None,
+        reason: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """What is missing, net of what came after all."""
+        filters = Filters(source, session, stream, since, until, reason=reason)
+        return self._select(GAPS, filters, columns, order, limit, complete_only=False)
+
+    def sessions(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Who sent: one row for each incarnation of a producer."""
+        filters = Filters(source, session, None, since, until)
+        return self._select(SESSIONS, filters, columns, order, limit)
+
+    def streams(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        stream: Streams | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """What is there: one row a stream, and how complete it is."""
+        filters = Filters(source, session, stream, since, until)
+        return self._select(STREAMS, filters, columns, order, limit)
+
+    def sql(self, sql: str, parameters: Parameters = ()) -> Result:
+        """Any statement that reads, in DuckDB's SQL over the views `events`, `spans`, `gaps`,
+        `sessions` and `streams`. `parameters` are the values of its `?`, or of its `$name` by name."""
+        return Result(self._asking, statement(sql, parameters), complete_only=self._complete_only)
+
+    @property
+    def completeness(self) -> Completeness:
+        """What is missing of the whole table; see `Result.completeness`."""
+        return self._asking.completeness(EVERYTHING)
+
+    @property
+    def version(self) -> int:
+        """Of the table: the snapshot that questions are answered from now."""
+        return self._asking.version
+
+    def refresh(self) -> bool:
+        """Go on to the newest snapshot; whether there was a newer one."""
+        return self._asking.refresh()
+
+    def close(self) -> None:
+        """Ask no more. What is being read may be read to its end."""
+        self._asking.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self._root} at version {self.version}>"
+
+    def _select(
+        self,
+        view: View,
+        filters: Filters,
+        columns: Texts | None,
+        order: Texts | None,
+        limit: SupportsIndex | None,
+        *,
+        complete_only: bool | None = None,
+    ) -> Result:
+        question = select(view, filters, columns=columns, order=order, limit=limit)
+        demand = self._complete_only if complete_only is None else complete_only
+        return Result(self._asking, question, complete_only=demand)
