@@ -1,0 +1,1678 @@
+/*
+ * tailrace.h: spans, events and counters of a C or C++ program, sent to a Tailrace collector as Heph
+ * packets (trace format 0.1.0) with the habits of clients/PROTOCOL.md.
+ *
+ * C99 or C++17, POSIX threads and sockets, gcc or clang. In exactly one file of the program:
+ *
+ *     #define TAILRACE_IMPLEMENTATION
+ *     #include "tailrace.h"        // before other headers where -std=c99 hides POSIX
+ *
+ * and `#include "tailrace.h"` in the others.
+ *
+ *     tailrace_connect(NULL, NULL);                        // to $TAILRACE_ADDRESS; without it all of this is off
+ *     tailrace_span step = tailrace_begin("step");
+ *     ...
+ *     tailrace_end(&step, tailrace_u64("cell", 3), tailrace_f64("residual", 1e-9));
+ *
+ * What it promises to its host program:
+ * - No call but `tailrace_connect`, `tailrace_flush` and `tailrace_close` waits for anything but the
+ *   processor. An event call encodes into the calling thread's own ring buffer and makes at most one
+ *   system call, which does not block. (Without the sending thread, and to files: see `no_thread`.)
+ * - What the kernel does not take waits in the ring; when that is full the newest event is discarded,
+ *   counted, and named to the collector before the next event of its stream.
+ * - No memory is asked for after `tailrace_connect`, no signal is raised, errno is left as it was.
+ * - A sent event is not kept: what a broken connection or the network loses is seen by the collector as
+ *   a gap of that stream (the session says "acknowledge":false), and so is what a killed process had
+ *   not sent. The end of every stream is said at `tailrace_close`, which exit() calls.
+ *
+ * Names and strings are UTF-8, cut at a character where they are longer than 65535 bytes; arrays are
+ * cut at 65535 values. Signals: an event call is async-signal-safe once the thread has made one; an
+ * event emitted by a handler in the middle of another event call is discarded and counted ("nested").
+ */
+#ifndef TAILRACE_H
+#define TAILRACE_H
+
+#if defined(TAILRACE_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && \
+    !defined(_XOPEN_SOURCE) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TAILRACE_VERSION "0.1.0"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Beginning and end ------------------------------------------------------------------------ */
+
+/* All members may be 0, which means the default. */
+typedef struct tailrace_options {
+    size_t memory_bytes;       /* of all ring buffers together, allocated once; touched where used. 32 MiB */
+    unsigned threads;          /* rings, each of memory_bytes / threads: threads that emit at a time. 128 */
+    unsigned flush_ms;         /* how long an event waits for others to share a system call. 5 ms */
+    unsigned linger_ms;        /* how long tailrace_close waits for a slow collector. 500 ms */
+    const char *process;       /* shown to people; the program's name */
+    uint64_t (*clock)(void);   /* a simulator's own time in ticks, which nothing ties to wall time */
+    uint64_t ticks_per_second; /* of that clock. 10^9 */
+    int no_thread;             /* 1: no sending thread. Event calls send what is older than flush_ms, and
+                                  (re)connect, in a few system calls; the last events before a quiet
+                                  time wait for tailrace_flush. */
+} tailrace_options;
+
+/* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path; NULL: to
+ * $TAILRACE_ADDRESS, and if that is not set or empty everything stays off. The host is resolved here; the
+ * connection is made (and made again, when it breaks) beside the program. Memory and number of rings are
+ * those of the first call in a process. Gives 0, or -1 with errno: EINVAL for what is no address,
+ * EHOSTUNREACH for a host without one, ENOMEM, EALREADY while connected. */
+int tailrace_connect(const char *address, const tailrace_options *options);
+
+/* Send what was emitted before this call, waiting at most so long. 0: the kernel has all of it. */
+int tailrace_flush(unsigned milliseconds);
+
+/* Send the rest and the final numbers, waiting at most `linger_ms`; from then on off. By exit(), too. */
+void tailrace_close(void);
+
+/* Events discarded since the session began. */
+uint64_t tailrace_discarded(void);
+
+/* ---- Attributes ------------------------------------------------------------------------------- */
+
+typedef struct tailrace_attribute {
+    const char *name;
+    union {
+        uint64_t u64;
+        int64_t i64;
+        double f64;
+        const void *values;
+    } value;
+    size_t name_size;
+    size_t count; /* bytes of a string, values of an array */
+    unsigned char type;
+} tailrace_attribute;
+
+enum { TAILRACE_U64_ = 1, TAILRACE_I64_ = 2, TAILRACE_F64_ = 3, TAILRACE_STRING_ = 4, TAILRACE_ARRAY_ = 0x80 };
+
+static inline size_t tailrace_length_(const char *text) { return text ? strlen(text) : 0; }
+
+static inline tailrace_attribute tailrace_attribute_(const char *name, int type, const void *values, size_t count) {
+    tailrace_attribute attribute;
+    attribute.name = name;
+    attribute.name_size = tailrace_length_(name);
+    attribute.type = (unsigned char)type;
+    attribute.value.values = values;
+    attribute.count = values ? count : 0;
+    return attribute;
+}
+
+static inline tailrace_attribute tailrace_u64(const char *name, uint64_t value) {
+    tailrace_attribute attribute = tailrace_attribute_(name, TAILRACE_U64_, NULL, 0);
+    attribute.value.u64 = value;
+    return attribute;
+}
+
+static inline tailrace_attribute tailrace_i64(const char *name, int64_t value) {
+    tailrace_attribute attribute = tailrace_attribute_(name, TAILRACE_I64_, NULL, 0);
+    attribute.value.i64 = value;
+    return attribute;
+}
+
+static inline tailrace_attribute tailrace_f64(const char *name, double value) {
+    tailrace_attribute attribute = tailrace_attribute_(name, TAILRACE_F64_, NULL, 0);
+    attribute.value.f64 = value;
+    return attribute;
+}
+
+static inline tailrace_attribute tailrace_str(const char *name, const char *text) {
+    return tailrace_attribute_(name, TAILRACE_STRING_, text, tailrace_length_(text));
+}
+
+static inline tailrace_attribute tailrace_strn(const char *name, const char *text, size_t size) {
+    return tailrace_attribute_(name, TAILRACE_STRING_, text, size);
+}
+
+/* Arrays: the values are read before the event call returns. */
+static inline tailrace_attribute tailrace_u64s(const char *name, const uint64_t *values, size_t count) {
+    return tailrace_attribute_(name, TAILRACE_ARRAY_ | TAILRACE_U64_, values, count);
+}
+
+static inline tailrace_attribute tailrace_i64s(const char *name, const int64_t *values, size_t count) {
+    return tailrace_attribute_(name, TAILRACE_ARRAY_ | TAILRACE_I64_, values, count);
+}
+
+static inline tailrace_attribute tailrace_f64s(const char *name, const double *values, size_t count) {
+    return tailrace_attribute_(name, TAILRACE_ARRAY_ | TAILRACE_F64_, values, count);
+}
+
+static inline tailrace_attribute tailrace_strs(const char *name, const char *const *texts, size_t count) {
+    return tailrace_attribute_(name, TAILRACE_ARRAY_ | TAILRACE_STRING_, texts, count);
+}
+
+/* ---- Spans, events, counters ------------------------------------------------------------------ */
+
+typedef struct tailrace_span {
+    const char *name; /* NULL: begun while off, or ended */
+    uint64_t start;
+    uint64_t substream;
+} tailrace_span;
+
+extern int tailrace_on_;
+
+static inline int tailrace_is_on(void) { return __atomic_load_n(&tailrace_on_, __ATOMIC_ACQUIRE); }
+
+/* A reading of the clock that spans and events use: CLOCK_MONOTONIC in ns, or `options.clock`. */
+uint64_t tailrace_now(void);
+
+/* A span ends where it is given to `tailrace_end`; its name must last until then. */
+tailrace_span tailrace_begin(const char *name);
+
+/* The forms with a list, of which those below are made. */
+void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count);
+void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count);
+void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count);
+void tailrace_counter_list(const char *name, tailrace_attribute value, const tailrace_attribute *list, size_t count);
+
+/*
+ *     tailrace_event(name, attributes…)              something happened now
+ *     tailrace_end(&span, attributes…)               the span is over
+ *     tailrace_counter(name, value, attributes…)     a quantity is so much now (a double)
+ *     tailrace_write(name, start, end, attributes…)  a span of known times, readings of the clock
+ *
+ * With up to 32 attributes. While off they cost a load and a branch, and arguments are not evaluated.
+ */
+#define tailrace_event(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_event, __VA_ARGS__))
+#define tailrace_end(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_end, __VA_ARGS__))
+#define tailrace_counter(...) TAILRACE_IF_ON_(TAILRACE_CALL_(2, tailrace_counter, __VA_ARGS__))
+#define tailrace_write(...) TAILRACE_IF_ON_(TAILRACE_CALL_(3, tailrace_write, __VA_ARGS__))
+
+/* The calling thread emits on stream `number` from now on; threads that give the same number share its
+ * counter, and wait for one another while they encode. Streams of threads that give none are numbered
+ * from 1; a thread goes on with the stream of one that has ended. */
+void tailrace_use_stream(uint32_t number);
+void tailrace_use_own_stream(void);
+
+/* What of several things multiplexed on the calling thread (a coroutine, a task) runs from now on. */
+void tailrace_use_substream(uint64_t number);
+
+#define TAILRACE_IF_ON_(call) (tailrace_is_on() ? (call) : (void)0)
+
+#ifndef __cplusplus
+
+/* C99 wants an argument for every `...`: so calls with attributes are told from calls without. */
+#define TAILRACE_CALL_(fixed, function, ...) TAILRACE_PASTE_(function, TAILRACE_PICK##fixed##_(__VA_ARGS__))(__VA_ARGS__)
+#define TAILRACE_PASTE_(function, form) TAILRACE_PASTE2_(function, form)
+#define TAILRACE_PASTE2_(function, form) function##form
+#define TAILRACE_PICK1_(...) TAILRACE_36TH_(__VA_ARGS__, TAILRACE_30_, _some_, _some_, _some_, _some_, _none_, 0)
+#define TAILRACE_PICK2_(...) TAILRACE_36TH_(__VA_ARGS__, TAILRACE_30_, _some_, _some_, _some_, _none_, _none_, 0)
+#define TAILRACE_PICK3_(...) TAILRACE_36TH_(__VA_ARGS__, TAILRACE_30_, _some_, _some_, _none_, _none_, _none_, 0)
+#define TAILRACE_10_ _some_, _some_, _some_, _some_, _some_, _some_, _some_, _some_, _some_, _some_
+#define TAILRACE_30_ TAILRACE_10_, TAILRACE_10_, TAILRACE_10_
+#define TAILRACE_36TH_(...) TAILRACE_36TH2_(__VA_ARGS__)
+#define TAILRACE_36TH2_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, A, B, C, D, E, F, \
+                        G, H, I, form, ...)                                                                             \
+    form
+#define TAILRACE_LIST_(...) \
+    (const tailrace_attribute[]){__VA_ARGS__}, sizeof((const tailrace_attribute[]){__VA_ARGS__}) / sizeof(tailrace_attribute)
+
+#define tailrace_event_none_(name) tailrace_event_list(name, NULL, 0)
+#define tailrace_event_some_(name, ...) tailrace_event_list(name, TAILRACE_LIST_(__VA_ARGS__))
+#define tailrace_end_none_(span) tailrace_end_list(span, NULL, 0)
+#define tailrace_end_some_(span, ...) tailrace_end_list(span, TAILRACE_LIST_(__VA_ARGS__))
+#define tailrace_counter_none_(name, value) tailrace_counter_list(name, tailrace_f64("", value), NULL, 0)
+#define tailrace_counter_some_(name, value, ...) \
+    tailrace_counter_list(name, tailrace_f64("", value), TAILRACE_LIST_(__VA_ARGS__))
+#define tailrace_write_none_(name, start, end) tailrace_write_list(name, start, end, NULL, 0)
+#define tailrace_write_some_(name, start, end, ...) tailrace_write_list(name, start, end, TAILRACE_LIST_(__VA_ARGS__))
+
+#else
+
+} /* extern "C" */
+
+#define TAILRACE_CALL_(fixed, function, ...) tailrace::function##_(__VA_ARGS__)
+
+namespace tailrace {
+
+template <class... A> inline void tailrace_event_(const char *name, const A &...attributes) {
+    const tailrace_attribute list[] = {attributes..., tailrace_attribute()};
+    tailrace_event_list(name, list, sizeof...(A));
+}
+
+template <class... A> inline void tailrace_end_(tailrace_span *span, const A &...attributes) {
+    const tailrace_attribute list[] = {attributes..., tailrace_attribute()};
+    tailrace_end_list(span, list, sizeof...(A));
+}
+
+template <class... A> inline void tailrace_counter_(const char *name, double value, const A &...attributes) {
+    const tailrace_attribute list[] = {attributes..., tailrace_attribute()};
+    tailrace_counter_list(name, tailrace_f64("", value), list, sizeof...(A));
+}
+
+template <class... A>
+inline void tailrace_write_(const char *name, uint64_t start, uint64_t end, const A &...attributes) {
+    const tailrace_attribute list[] = {attributes..., tailrace_attribute()};
+    tailrace_write_list(name, start, end, list, sizeof...(A));
+}
+
+/* A span that ends with its block: `tailrace::span step("step", tailrace_u64("cell", 3));`. What its
+ * attributes point to must last as long. */
+template <size_t N> class span {
+  public:
+    template <class... A>
+    explicit span(const char *name, const A &...attributes) noexcept
+        : span_(tailrace_begin(name)), list_{attributes..., tailrace_attribute()} {}
+    span(const span &) = delete;
+    span &operator=(const span &) = delete;
+    ~span() { tailrace_end_list(&span_, list_, N); }
+
+  private:
+    tailrace_span span_;
+    tailrace_attribute list_[N + 1];
+};
+
+template <class... A> span(const char *, const A &...) -> span<sizeof...(A)>;
+
+} /* namespace tailrace */
+
+extern "C" {
+
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- Implementation --------------------------------------------------------------------------- */
+
+#ifdef TAILRACE_IMPLEMENTATION
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TLR_METADATA = 0x75D11D4D,
+    TLR_EVENT_SIZE = 42, /* of an event with neither name nor attributes */
+    TLR_LENGTH_MAX = 65535,
+    TLR_REPORT_MAX = 320, /* bytes of a report with one range */
+    TLR_CONTROL_MAX = 1400,
+    TLR_HELLO_MAX = 1200,
+    TLR_DATAGRAM = 1432, /* what an Ethernet frame carries over IPv6 with 20 bytes to spare for a tunnel */
+    TLR_DATAGRAM_LOCAL = 16384,
+    TLR_DATAGRAM_MAX = 65507,
+    TLR_BATCH = 32768, /* bytes in one write to a connection or file: bounds the longest event call */
+    TLR_ROUND = 256,   /* writes in one round of the sending thread */
+    TLR_ADDRESSES = 8,
+    TLR_PROCESS_MAX = 200
+};
+
+static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
+static const uint64_t tlr_ms = 1000000u, tlr_second = 1000000000u;
+
+enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_REASONS };
+static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused"};
+
+enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
+
+/* One stream: a ring of whole packets, each in one piece. The emitting thread, which holds `lock`, puts
+ * packets in and moves `head`; who holds the sender's lock takes them out and moves `tail`. Both count bytes
+ * modulo 2^32. Where a packet does not fit before the ring's end, four zero bytes (or less room than
+ * that) say that it stands at the beginning. */
+typedef struct tlr_stream {
+    unsigned char *ring;
+    int lock;
+    uint32_t head;
+    uint32_t tail_seen; /* the emitting side's copy of `tail` */
+    uint32_t next;      /* number of the next event */
+    uint32_t hole;      /* first number of the discarded events before `next` that are not reported yet */
+    uint32_t holes;     /* how many they are */
+    uint64_t asked;     /* no_thread: when the oldest waiting packet came */
+    char apart[64];     /* the sender's part on a cache line of its own */
+    uint32_t tail;
+    uint32_t number;
+    int known;  /* has a number */
+    int shared; /* its number was given by the program */
+    int taken;  /* by a thread that lives */
+    char apart2[44];
+} tlr_stream;
+
+typedef enum { TLR_DOWN, TLR_OPENING, TLR_UP } tlr_state;
+
+typedef struct tlr_address {
+    struct sockaddr_storage name;
+    socklen_t size;
+} tlr_address;
+
+/* The way out, used by one thread at a time: who holds `lock`. */
+typedef struct tlr_sender {
+    int lock;
+    tlr_state state;
+    int fd;
+    int blocked;           /* the kernel takes nothing at the moment */
+    int broken;            /* the connection is; it is closed by the next step */
+    uint64_t retry_at;     /* DOWN: when to open again; OPENING a datagram socket: when it counts as up */
+    uint64_t back_off;     /* how long the next try waits */
+    uint64_t blocked_at;
+    uint64_t announce_at;
+    uint64_t report_at;
+    int announced;
+    size_t which;          /* of the addresses */
+    size_t datagram;       /* bytes that are packed into one */
+    tlr_stream *half;      /* the stream whose first packet is sent in part */
+    size_t half_done;
+    unsigned char control[TLR_CONTROL_MAX]; /* metadata packets that go before any further event */
+    size_t control_size, control_done;
+    unsigned char hello[TLR_HELLO_MAX];
+    size_t hello_size;
+} tlr_sender;
+
+typedef struct tlr_core {
+    enum tlr_transport transport;
+    tlr_address addresses[TLR_ADDRESSES];
+    size_t address_count;
+    char path[4096];
+    char process[TLR_PROCESS_MAX + 1];
+    uint64_t (*clock)(void);
+    uint64_t ticks_per_second;
+    uint64_t zero; /* reading of the clock that is 0 on the wire */
+    uint64_t flush_ns, linger_ns;
+    int no_thread;
+    int prompt; /* emitting threads may send */
+    size_t packet_max;
+    size_t batch;
+    tlr_stream *streams;
+    size_t stream_count;
+    uint32_t ring_size;
+    int table; /* lock of `known`, `shared`, `taken` and `number` of the streams */
+    uint32_t generation;
+    int forked; /* this is a child that has not emitted yet */
+    int started;
+    int sender_runs;
+    int stopping;
+    int idle; /* the sending thread sleeps until it is woken */
+    int wake[2];
+    pthread_t thread;
+    size_t discarded[TLR_REASONS];
+    tlr_sender sender;
+} tlr_core;
+
+typedef struct tlr_local {
+    tlr_stream *stream;
+    uint32_t generation;
+    uint32_t number;
+    int numbered; /* by tailrace_use_stream */
+    volatile int busy;
+    size_t nested; /* events of signal handlers that have not used up their numbers yet */
+    uint64_t substream;
+} tlr_local;
+
+int tailrace_on_;
+static tlr_core tlr;
+static __thread tlr_local tlr_thread;
+static pthread_mutex_t tlr_life = PTHREAD_MUTEX_INITIALIZER; /* connect, close, start in a child */
+static pthread_key_t tlr_key;
+
+#define TLR_LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
+#define TLR_STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELAXED)
+
+static int tlr_try(int *lock) { return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); }
+
+static void tlr_lock(int *lock) {
+    while (!tlr_try(lock)) sched_yield();
+}
+
+static void tlr_unlock(int *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+static uint64_t tlr_read(clockid_t id) {
+    struct timespec time;
+    clock_gettime(id, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t tlr_monotonic(void) { return tlr_read(CLOCK_MONOTONIC); }
+
+uint64_t tailrace_now(void) { return tlr.clock ? tlr.clock() : tlr_monotonic(); }
+
+/* -- Bytes -- */
+
+static unsigned char *tlr_put16(unsigned char *at, size_t value) {
+    at[0] = (unsigned char)(value >> 8);
+    at[1] = (unsigned char)value;
+    return at + 2;
+}
+
+static unsigned char *tlr_put32(unsigned char *at, uint32_t value) {
+    at[0] = (unsigned char)(value >> 24);
+    at[1] = (unsigned char)(value >> 16);
+    at[2] = (unsigned char)(value >> 8);
+    at[3] = (unsigned char)value;
+    return at + 4;
+}
+
+static unsigned char *tlr_put64(unsigned char *at, uint64_t value) {
+    return tlr_put32(tlr_put32(at, (uint32_t)(value >> 32)), (uint32_t)value);
+}
+
+static unsigned char *tlr_put(unsigned char *at, const void *bytes, size_t size) {
+    if (size) memcpy(at, bytes, size);
+    return at + size;
+}
+
+static unsigned char *tlr_put_text(unsigned char *at, const void *text, size_t size) {
+    return tlr_put(tlr_put16(at, size), text, size);
+}
+
+static uint32_t tlr_get32(const unsigned char *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* How much of a text a 16-bit length holds without cutting a character. */
+static size_t tlr_fit(const char *text, size_t size) {
+    size_t cut = TLR_LENGTH_MAX;
+    if (size <= cut) return size;
+    while (cut > TLR_LENGTH_MAX - 4 && ((unsigned char)text[cut] & 0xC0) == 0x80) cut--;
+    return ((unsigned char)text[cut] & 0xC0) == 0x80 ? (size_t)TLR_LENGTH_MAX : cut;
+}
+
+static size_t tlr_fit_count(size_t count) { return count < TLR_LENGTH_MAX ? count : (size_t)TLR_LENGTH_MAX; }
+
+static const char *tlr_text_of(const tailrace_attribute *attribute, size_t index) {
+    return ((const char *const *)attribute->value.values)[index];
+}
+
+/* Bytes of an attribute on the wire; of more than `limit`, some number above it. */
+static size_t tlr_attribute_size(const tailrace_attribute *attribute, size_t limit) {
+    size_t size = 3 + tlr_fit(attribute->name, attribute->name_size);
+    size_t index, count;
+    switch (attribute->type) {
+    case TAILRACE_STRING_:
+        return size + 2 + tlr_fit((const char *)attribute->value.values, attribute->count);
+    case TAILRACE_ARRAY_ | TAILRACE_STRING_:
+        count = tlr_fit_count(attribute->count);
+        size += 2;
+        for (index = 0; index < count && size <= limit; index++) {
+            const char *text = tlr_text_of(attribute, index);
+            size += 2 + tlr_fit(text, tailrace_length_(text));
+        }
+        return size;
+    case TAILRACE_U64_:
+    case TAILRACE_I64_:
+    case TAILRACE_F64_:
+        return size + 8;
+    default:
+        return size + 2 + 8 * tlr_fit_count(attribute->count);
+    }
+}
+
+static unsigned char *tlr_put_attribute(unsigned char *at, const tailrace_attribute *attribute) {
+    size_t index, count;
+    at = tlr_put_text(at, attribute->name, tlr_fit(attribute->name, attribute->name_size));
+    *at++ = attribute->type;
+    if (attribute->type <= TAILRACE_F64_) return tlr_put64(at, attribute->value.u64);
+    if (attribute->type == TAILRACE_STRING_) {
+        const char *text = (const char *)attribute->value.values;
+        return tlr_put_text(at, text, tlr_fit(text, attribute->count));
+    }
+    count = tlr_fit_count(attribute->count);
+    at = tlr_put16(at, count);
+    for (index = 0; index < count; index++) {
+        if (attribute->type == (TAILRACE_ARRAY_ | TAILRACE_STRING_)) {
+            const char *text = tlr_text_of(attribute, index);
+            at = tlr_put_text(at, text, tlr_fit(text, tailrace_length_(text)));
+        } else {
+            uint64_t bits;
+            memcpy(&bits, (const char *)attribute->value.values + 8 * index, 8);
+            at = tlr_put64(at, bits);
+        }
+    }
+    return at;
+}
+
+/* -- Metadata packets -- */
+
+static unsigned char *tlr_put_string(unsigned char *at, const char *text) {
+    return tlr_put(at, text, strlen(text));
+}
+
+static unsigned char *tlr_put_decimal(unsigned char *at, uint64_t number) {
+    char digits[20];
+    size_t size = 0;
+    do digits[size++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (size) *at++ = (unsigned char)digits[--size];
+    return at;
+}
+
+/* A JSON string; of bytes that are not ASCII, which may be no UTF-8, a question mark. */
+static unsigned char *tlr_put_quoted(unsigned char *at, const char *text) {
+    *at++ = '"';
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte == '"' || byte == '\\') *at++ = '\\';
+        *at++ = byte < 0x20 || byte > 0x7e ? (unsigned char)'?' : byte;
+    }
+    *at++ = '"';
+    return at;
+}
+
+/* A metadata packet is begun with its name, its value put behind, and ended with its size. */
+static unsigned char *tlr_option(unsigned char *packet, const char *name) {
+    unsigned char *at = tlr_put32(tlr_put32(packet, TLR_METADATA), 0);
+    return tlr_put_text(at, name, strlen(name));
+}
+
+static unsigned char *tlr_option_end(unsigned char *packet, unsigned char *end) {
+    tlr_put32(packet + 4, (uint32_t)(end - packet));
+    return end;
+}
+
+static unsigned char *tlr_put_discarded(unsigned char *at) {
+    const char *comma = "";
+    int reason;
+    at = tlr_put_string(at, "\"discarded\":{");
+    for (reason = 0; reason < TLR_REASONS; reason++) {
+        size_t count = TLR_LOAD(tlr.discarded[reason]);
+        if (!count) continue;
+        at = tlr_put_string(at, comma);
+        at = tlr_put_quoted(at, tlr_reason_names[reason]);
+        *at++ = ':';
+        at = tlr_put_decimal(at, count);
+        comma = ",";
+    }
+    *at++ = '}';
+    return at;
+}
+
+static unsigned char *tlr_put_range(unsigned char *at, uint32_t stream, uint32_t first, uint32_t count) {
+    at = tlr_put_decimal(tlr_put_string(at, "["), stream);
+    at = tlr_put_decimal(tlr_put_string(at, ","), first);
+    at = tlr_put_decimal(tlr_put_string(at, ","), count);
+    return tlr_put_string(at, "]");
+}
+
+/* A report with one range, or (`count` 0) none. */
+static size_t tlr_report(unsigned char *packet, uint32_t stream, uint32_t first, uint32_t count) {
+    unsigned char *at = tlr_put_string(tlr_option(packet, "tailrace.report"), "{");
+    at = tlr_put_string(tlr_put_discarded(at), ",\"ranges\":[");
+    if (count) at = tlr_put_range(at, stream, first, count);
+    return (size_t)(tlr_option_end(packet, tlr_put_string(at, "]}")) - packet);
+}
+
+static void tlr_random(unsigned char *bytes, size_t size) {
+    size_t done = 0;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t got;
+        while (done < size && (got = read(fd, bytes + done, size - done)) > 0) done += (size_t)got;
+        close(fd);
+    }
+    if (done < size) { /* no such device: what differs from process to process has to do */
+        uint64_t seed = tlr_read(CLOCK_REALTIME) ^ ((uint64_t)getpid() << 40) ^ tlr_monotonic();
+        for (; done < size; done++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            bytes[done] = (unsigned char)(seed >> 56);
+        }
+    }
+}
+
+/* The announcement of a new session: epoch and tailrace.session. */
+static void tlr_make_hello(void) {
+    static const char hexadecimal[] = "0123456789abcdef";
+    unsigned char id[16], *session, *at = tlr.sender.hello;
+    char host[256] = "";
+    size_t index;
+    tlr.zero = 0;
+    if (!tlr.clock) {
+        session = tlr_option(at, "epoch");
+        tlr.zero = tlr_monotonic();
+        at = tlr_option_end(at, tlr_put64(session, tlr_read(CLOCK_REALTIME)));
+    }
+    session = at;
+    at = tlr_put_string(tlr_option(session, "tailrace.session"), "{\"session\":\"");
+    tlr_random(id, sizeof id);
+    for (index = 0; index < sizeof id; index++) {
+        *at++ = (unsigned char)hexadecimal[id[index] >> 4];
+        *at++ = (unsigned char)hexadecimal[id[index] & 15];
+    }
+    at = tlr_put_string(at, "\",\"acknowledge\":false,\"pid\":");
+    at = tlr_put_decimal(at, (uint64_t)getpid());
+    at = tlr_put_quoted(tlr_put_string(at, ",\"process\":"), tlr.process);
+    if (gethostname(host, sizeof host - 1)) host[0] = 0;
+    at = tlr_put_quoted(tlr_put_string(at, ",\"host\":"), host);
+    if (tlr.clock) {
+        at = tlr_put_string(at, ",\"clock\":\"logical\",\"ticks_per_second\":");
+        at = tlr_put_decimal(at, tlr.ticks_per_second);
+    }
+    at = tlr_put_string(at, ",\"client\":\"tailrace-c " TAILRACE_VERSION "\"}");
+    tlr.sender.hello_size = (size_t)(tlr_option_end(session, at) - tlr.sender.hello);
+}
+
+/* -- Sending: the caller holds the sender's lock -- */
+
+static void tlr_fail(uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    int keep = tlr.transport == TLR_UDP && tlr.address_count == 1; /* its port is who we are to the collector */
+    if (out->fd >= 0 && !keep) {
+        close(out->fd);
+        out->fd = -1;
+    }
+    out->which = tlr.address_count ? (out->which + 1) % tlr.address_count : 0;
+    out->state = TLR_DOWN;
+    out->broken = out->blocked = 0;
+    out->half = NULL; /* its packet goes whole into the next connection */
+    out->half_done = out->control_size = out->control_done = 0;
+    out->retry_at = now + out->back_off;
+    out->back_off = out->back_off ? out->back_off * 2 : 20 * tlr_ms;
+    if (out->back_off > tlr_second) out->back_off = tlr_second;
+}
+
+static int tlr_prepare(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -1 : 0;
+}
+
+static int tlr_pending_error(int fd) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) ? errno : error;
+}
+
+/* A port of the ephemeral range on which nobody listens may be given to us ourselves. */
+static int tlr_is_self(int fd) {
+    struct sockaddr_storage own, peer;
+    socklen_t own_size = sizeof own, peer_size = sizeof peer;
+    memset(&own, 0, sizeof own);
+    memset(&peer, 0, sizeof peer);
+    return !getsockname(fd, (struct sockaddr *)&own, &own_size) && !getpeername(fd, (struct sockaddr *)&peer, &peer_size) &&
+           own_size == peer_size && !memcmp(&own, &peer, own_size);
+}
+
+static int tlr_is_local(const struct sockaddr_storage *name) {
+    if (name->ss_family == AF_INET)
+        return (ntohl(((const struct sockaddr_in *)(const void *)name)->sin_addr.s_addr) >> 24) == 127;
+    return name->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)name)->sin6_addr);
+}
+
+static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done) {
+    tlr_sender *out = &tlr.sender;
+    ssize_t sent;
+#ifdef MSG_NOSIGNAL
+    const int flags = MSG_NOSIGNAL;
+#else
+    const int flags = 0; /* SO_NOSIGPIPE does it */
+#endif
+    *done = 0;
+    sent = tlr.transport == TLR_FILE ? write(out->fd, bytes, size) : send(out->fd, bytes, size, flags);
+    if (sent >= 0) {
+        *done = (size_t)sent;
+        return 0;
+    }
+    switch (errno) {
+    case EINTR:
+        return 0;
+    case EAGAIN:
+#if EWOULDBLOCK != EAGAIN
+    case EWOULDBLOCK:
+#endif
+    case ENOBUFS:
+    case ENOSPC:
+    case EDQUOT:
+        out->blocked = 1;
+        out->blocked_at = tlr_monotonic();
+        return EAGAIN;
+    case EMSGSIZE:
+        if (tlr.transport == TLR_UDP) return EMSGSIZE;
+        break;
+    default:
+        break;
+    }
+    out->broken = 1;
+    return EPIPE;
+}
+
+/* Send what is in `control`. 1: it is through, or there was nothing. */
+static int tlr_send_control(void) {
+    tlr_sender *out = &tlr.sender;
+    size_t done;
+    int error;
+    if (!out->control_size) return 1;
+    error = tlr_write_bytes(out->control + out->control_done, out->control_size - out->control_done, &done);
+    out->control_done += done;
+    if (error != EMSGSIZE && (error || out->control_done < out->control_size)) return 0;
+    out->control_size = out->control_done = 0;
+    return 1;
+}
+
+/* Where the first waiting packet of a stream stands and how many bytes of whole packets follow in one
+ * piece: at most `limit`, but one packet at least. 0: nothing waits. */
+static size_t tlr_waiting(tlr_stream *stream, size_t limit, const unsigned char **first) {
+    uint32_t head = __atomic_load_n(&stream->head, __ATOMIC_ACQUIRE), tail = stream->tail;
+    size_t at = tail & (tlr.ring_size - 1), room = tlr.ring_size - at, left = head - tail, size = 0;
+    if (left && (room < 4 || !tlr_get32(stream->ring + at))) {
+        tail += (uint32_t)room;
+        __atomic_store_n(&stream->tail, tail, __ATOMIC_RELEASE);
+        left = head - tail;
+        at = 0;
+        room = tlr.ring_size;
+    }
+    *first = stream->ring + at;
+    if (left > room) left = room;
+    while (left - size >= 8 && tlr_get32(*first + size)) {
+        size_t packet = tlr_get32(*first + size + 4);
+        if (size && size + packet > limit) break;
+        size += packet;
+    }
+    return size;
+}
+
+/* So many bytes of a stream's whole packets are through. */
+static void tlr_release(tlr_stream *stream, size_t size) {
+    __atomic_store_n(&stream->tail, stream->tail + (uint32_t)size, __ATOMIC_RELEASE);
+}
+
+/* A datagram that the kernel finds too long: smaller ones from now on, or, if it is one packet, that is
+ * discarded and reported. */
+static void tlr_refuse(tlr_stream *stream, const unsigned char *packet, size_t size) {
+    tlr_sender *out = &tlr.sender;
+    if (tlr_get32(packet + 4) < size) {
+        out->datagram = out->datagram > TLR_DATAGRAM ? (size_t)TLR_DATAGRAM : 512;
+        return;
+    }
+    if (tlr_get32(packet) == tlr_event_magic) {
+        __atomic_fetch_add(&tlr.discarded[TLR_REFUSED], 1, __ATOMIC_RELAXED);
+        out->control_size = tlr_report(out->control, tlr_get32(packet + 8), tlr_get32(packet + 12), 1);
+        out->control_done = 0;
+    }
+    tlr_release(stream, size);
+}
+
+/* Send packets of a stream in one system call. 1: some went. */
+static int tlr_send_stream(tlr_stream *stream) {
+    tlr_sender *out = &tlr.sender;
+    const unsigned char *first;
+    size_t size = tlr_waiting(stream, tlr.transport == TLR_UDP ? out->datagram : tlr.batch, &first);
+    size_t skip = out->half == stream ? out->half_done : 0, done, whole = 0;
+    int error;
+    if (!size) return 0;
+    error = tlr_write_bytes(first + skip, size - skip, &done);
+    if (error == EMSGSIZE) {
+        tlr_refuse(stream, first, size);
+        return 1;
+    }
+    if (error || !done) return 0;
+    done += skip;
+    while (whole < done && whole + tlr_get32(first + whole + 4) <= done) whole += tlr_get32(first + whole + 4);
+    out->half = whole < done ? stream : NULL;
+    out->half_done = done - whole;
+    tlr_release(stream, whole);
+    return 1;
+}
+
+static int tlr_connect_socket(uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    const tlr_address *to = &tlr.addresses[out->which];
+    int one = 1;
+    if (out->fd < 0) {
+        out->fd = socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0);
+        if (out->fd < 0 || tlr_prepare(out->fd)) return -1;
+#ifdef SO_NOSIGPIPE
+        setsockopt(out->fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+#endif
+        if (tlr.transport == TLR_TCP) setsockopt(out->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (connect(out->fd, (const struct sockaddr *)&to->name, to->size) && errno != EINPROGRESS) return -1;
+    }
+    out->state = TLR_OPENING;
+    if (tlr.transport == TLR_UDP) {
+        size_t done;
+        int first = !out->announced;
+        out->datagram = tlr_is_local(&to->name) ? (size_t)TLR_DATAGRAM_LOCAL : (size_t)TLR_DATAGRAM;
+        (void)tlr_pending_error(out->fd);
+        if (tlr_write_bytes(out->hello, out->hello_size, &done) && out->broken) return -1;
+        out->announced = 1;
+        out->announce_at = now + tlr_second; /* the first may be lost; the next are 10 s apart */
+        out->retry_at = first ? now : now + 20 * tlr_ms; /* for the answer that nobody is there */
+    }
+    return 0;
+}
+
+static int tlr_open_file(void) {
+    struct stat facts;
+    tlr.sender.fd = open(tlr.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (tlr.sender.fd < 0 || fstat(tlr.sender.fd, &facts)) return -1;
+    if (!S_ISREG(facts.st_mode) && !S_ISCHR(facts.st_mode)) return -1; /* a pipe could raise SIGPIPE */
+    tlr.sender.state = TLR_OPENING;
+    return 0;
+}
+
+/* Whether what was begun to open is open now. -1: it will not be. */
+static int tlr_is_open(uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    struct pollfd look;
+    if (tlr.transport == TLR_FILE) return 1;
+    if (tlr.transport == TLR_UDP) return tlr_pending_error(out->fd) ? -1 : now >= out->retry_at;
+    look.fd = out->fd;
+    look.events = POLLOUT;
+    look.revents = 0;
+    if (poll(&look, 1, 0) <= 0) return 0;
+    return tlr_pending_error(out->fd) || (tlr.transport == TLR_TCP && tlr_is_self(out->fd)) ? -1 : 1;
+}
+
+/* The kernel would take one more write to a peer that has gone, and lose it. */
+static int tlr_is_gone(void) {
+    char heard[256];
+    ssize_t got;
+    if (tlr.transport == TLR_FILE) return 0;
+    if (tlr.transport == TLR_UDP) return tlr_pending_error(tlr.sender.fd) != 0;
+    while ((got = recv(tlr.sender.fd, heard, sizeof heard, 0)) > 0) {}
+    return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static void tlr_set_control(const unsigned char *packet, size_t size) {
+    memcpy(tlr.sender.control, packet, size);
+    tlr.sender.control_size = size;
+    tlr.sender.control_done = 0;
+}
+
+/* Bring the way out forward: open it, see that it is still open, say what is due. 1: events may go. */
+static int tlr_ready(uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    if (out->state == TLR_UP && (out->broken || tlr_is_gone())) tlr_fail(now);
+    if (out->state == TLR_DOWN) {
+        if (now < out->retry_at) return 0;
+        if (tlr.transport == TLR_FILE ? tlr_open_file() : tlr_connect_socket(now)) {
+            tlr_fail(now);
+            return 0;
+        }
+    }
+    if (out->state == TLR_OPENING) {
+        int open = tlr_is_open(now);
+        if (open < 0) tlr_fail(now);
+        if (open <= 0) return 0;
+        out->state = TLR_UP;
+        out->back_off = 20 * tlr_ms;
+        if (tlr.transport != TLR_UDP) tlr_set_control(out->hello, out->hello_size);
+    }
+    out->blocked = 0;
+    while (out->half) {
+        if (!tlr_send_stream(out->half)) return 0;
+    }
+    if (!tlr_send_control()) return 0;
+    if (tlr.transport == TLR_UDP && now >= out->announce_at) {
+        out->announce_at = now + 10 * tlr_second;
+        tlr_set_control(out->hello, out->hello_size);
+        if (!tlr_send_control()) return 0;
+    }
+    if (now >= out->report_at) {
+        out->report_at = now + 30 * tlr_second;
+        if (tailrace_discarded()) out->control_size = tlr_report(out->control, 0, 0, 0);
+        if (!tlr_send_control()) return 0;
+    }
+    return 1;
+}
+
+/* Send what waits, in at most TLR_ROUND system calls. 1: some went. */
+static int tlr_round(uint64_t now) {
+    int moved = 0, budget = TLR_ROUND, more = 1;
+    size_t index;
+    if (!tlr_ready(now)) return 0;
+    while (more && budget > 0) {
+        more = 0;
+        for (index = 0; index < tlr.stream_count; index++) {
+            while (budget-- > 0 && tlr_send_control() && tlr_send_stream(&tlr.streams[index])) moved = more = 1;
+            if (tlr.sender.blocked || tlr.sender.broken) return moved;
+            while (tlr.sender.half) {
+                if (!tlr_send_stream(tlr.sender.half)) return moved;
+            }
+        }
+    }
+    return moved;
+}
+
+static int tlr_anything_waits(void) {
+    size_t index;
+    for (index = 0; index < tlr.stream_count; index++) {
+        tlr_stream *stream = &tlr.streams[index];
+        if (__atomic_load_n(&stream->head, __ATOMIC_ACQUIRE) != TLR_LOAD(stream->tail)) return 1;
+    }
+    return 0;
+}
+
+/* Wait until the kernel may take more, or for `ns`. The lock is held only to look. */
+static void tlr_wait(uint64_t ns, int wake) {
+    struct pollfd look[2];
+    nfds_t count = 0;
+    tlr_sender *out = &tlr.sender;
+    if (wake >= 0) {
+        look[count].fd = wake;
+        look[count++].events = POLLIN;
+    }
+    tlr_lock(&out->lock);
+    if (out->fd >= 0 && tlr.transport != TLR_FILE && out->state != TLR_DOWN) {
+        look[count].fd = out->fd;
+        look[count].events = POLLIN;
+        if (out->blocked || (out->state == TLR_OPENING && tlr.transport != TLR_UDP)) look[count].events |= POLLOUT;
+        count++;
+    }
+    tlr_unlock(&out->lock);
+    (void)poll(look, count, (int)((ns + tlr_ms - 1) / tlr_ms));
+}
+
+static void *tlr_run(void *nothing) {
+    char drained[64];
+    (void)nothing;
+    while (!__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE)) {
+        int moved, waits;
+        uint64_t pause = tlr.flush_ns;
+        tlr_lock(&tlr.sender.lock);
+        moved = tlr_round(tlr_monotonic());
+        tlr_unlock(&tlr.sender.lock);
+        waits = tlr_anything_waits();
+        if (!moved && !waits) {
+            /* Whoever emits first from now on wakes us. One that did between this and our last look is
+             * seen by the next, or, should its store still be on its way, after 100 ms. */
+            __atomic_store_n(&tlr.idle, 1, __ATOMIC_SEQ_CST);
+            if (tlr_anything_waits()) {
+                __atomic_store_n(&tlr.idle, 0, __ATOMIC_SEQ_CST);
+            } else {
+                pause = 100 * tlr_ms;
+            }
+        }
+        tlr_wait(pause, tlr.wake[0]);
+        if (__atomic_exchange_n(&tlr.idle, 0, __ATOMIC_SEQ_CST)) continue; /* it was not an event that woke us */
+        if (read(tlr.wake[0], drained, sizeof drained) > 0 && !__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE))
+            tlr_wait(tlr.flush_ns, -1);
+    }
+    return NULL;
+}
+
+/* -- Emitting -- */
+
+static void tlr_wake(void) {
+    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, 0, __ATOMIC_SEQ_CST)) {
+        ssize_t ignored = write(tlr.wake[1], "", 1);
+        (void)ignored;
+    }
+}
+
+/* One system call for a stream with enough to send, if nobody else is sending. */
+static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    if (!tlr_try(&out->lock)) return;
+    if (!tailrace_is_on()) {
+        tlr_unlock(&out->lock);
+        return;
+    }
+    if (tlr.no_thread) {
+        if (!(out->blocked && now - out->blocked_at < tlr_ms) && tlr_ready(now)) tlr_send_stream(stream);
+    } else if (out->state == TLR_UP && !out->blocked && !out->broken) {
+        if (out->half) {
+            tlr_send_stream(out->half);
+        } else if (out->control_size) {
+            tlr_send_control();
+        } else {
+            tlr_send_stream(stream);
+        }
+    }
+    tlr_unlock(&out->lock);
+}
+
+static void tlr_after(tlr_stream *stream, uint32_t head) {
+    int saved = errno;
+    if (tlr.no_thread) {
+        uint64_t now = tlr_monotonic();
+        uint32_t tail = TLR_LOAD(stream->tail);
+        int old = TLR_LOAD(stream->asked) && now - TLR_LOAD(stream->asked) >= tlr.flush_ns;
+        if (!TLR_LOAD(stream->asked)) TLR_STORE(stream->asked, now);
+        if (old || head - tail >= tlr.batch) {
+            tlr_send_promptly(stream, now);
+            TLR_STORE(stream->asked, now);
+        }
+    } else if (tlr.prompt && head - TLR_LOAD(stream->tail) >= tlr.batch) {
+        tlr_send_promptly(stream, 0);
+    } else {
+        tlr_wake();
+    }
+    errno = saved;
+}
+
+/* `count` events that are not recorded use up their numbers. */
+static void tlr_skip(tlr_stream *stream, uint32_t count) {
+    if (!stream->holes) stream->hole = stream->next;
+    stream->holes += count;
+    stream->next += count;
+}
+
+static void tlr_discard(tlr_stream *stream, enum tlr_reason reason) {
+    __atomic_fetch_add(&tlr.discarded[reason], 1, __ATOMIC_RELAXED);
+    if (stream) tlr_skip(stream, 1);
+}
+
+/* Room for `size` bytes in one piece, or NULL; `*skip` bytes before it stay unused. */
+static unsigned char *tlr_reserve(tlr_stream *stream, size_t size, uint32_t *skip) {
+    uint32_t head = stream->head;
+    size_t at = head & (tlr.ring_size - 1), room = tlr.ring_size - at;
+    size_t need = size > room ? size + room : size;
+    if (tlr.ring_size - (head - stream->tail_seen) < need) {
+        stream->tail_seen = __atomic_load_n(&stream->tail, __ATOMIC_ACQUIRE);
+        if (tlr.ring_size - (head - stream->tail_seen) < need) return NULL;
+    }
+    *skip = (uint32_t)(need - size);
+    if (!*skip) return stream->ring + at;
+    if (room >= 4) memset(stream->ring + at, 0, 4);
+    return stream->ring;
+}
+
+typedef struct tlr_event {
+    const char *name;
+    size_t name_size;
+    uint64_t substream, start, end;
+    const tailrace_attribute *value; /* of a counter, else NULL */
+    const tailrace_attribute *list;
+    size_t count;
+} tlr_event;
+
+static const char tlr_counter_name[] = "tailrace.counter";
+
+static size_t tlr_event_size(const tlr_event *event) {
+    size_t index, size = TLR_EVENT_SIZE + event->name_size;
+    if (event->value) size += 3 + sizeof tlr_counter_name - 1 + 8;
+    for (index = 0; index < event->count && size <= tlr.packet_max; index++)
+        size += tlr_attribute_size(&event->list[index], tlr.packet_max);
+    return size;
+}
+
+static void tlr_put_event(unsigned char *at, const tlr_event *event, size_t size, uint32_t stream, uint32_t number) {
+    uint64_t zero = tlr.zero;
+    size_t index;
+    at = tlr_put32(tlr_put32(at, tlr_event_magic), (uint32_t)size);
+    at = tlr_put32(tlr_put32(at, stream), number);
+    at = tlr_put64(at, event->substream);
+    at = tlr_put64(at, event->start > zero ? event->start - zero : 0);
+    at = tlr_put64(at, event->end > zero ? event->end - zero : 0);
+    at = tlr_put_text(at, event->name, event->name_size);
+    if (event->value) {
+        at = tlr_put_text(at, tlr_counter_name, sizeof tlr_counter_name - 1);
+        *at++ = event->value->type;
+        at = tlr_put64(at, event->value->value.u64);
+    }
+    for (index = 0; index < event->count; index++) at = tlr_put_attribute(at, &event->list[index]);
+}
+
+/* Put an event into its stream's ring, and what was discarded before it. The caller holds the stream's lock. */
+static void tlr_record(tlr_stream *stream, const tlr_event *event) {
+    unsigned char report[TLR_REPORT_MAX], *at;
+    size_t size = tlr_event_size(event), before = 0;
+    uint32_t skip;
+    if (size > tlr.packet_max) {
+        tlr_discard(stream, TLR_OVERSIZE);
+        return;
+    }
+    if (stream->holes) before = tlr_report(report, stream->number, stream->hole, stream->holes);
+    at = tlr_reserve(stream, before + size, &skip);
+    if (!at) {
+        tlr_discard(stream, TLR_FULL);
+        return;
+    }
+    tlr_put_event(tlr_put(at, report, before), event, size, stream->number, stream->next);
+    stream->next++;
+    stream->holes = 0;
+    __atomic_store_n(&stream->head, stream->head + skip + (uint32_t)(before + size), __ATOMIC_RELEASE);
+}
+
+/* -- Streams of threads -- */
+
+static int tlr_has_number(uint32_t number) {
+    size_t index;
+    for (index = 0; index < tlr.stream_count; index++)
+        if (tlr.streams[index].known && tlr.streams[index].number == number) return 1;
+    return 0;
+}
+
+/* A stream for a thread, or NULL; the caller holds the table's lock. */
+static tlr_stream *tlr_find(const tlr_local *thread) {
+    tlr_stream *stream, *unused = NULL;
+    uint32_t number = 1;
+    size_t index;
+    for (index = tlr.stream_count; index-- > 0;) {
+        stream = &tlr.streams[index];
+        if (thread->numbered && stream->known && stream->number == thread->number) {
+            stream->shared = 1;
+            return stream;
+        }
+        if (!stream->known || (!thread->numbered && !stream->taken && !stream->shared)) unused = stream;
+    }
+    if (!unused || unused->known) return unused;
+    if (thread->numbered) {
+        number = thread->number;
+        unused->shared = 1;
+    } else {
+        while (tlr_has_number(number)) number++;
+    }
+    unused->number = number;
+    unused->known = 1;
+    return unused;
+}
+
+static void tlr_let_go(tlr_local *thread) {
+    if (thread->stream && thread->generation == TLR_LOAD(tlr.generation)) {
+        tlr_lock(&tlr.table);
+        thread->stream->taken = 0;
+        tlr_unlock(&tlr.table);
+    }
+    thread->stream = NULL;
+}
+
+static void tlr_thread_ends(void *stream) {
+    (void)stream;
+    tlr_let_go(&tlr_thread);
+}
+
+static int tlr_start(void);
+
+static tlr_stream *tlr_take_stream(tlr_local *thread) {
+    int saved = errno;
+    if (TLR_LOAD(tlr.forked)) {
+        pthread_mutex_lock(&tlr_life);
+        if (tlr.forked) tlr_start();
+        pthread_mutex_unlock(&tlr_life);
+    }
+    thread->generation = TLR_LOAD(tlr.generation);
+    tlr_lock(&tlr.table);
+    thread->stream = tlr_find(thread);
+    if (thread->stream) thread->stream->taken = 1;
+    tlr_unlock(&tlr.table);
+    if (thread->stream) pthread_setspecific(tlr_key, thread->stream);
+    errno = saved;
+    return thread->stream;
+}
+
+static void tlr_emit(const tlr_event *event) {
+    tlr_local *thread = &tlr_thread;
+    tlr_stream *stream;
+    uint32_t head, waiting;
+    if (thread->busy) {
+        __atomic_fetch_add(&tlr.discarded[TLR_NESTED], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    thread->busy = 1;
+    stream = thread->stream;
+    if (!stream || thread->generation != TLR_LOAD(tlr.generation)) stream = tlr_take_stream(thread);
+    if (!stream) {
+        tlr_discard(NULL, TLR_FULL);
+        thread->busy = 0;
+        return;
+    }
+    tlr_lock(&stream->lock);
+    if (!tailrace_is_on() || thread->generation != TLR_LOAD(tlr.generation)) { /* closed meanwhile */
+        tlr_unlock(&stream->lock);
+        thread->busy = 0;
+        return;
+    }
+    if (TLR_LOAD(thread->nested)) tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
+    tlr_record(stream, event);
+    head = stream->head;
+    waiting = head - stream->tail_seen;
+    tlr_unlock(&stream->lock);
+    if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle)) tlr_after(stream, head);
+    thread->busy = 0;
+}
+
+tailrace_span tailrace_begin(const char *name) {
+    tailrace_span span = {NULL, 0, 0};
+    if (tailrace_is_on()) {
+        span.name = name ? name : "";
+        span.substream = tlr_thread.substream;
+        span.start = tailrace_now();
+    }
+    return span;
+}
+
+static void tlr_emit_at(const char *name, uint64_t substream, uint64_t start, uint64_t end, const tailrace_attribute *value,
+                        const tailrace_attribute *list, size_t count) {
+    tlr_event event;
+    event.name = name;
+    event.name_size = tlr_fit(name, tailrace_length_(name));
+    event.substream = substream;
+    event.start = start;
+    event.end = end;
+    event.value = value;
+    event.list = list;
+    event.count = count;
+    tlr_emit(&event);
+}
+
+void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count) {
+    if (!span->name || !tailrace_is_on()) return;
+    tlr_emit_at(span->name, span->substream, span->start, tailrace_now(), NULL, list, count);
+    span->name = NULL;
+}
+
+void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count) {
+    if (tailrace_is_on()) {
+        uint64_t now = tailrace_now();
+        tlr_emit_at(name, tlr_thread.substream, now, now, NULL, list, count);
+    }
+}
+
+void tailrace_counter_list(const char *name, tailrace_attribute value, const tailrace_attribute *list, size_t count) {
+    if (tailrace_is_on()) {
+        uint64_t now = tailrace_now();
+        tlr_emit_at(name, tlr_thread.substream, now, now, &value, list, count);
+    }
+}
+
+void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count) {
+    if (tailrace_is_on()) tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
+}
+
+void tailrace_use_stream(uint32_t number) {
+    tlr_let_go(&tlr_thread);
+    tlr_thread.numbered = 1;
+    tlr_thread.number = number;
+}
+
+void tailrace_use_own_stream(void) {
+    tlr_let_go(&tlr_thread);
+    tlr_thread.numbered = 0;
+}
+
+void tailrace_use_substream(uint64_t number) { tlr_thread.substream = number; }
+
+uint64_t tailrace_discarded(void) {
+    uint64_t sum = 0;
+    int reason;
+    for (reason = 0; reason < TLR_REASONS; reason++) sum += TLR_LOAD(tlr.discarded[reason]);
+    return sum;
+}
+
+/* -- Life -- */
+
+static int tlr_from_hex(char digit) {
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    digit = (char)(digit | 0x20);
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* The path of an address, %20 and the like undone. */
+static int tlr_parse_path(const char *text) {
+    size_t size = 0;
+    if (*text != '/' || !text[1]) return EINVAL;
+    for (; *text; text++) {
+        char byte = *text;
+        if (byte == '%' && text[1] && tlr_from_hex(text[1]) >= 0 && tlr_from_hex(text[2]) >= 0) {
+            byte = (char)(tlr_from_hex(text[1]) * 16 + tlr_from_hex(text[2]));
+            text += 2;
+        }
+        if (size + 1 >= sizeof tlr.path || !byte) return EINVAL;
+        tlr.path[size++] = byte;
+    }
+    tlr.path[size] = 0;
+    return 0;
+}
+
+static int tlr_resolve(const char *text) {
+    struct addrinfo hints, *found = NULL, *each;
+    char host[256];
+    const char *colon = strrchr(text, ':'), *end = text + strcspn(text, "/"), *digit;
+    size_t size;
+    if (!colon || colon == text || colon > end || (*end && end[1])) return EINVAL;
+    for (digit = colon + 1; digit < end; digit++)
+        if (*digit < '0' || *digit > '9') return EINVAL;
+    if (end == colon + 1 || end > colon + 6 || atoi(colon + 1) > 65535 || !atoi(colon + 1)) return EINVAL;
+    size = (size_t)(colon - text);
+    if (*text == '[' && colon[-1] == ']') {
+        text++;
+        size -= 2;
+    }
+    if (!size || size >= sizeof host || memchr(text, '@', size)) return EINVAL;
+    memcpy(host, text, size);
+    host[size] = 0;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM;
+    if (getaddrinfo(host, NULL, &hints, &found)) return EHOSTUNREACH;
+    tlr.address_count = 0;
+    for (each = found; each && tlr.address_count < TLR_ADDRESSES; each = each->ai_next) {
+        tlr_address *address = &tlr.addresses[tlr.address_count];
+        in_port_t port = htons((uint16_t)atoi(colon + 1));
+        if (each->ai_addrlen > sizeof address->name) continue;
+        memcpy(&address->name, each->ai_addr, each->ai_addrlen);
+        address->size = each->ai_addrlen;
+        if (each->ai_family == AF_INET) {
+            ((struct sockaddr_in *)(void *)&address->name)->sin_port = port;
+        } else if (each->ai_family == AF_INET6) {
+            ((struct sockaddr_in6 *)(void *)&address->name)->sin6_port = port;
+        } else {
+            continue;
+        }
+        tlr.address_count++;
+    }
+    freeaddrinfo(found);
+    return tlr.address_count ? 0 : EHOSTUNREACH;
+}
+
+static int tlr_parse_unix(const char *text) {
+    struct sockaddr_un name;
+    int error = tlr_parse_path(text);
+    memset(&name, 0, sizeof name);
+    name.sun_family = AF_UNIX;
+    if (error || strlen(tlr.path) >= sizeof name.sun_path) return EINVAL;
+    memcpy(name.sun_path, tlr.path, strlen(tlr.path) + 1);
+    memcpy(&tlr.addresses[0].name, &name, sizeof name);
+    tlr.addresses[0].size = sizeof name;
+    tlr.address_count = 1;
+    return 0;
+}
+
+static int tlr_parse(const char *address) {
+    tlr.address_count = 0;
+    if (!strncmp(address, "file://", 7)) {
+        tlr.transport = TLR_FILE;
+        return tlr_parse_path(address + (strncmp(address, "file://localhost/", 17) ? 7 : 16));
+    }
+    if (!strncmp(address, "unix://", 7)) {
+        tlr.transport = TLR_UNIX;
+        return tlr_parse_unix(address + 7);
+    }
+    tlr.transport = strncmp(address, "udp://", 6) ? TLR_TCP : TLR_UDP;
+    if (tlr.transport == TLR_TCP && strncmp(address, "tcp://", 6)) return EINVAL;
+    return tlr_resolve(address + 6);
+}
+
+/* The name of this program as it was called, where /proc tells. */
+static void tlr_name_process(const char *given) {
+    char line[4096], *slash;
+    size_t length;
+    ssize_t size = 0;
+    int fd = given ? -1 : open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        size = read(fd, line, sizeof line - 1);
+        close(fd);
+    }
+    line[size > 0 ? size : 0] = 0;
+    slash = strrchr(line, '/');
+    if (!given) given = slash ? slash + 1 : line;
+    length = strlen(given) < TLR_PROCESS_MAX ? strlen(given) : (size_t)TLR_PROCESS_MAX;
+    memcpy(tlr.process, given, length);
+    tlr.process[length] = 0;
+}
+
+/* Streams, numbers and the way out as they are before the first event. */
+static void tlr_reset(void) {
+    tlr_sender *out = &tlr.sender;
+    size_t index;
+    __atomic_fetch_add(&tlr.generation, 1, __ATOMIC_RELEASE);
+    for (index = 0; index < tlr.stream_count; index++) {
+        tlr_stream *stream = &tlr.streams[index];
+        tlr_lock(&stream->lock);
+        stream->head = stream->tail_seen = stream->next = stream->hole = stream->holes = 0;
+        TLR_STORE(stream->asked, 0);
+        TLR_STORE(stream->tail, 0);
+        stream->known = stream->shared = stream->taken = 0;
+        tlr_unlock(&stream->lock);
+    }
+    for (index = 0; index < TLR_REASONS; index++) TLR_STORE(tlr.discarded[index], 0);
+    tlr_lock(&out->lock);
+    out->state = TLR_DOWN;
+    out->fd = -1;
+    out->blocked = out->broken = out->announced = 0;
+    out->retry_at = out->back_off = out->announce_at = 0;
+    out->which = out->half_done = out->control_size = out->control_done = 0;
+    out->half = NULL;
+    tlr_unlock(&out->lock);
+    TLR_STORE(tlr.idle, 0);
+    tlr.stopping = 0;
+}
+
+/* In a forked child: what the parent has emitted is the parent's to send. The session begins with the
+ * first event, so that a child that only calls exec costs nothing. */
+static void tlr_in_child(void) {
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    size_t index;
+    memcpy(&tlr_life, &unlocked, sizeof unlocked);
+    if (tlr.wake[1]) {
+        close(tlr.wake[0]);
+        close(tlr.wake[1]);
+        tlr.wake[1] = 0;
+    }
+    if (!tlr.started) return;
+    for (index = 0; index < tlr.stream_count; index++) tlr_unlock(&tlr.streams[index].lock);
+    tlr_unlock(&tlr.table);
+    tlr_unlock(&tlr.sender.lock);
+    if (tlr.sender.fd >= 0) close(tlr.sender.fd);
+    tlr.sender_runs = 0;
+    tlr_reset();
+    tlr_thread.stream = NULL;
+    tlr_thread.busy = 0;
+    tlr_thread.nested = 0;
+    tlr.started = 0;
+    TLR_STORE(tlr.forked, tailrace_is_on());
+}
+
+static int tlr_start_thread(void) {
+    sigset_t all, before;
+    int failed;
+    if (!tlr.wake[1]) { /* it stays for the life of the process: a late event may still write to it */
+        if (pipe(tlr.wake)) return -1;
+        if (tlr_prepare(tlr.wake[0]) || tlr_prepare(tlr.wake[1])) return -1;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's handlers do not run in our thread */
+    failed = pthread_create(&tlr.thread, NULL, tlr_run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    tlr.sender_runs = !failed;
+    return failed ? -1 : 0;
+}
+
+/* Begin a session; the caller holds tlr_life. */
+static int tlr_start(void) {
+    if (tlr.forked && tlr.transport == TLR_FILE) { /* two processes in one file would be one to its reader */
+        size_t length = strlen(tlr.path);
+        if (length + 22 < sizeof tlr.path)
+            *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
+    }
+    TLR_STORE(tlr.forked, 0);
+    tlr_make_hello();
+    tlr.started = 1;
+    tlr.sender.report_at = tlr_monotonic() + 30 * tlr_second;
+    tlr_lock(&tlr.sender.lock);
+    (void)tlr_ready(tlr_monotonic());
+    tlr_unlock(&tlr.sender.lock);
+    if (!tlr.no_thread && tlr_start_thread()) tlr.no_thread = 1; /* no thread to be had: the callers send */
+    tlr.prompt = tlr.no_thread || tlr.transport != TLR_FILE;
+    return 0;
+}
+
+static int tlr_allocate(size_t bytes, size_t threads) {
+    size_t ring = 4096, table, index;
+    unsigned char *memory;
+    if (tlr.streams) return 0;
+    while (ring * 2 * threads <= bytes && ring < ((size_t)1 << 30)) ring *= 2;
+    table = threads * sizeof(tlr_stream);
+    memory = (unsigned char *)malloc(table + ring * threads);
+    if (!memory) return ENOMEM;
+    if (pthread_key_create(&tlr_key, tlr_thread_ends) || pthread_atfork(NULL, NULL, tlr_in_child) || atexit(tailrace_close)) {
+        free(memory);
+        return ENOMEM;
+    }
+    tlr.streams = (tlr_stream *)(void *)memory;
+    tlr.stream_count = threads;
+    tlr.ring_size = (uint32_t)ring;
+    for (index = 0; index < threads; index++) tlr.streams[index].ring = memory + table + ring * index;
+    return 0;
+}
+
+static int tlr_connect(const char *address, const tailrace_options *options) {
+    size_t ring_max;
+    int error = tailrace_is_on() ? EALREADY : tlr_parse(address);
+    if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)32 << 20, options->threads ? options->threads : 128);
+    if (error) return error;
+    tlr.clock = options->clock;
+    tlr.ticks_per_second = options->ticks_per_second ? options->ticks_per_second : tlr_second;
+    tlr.flush_ns = (options->flush_ms ? options->flush_ms : 5) * tlr_ms;
+    tlr.linger_ns = (options->linger_ms ? options->linger_ms : 500) * tlr_ms;
+    tlr.no_thread = options->no_thread;
+    tlr_name_process(options->process);
+    ring_max = tlr.ring_size / 2 - TLR_REPORT_MAX;
+    tlr.packet_max = tlr.transport == TLR_UDP && ring_max > TLR_DATAGRAM_MAX ? (size_t)TLR_DATAGRAM_MAX : ring_max;
+    tlr.batch = tlr.transport == TLR_UDP ? (size_t)TLR_DATAGRAM : (size_t)TLR_BATCH;
+    if (tlr.transport == TLR_UDP && tlr_is_local(&tlr.addresses[0].name)) tlr.batch = TLR_DATAGRAM_LOCAL;
+    if (tlr.batch > tlr.ring_size / 4) tlr.batch = tlr.ring_size / 4;
+    tlr.forked = 0;
+    tlr_reset();
+    tlr_start();
+    __atomic_store_n(&tailrace_on_, 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int tailrace_connect(const char *address, const tailrace_options *options) {
+    static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0};
+    int error, saved = errno;
+    if (!address) address = getenv("TAILRACE_ADDRESS");
+    if (!address || !*address) return 0;
+    pthread_mutex_lock(&tlr_life);
+    error = tlr_connect(address, options ? options : &defaults);
+    pthread_mutex_unlock(&tlr_life);
+    errno = error ? error : saved;
+    return error ? -1 : 0;
+}
+
+/* Send until nothing waits, or `deadline`. */
+static int tlr_drain(uint64_t deadline) {
+    for (;;) {
+        uint64_t now = tlr_monotonic();
+        int waits;
+        tlr_lock(&tlr.sender.lock);
+        (void)tlr_round(now);
+        waits = tlr_anything_waits() || tlr.sender.control_size;
+        tlr_unlock(&tlr.sender.lock);
+        if (!waits) return 0;
+        if (now >= deadline) return -1;
+        tlr_wait(tlr_ms, -1);
+    }
+}
+
+int tailrace_flush(unsigned milliseconds) {
+    int saved = errno, left = 0;
+    if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
+        tlr_thread.busy = 1; /* a handler's event must not wait for us */
+        left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
+        tlr_thread.busy = 0;
+    }
+    errno = saved;
+    return left;
+}
+
+/* Put a finished packet on its way, after all that waits. */
+static int tlr_say(unsigned char *packet, unsigned char *end, uint64_t deadline) {
+    tlr_option_end(packet, end);
+    tlr.sender.control_size = (size_t)(end - packet);
+    tlr.sender.control_done = 0;
+    return tlr_drain(deadline);
+}
+
+/* What was discarded at the end of each stream. */
+static void tlr_say_last_ranges(uint64_t deadline) {
+    unsigned char *packet = tlr.sender.control, *at = NULL;
+    size_t index;
+    for (index = 0; index < tlr.stream_count; index++) {
+        tlr_stream *stream = &tlr.streams[index];
+        if (!stream->holes) continue;
+        if (at && at - packet > TLR_CONTROL_MAX - 100) {
+            if (tlr_say(packet, tlr_put_string(at, "]}"), deadline)) return;
+            at = NULL;
+        }
+        if (at) {
+            at = tlr_put_string(at, ",");
+        } else {
+            at = tlr_put_string(tlr_option(packet, "tailrace.report"), "{");
+            at = tlr_put_string(tlr_put_discarded(at), ",\"ranges\":[");
+        }
+        at = tlr_put_range(at, stream->number, stream->hole, stream->holes);
+    }
+    if (at) tlr_say(packet, tlr_put_string(at, "]}"), deadline);
+}
+
+static void tlr_say_goodbye(uint64_t deadline) {
+    unsigned char *packet = tlr.sender.control, *at = NULL;
+    size_t index;
+    for (index = 0; index < tlr.stream_count; index++) {
+        tlr_stream *stream = &tlr.streams[index];
+        if (!stream->known || !stream->next) continue;
+        if (at && at - packet > TLR_CONTROL_MAX - 300) {
+            if (tlr_say(packet, tlr_put_string(at, "},\"more\":true}"), deadline)) return;
+            at = NULL;
+        }
+        at = at ? tlr_put_string(at, ",") : tlr_put_string(tlr_option(packet, "tailrace.goodbye"), "{\"streams\":{");
+        at = tlr_put_decimal(tlr_put_string(at, "\""), stream->number);
+        at = tlr_put_decimal(tlr_put_string(at, "\":"), stream->next);
+    }
+    if (!at) at = tlr_put_string(tlr_option(packet, "tailrace.goodbye"), "{\"streams\":{");
+    at = tlr_put_discarded(tlr_put_string(at, "},\"more\":false,"));
+    tlr_say(packet, tlr_put_string(at, "}"), deadline);
+}
+
+static void tlr_stop_thread(void) {
+    ssize_t ignored;
+    if (!tlr.sender_runs) return;
+    __atomic_store_n(&tlr.stopping, 1, __ATOMIC_RELEASE);
+    ignored = write(tlr.wake[1], "", 1);
+    (void)ignored;
+    pthread_join(tlr.thread, NULL);
+    tlr.sender_runs = 0;
+}
+
+void tailrace_close(void) {
+    int saved = errno;
+    size_t index;
+    pthread_mutex_lock(&tlr_life);
+    if (tailrace_is_on()) {
+        TLR_STORE(tailrace_on_, 0);
+        tlr_stop_thread();
+        for (index = 0; index < tlr.stream_count; index++) { /* who is still emitting may finish that event */
+            tlr_lock(&tlr.streams[index].lock);
+            tlr_unlock(&tlr.streams[index].lock);
+        }
+        if (tlr.started) {
+            uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
+            if (!tlr_drain(deadline)) {
+                tlr_say_last_ranges(deadline);
+                tlr_say_goodbye(deadline);
+            }
+        }
+        tlr_lock(&tlr.sender.lock);
+        if (tlr.sender.fd >= 0) close(tlr.sender.fd);
+        tlr.sender.fd = -1;
+        tlr.sender.state = TLR_DOWN;
+        tlr_unlock(&tlr.sender.lock);
+        tlr.started = 0;
+    }
+    pthread_mutex_unlock(&tlr_life);
+    errno = saved;
+}
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TAILRACE_IMPLEMENTATION */
+
+#endif /* TAILRACE_H */
