@@ -1,0 +1,173 @@
+"""The dashboard, as code: `python deploy/grafana/dashboard.py > deploy/grafana/dashboards/tailrace.json`.
+
+A test compares the two, and asks a real Prometheus every expression that is in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, StackingMode
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+
+PROMETHEUS = DataSourceRef(type_val="prometheus", uid="$datasource")
+OF_SOURCE = 'instance=~"$instance",source=~"$source"'
+OF_INSTANCE = 'instance=~"$instance"'
+STAT_WIDTH, PANEL_WIDTH = 4, 12
+STAT_HEIGHT, PANEL_HEIGHT = 4, 8
+
+
+class Line(NamedTuple):
+    """An expression and what its series are called; S and I stand for the chosen sources and instances."""
+
+    expression: str
+    legend: str = ""
+
+    @property
+    def promql(self) -> str:
+        return self.expression.replace("{S", f"{{{OF_SOURCE}").replace("{I", f"{{{OF_INSTANCE}")
+
+
+class Graph(NamedTuple):
+    title: str
+    description: str
+    unit: str
+    lines: tuple[Line, ...]
+    stacked: bool = False
+
+
+RATE = "[$__rate_interval]"
+
+OVERVIEW = (
+    Graph("Events a second", "All rows made for the table.", "cps", (Line(f"sum(rate(tailrace_source_rows_total{{S}}{RATE}))"),)),
+    Graph("Events missing now", "Gaps not healed, and holes still open.", "short", (Line("sum(tailrace_ledger_missing_events{S})"),)),
+    Graph("Part that is missing", "Of all events that producers have numbered.", "percentunit", (Line("sum(tailrace_ledger_missing_events{S}) / (sum(tailrace_ledger_expected_events{S}) > 0)"),)),
+    Graph("Received", "Bytes a second, all sources.", "Bps", (Line(f"sum(rate(tailrace_source_received_bytes_total{{S}}{RATE}))"),)),
+    Graph("Not in the table yet", "Safe on disk, and not yet to be queried.", "bytes", (Line("sum(tailrace_spool_uncommitted_bytes{I})"),)),
+    Graph("Imbalance", "Not 0: a defect of Tailrace.", "short", (Line("sum(abs(tailrace_ledger_imbalance_events{S})) + sum(abs(tailrace_source_imbalance_bytes{S}))"),)),
+)  # fmt: skip
+
+ROWS: dict[str, tuple[Graph, ...]] = {
+    "What is missing, and why": (
+        Graph("Events lost", "Found missing a second, by reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_gap_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
+        Graph("Events that came after all", "By the reason of the gap they repay.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_heal_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
+        Graph("Missing now", "By source.", "short", (Line("tailrace_ledger_missing_events{S}", "{{source}}"),)),
+        Graph("Duplicates", "Events that had come before.", "cps", (Line(f"sum by (source) (rate(tailrace_ledger_duplicate_events_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Dropped by the kernel", "Datagrams a second.", "cps", (Line(f"sum by (source) (rate(tailrace_udp_kernel_dropped_datagrams_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Unreadable", "Bytes a second that were not of the format.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_malformed_bytes_total{{S}}{RATE}))", "{{source}}"),)),
+    ),
+    "What comes in": (
+        Graph("Events", "Rows a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_source_rows_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Bytes", "By source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_received_bytes_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Producers", "Connections, datagram peers and files now.", "short", (Line("sum by (source) (tailrace_source_open{S})", "{{source}}"),)),
+        Graph("Restarts and refusals", "Producers that began anew; connections refused or cut off.", "cps", (
+            Line(f"sum by (source) (rate(tailrace_ledger_restarts_total{{S}}{RATE}))", "{{source}} began anew"),
+            Line(f"sum by (source, cause) (rate(tailrace_source_refused_total{{S}}{RATE}))", "{{source}} {{cause}}"),
+        )),
+        Graph("Datagrams waiting", "Part of the socket's buffer that is full.", "percentunit", (Line("tailrace_udp_queue_bytes{S} / (tailrace_udp_buffer_bytes{S} > 0)", "{{source}}"),)),
+        Graph("Files behind", "Bytes of followed files that are not read yet.", "bytes", (Line("sum by (source) (tailrace_tail_behind_bytes{S})", "{{source}}"),)),
+    ),
+    "On its way to the table": (
+        Graph("Commits", "How long a batch takes to be durable in the table.", "s", (
+            Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_store_commit_seconds_bucket{{I}}{RATE})))", "half"),
+            Line(f"histogram_quantile(0.99, sum by (le) (rate(tailrace_store_commit_seconds_bucket{{I}}{RATE})))", "99 of 100"),
+        )),
+        Graph("Syncs", "How long what was received takes to be on disk.", "s", (
+            Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "half"),
+            Line(f"histogram_quantile(0.99, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "99 of 100"),
+        )),
+        Graph("Spool", "Its size, and what of it is not decoded or not in the table yet.", "bytes", (
+            Line("sum(tailrace_spool_size_bytes{I})", "on disk"),
+            Line("sum(tailrace_spool_undecoded_bytes{I})", "not decoded"),
+            Line("sum(tailrace_spool_uncommitted_bytes{I})", "not in the table"),
+        )),
+        Graph("Rows committed", "A second.", "cps", (Line(f"sum(rate(tailrace_store_committed_rows_total{{I}}{RATE}))", "rows"),)),
+        Graph("State", "How many are in each state, and with how many something is wrong.", "short", (
+            Line("sum by (state) (tailrace_state{I})", "{{state}}"),
+            Line("sum by (condition) (tailrace_condition{I})", "{{condition}}"),
+        )),
+        Graph("Upkeep", "Runs by outcome.", "cps", (Line(f"sum by (outcome) (rate(tailrace_store_upkeeps_total{{I}}{RATE}))", "{{outcome}}"),)),
+    ),
+}  # fmt: skip
+
+
+def build() -> str:
+    """The dashboard as Grafana imports it."""
+    board = (
+        dashboard.Dashboard("Tailrace")
+        .uid("tailrace")
+        .description("What comes in, what is missing and why, and how soon it is in the table.")
+        .tags(["tailrace"])
+        .refresh("10s")
+        .time("now-1h", "now")
+        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
+        .with_variable(_variable("instance", "label_values(tailrace_uptime_seconds, instance)"))
+        .with_variable(
+            _variable("source", f"label_values(tailrace_source_open{{{OF_INSTANCE}}}, source)")
+        )
+    )
+    for graph in OVERVIEW:
+        board.with_panel(_stat(graph))
+    for title, graphs in ROWS.items():
+        board.with_row(dashboard.Row(title))
+        for graph in graphs:
+            board.with_panel(_graph(graph))
+    return str(JSONEncoder(sort_keys=True, indent=2).encode(board.build())) + "\n"
+
+
+def expressions() -> list[str]:
+    """All that it asks of Prometheus."""
+    graphs = [*OVERVIEW, *(graph for row in ROWS.values() for graph in row)]
+    return [line.promql for graph in graphs for line in graph.lines]
+
+
+def _variable(name: str, query: str) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .datasource(PROMETHEUS)
+        .query(query)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .multi(True)  # noqa: FBT003 - the library's form
+        .include_all(True)  # noqa: FBT003
+        .all_value(".*")
+    )
+
+
+def _stat(graph: Graph) -> stat.Panel:
+    panel = stat.Panel().title(graph.title).description(graph.description).unit(graph.unit)
+    panel.datasource(PROMETHEUS).span(STAT_WIDTH).height(STAT_HEIGHT)
+    for query in _queries(graph):
+        panel.with_target(query)
+    return panel
+
+
+def _graph(graph: Graph) -> timeseries.Panel:
+    panel = timeseries.Panel().title(graph.title).description(graph.description).unit(graph.unit)
+    panel.datasource(PROMETHEUS).span(PANEL_WIDTH).height(PANEL_HEIGHT).min(0)
+    panel.legend(
+        common.VizLegendOptions()
+        .display_mode(LegendDisplayMode.LIST)
+        .placement(LegendPlacement.BOTTOM)
+        .show_legend(True)  # noqa: FBT003
+    )
+    if graph.stacked:
+        panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(30)
+    for query in _queries(graph):
+        panel.with_target(query)
+    return panel
+
+
+def _queries(graph: Graph) -> list[prometheus.Dataquery]:
+    return [
+        prometheus.Dataquery()
+        .ref_id(chr(ord("A") + index))
+        .expr(line.promql)
+        .legend_format(line.legend or graph.title)
+        for index, line in enumerate(graph.lines)
+    ]
+
+
+if __name__ == "__main__":
+    print(build(), end="")  # noqa: T201 - its purpose
