@@ -1,225 +1,139 @@
-"""Spans and events, numbered per stream, as Heph packets.
-
-A stream is one thread's sequence of events: by default each thread has its own, numbered from 1,
-and its events count from 0. A thread that starts after another one ended takes over that one's
-stream and goes on counting, so there are never more streams than threads at a time; a program that
-wants other numbers calls `use_stream`. Spans are written when they end. An event that is discarded
-has used up its number: the collector sees the hole, and `Emitter.dropped` says why.
-
-Times are nanoseconds of the monotonic clock; the epoch, sent first on every connection, ties them
-to wall time. A forked child is a producer of its own: new epoch, new connection, counters from 0,
-none of the parent's waiting events.
-"""
+"""One connection to a collector: what is recorded, and the sender that gets it there."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from itertools import count
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from tailrace_client import _wire
-from tailrace_client._channel import LIMIT_BYTES, Channel
+from tailrace_client._recorder import Recorder
+from tailrace_client._sender import Sender
+from tailrace_client._session import Session
+from tailrace_client._span import OFF, Span
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._transport import parse
 
-_STREAM_MAX = 2**32 - 1
-_COUNTER_MASK = 2**32 - 1
+__all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]
 
+BUFFER_BYTES = 4 * 2**20
+"""Some 50 000 events of usual size; two seconds of 25 000 a second."""
 
-class _Stream:
-    """A stream's number and the counter of its next event; `next` on it is atomic."""
-
-    __slots__ = ("counter", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.counter = count()
-
-
-class _Lease:
-    """A thread's hold on a stream of its own; it ends with the thread."""
-
-    __slots__ = ("_free", "_stream")
-
-    def __init__(self, stream: _Stream, free: list[_Stream]) -> None:
-        self._stream = stream
-        self._free = free
-
-    def __del__(self) -> None:
-        self._free.append(self._stream)
-
-
-class _Thread(threading.local):
-    """What an emitter knows of the thread that asks."""
-
-    stream: _Stream | None = None
-    lease: _Lease | None = None
-
-
-class Span:
-    """Something that takes time; a context manager. One that an exception ends has the attribute
-    `error`, the exception's type."""
-
-    __slots__ = ("_attributes", "_emitter", "_name", "_start")
-
-    def __init__(self, emitter: Emitter, name: str, attributes: dict[str, object]) -> None:
-        self._emitter = emitter
-        self._name = name
-        self._attributes = attributes
-
-    def set(self, **attributes: object) -> None:
-        """Add attributes known only now."""
-        self._attributes.update(attributes)
-
-    def __enter__(self) -> Span:
-        self._start = self._emitter.clock()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        emitter = self._emitter
-        end = emitter.clock()
-        if kind is not None:
-            self._attributes.setdefault("error", kind.__name__)
-        emitter.write(self._name, self._start, end, self._attributes)
-
-
-class _Off(Span):
-    """The span of an emitter that is off: one for all."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        """Nothing to keep."""
-
-    def set(self, **attributes: object) -> None:
-        """Nobody would see them."""
-
-    def __enter__(self) -> Span:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Nothing to write."""
-
-
-OFF = _Off()
+_SUBSTREAM_MAX = 2**64 - 1
 
 
 class Emitter:
-    """One connection to a collector. Without an address it is off: nothing is kept or sent.
+    """Emits to one collector, from any thread. Without an address it is off: nothing is kept or
+    sent.
 
-    Once made, it never raises into its program and never waits (`_channel`), but in `flush` and
-    `close`, and there no longer than asked. It may be used from any thread.
+    Once made, it never raises into its program and never waits (`_sender`), but in `flush` and
+    `close`, and there no longer than asked. The functions here are those of an emitter that is off;
+    one that is on has those of its recorder in their places.
     """
 
     def __init__(
         self,
         address: str | None,
         *,
-        buffer_bytes: int = LIMIT_BYTES,
-        clock: Callable[[], int] = time.monotonic_ns,
-        wall_clock: Callable[[], int] = time.time_ns,  # noqa: TID251 - the emitter's epoch
+        buffer_bytes: int = BUFFER_BYTES,
+        clock: Callable[[], int] | None = None,
+        process: str | None = None,
     ) -> None:
-        """Raise ValueError for an address that is none. Both clocks count nanoseconds."""
-        self.clock = clock
-        self._wall_clock = wall_clock
-        self._channel: Channel | None = None
-        if address:
-            self._channel = Channel(parse(address), limit=buffer_bytes, on_fork=self._begin)
+        """Raise ValueError for an address that is none.
+
+        `buffer_bytes`: of events that wait, and, up to a half of it, of those that are sent and not
+        known to be durable. `clock` counts nanoseconds of a simulator's own time; by default times
+        are the monotonic clock's, and tied to wall time. `process`: a name for people to read.
+        """
+        self.epoch: int | None = None
+        """Unix nanoseconds of tick 0; None with a clock of its own."""
+        self._own_clock = clock
+        self._process = process
+        self._sender: Sender | None = None
+        if not address:
+            return
+        transport = parse(address)
+        self._sender = Sender(transport, room=buffer_bytes // 2, on_fork=self._forked)
+        self._recorder = Recorder(
+            clock or time.monotonic_ns,
+            self._zero(),
+            limit=buffer_bytes,
+            chunk=transport.chunk_bytes,
+            longest=transport.packet_max,
+            started=self._sender.started,
+            filled=self._sender.filled,
+        )
+        self._begin()
+        recorder = self._recorder
+        self.span = recorder.span  # type: ignore[method-assign] # one call less for each event
+        self.event = recorder.event  # type: ignore[method-assign]
+        self.counter = recorder.counter  # type: ignore[method-assign]
+        self.write = recorder.write  # type: ignore[method-assign]
+        self.use_stream = recorder.use_stream  # type: ignore[method-assign]
+
+    def _zero(self) -> int:
+        """The clock's reading at tick 0, which is now, or a simulator's own 0."""
+        if self._own_clock is not None:
+            return 0
+        self.epoch = time.time_ns()  # noqa: TID251 - the epoch
+        return time.monotonic_ns()
+
+    def _forked(self) -> None:
+        self._recorder.reset(self._zero())
         self._begin()
 
     def _begin(self) -> None:
-        self._zero = self.clock()
-        self.epoch = self._wall_clock()
-        if self._channel:
-            self._channel.transport.preamble = _wire.epoch(self.epoch)
-        self._lock = threading.RLock()
-        self._streams: dict[int, _Stream] = {}
-        self._free: list[_Stream] = []
-        self._thread = _Thread()
+        if self._sender:
+            asks = self._sender.transport.answers
+            session = Session(epoch=self.epoch, process=self._process, asks=asks)
+            self._sender.begin(self._recorder, session)
 
     @property
     def enabled(self) -> bool:
         """Whether events go anywhere."""
-        return self._channel is not None
+        return self._sender is not None
 
     @property
-    def dropped(self) -> dict[str, int]:
+    def discarded(self) -> dict[str, int]:
         """Events discarded so far, by reason: full, oversize, nested, encoding, closed, refused."""
-        return self._channel.dropped if self._channel else {}
+        return dict(self._recorder.discarded) if self._sender else {}
 
-    def span(self, name: str, /, **attributes: object) -> Span:
+    def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - of one that is on
         """A span to be entered: `with emitter.span("step", cell=3):`."""
-        return Span(self, name, attributes) if self._channel else OFF
+        return OFF
 
     def event(self, name: str, /, **attributes: object) -> None:
         """Something that takes no time: a span of zero length."""
-        if self._channel:
-            now = self.clock()
-            self.write(name, now, now, attributes)
 
-    def write(self, name: str, start: int, end: int, attributes: dict[str, object]) -> None:
-        """A span whose times, nanoseconds of `clock`, are known already."""
-        channel = self._channel
-        if channel is None:
-            return
-        stream = self._thread.stream or self._take_stream()
-        counter = next(stream.counter) & _COUNTER_MASK
-        zero = self._zero
+    def counter(self, name: str, value: float, /, **attributes: object) -> None:
+        """A value at this time."""
+
+    def write(self, name: str, start: int, end: int, attributes: Mapping[str, object], /) -> None:
+        """A span whose times, in readings of the clock, are known already."""
+
+    def use_stream(self, stream: int | None, /) -> None:
+        """Write the calling thread's events to `stream` (u32) from now on; None: to one of
+        its own again. Threads with the same number share its counter. Raise ValueError for a
+        number out of range."""
+
+    @contextmanager
+    def substream(self, number: int) -> Iterator[None]:
+        """Write what is emitted within to substream `number` (u64), in this thread or coroutine.
+        Raise ValueError for a number out of range."""
+        if not 0 <= number <= _SUBSTREAM_MAX:
+            raise ValueError(f"{number} is not a substream: 0 to {_SUBSTREAM_MAX}")
+        token = SUBSTREAM.set(number)
         try:
-            body = _wire.body(name, attributes)
-            packet = _wire.event(
-                stream.number,
-                counter,
-                SUBSTREAM.get(),
-                start - zero if start > zero else 0,
-                end - zero if end > zero else 0,
-                body,
-            )
-        except Exception:  # noqa: BLE001 - a value's own __str__ may raise anything
-            channel.drop("encoding")
-            return
-        channel.put(packet)
-
-    def use_stream(self, number: int) -> None:
-        """Write the calling thread's events to stream `number` (u32) from now on. Threads with the
-        same number share its counter. Raise ValueError for a number out of range."""
-        if not 0 <= number <= _STREAM_MAX:
-            raise ValueError(f"{number} is not a stream: 0 to {_STREAM_MAX}")
-        with self._lock:
-            self._thread.stream = self._streams.setdefault(number, _Stream(number))
-            self._thread.lease = None
+            yield
+        finally:
+            SUBSTREAM.reset(token)
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait, at most `timeout` seconds, until the kernel has all events so far; say whether."""
-        return self._channel.flush(timeout) if self._channel else True
+        """Wait, at most `timeout` seconds, until the collector has said that all events so far are
+        durable; say whether. Of a file, and where the collector does not answer: until the kernel
+        has them."""
+        return self._sender.flush(timeout) if self._sender else True
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Flush and end, in at most `timeout` seconds; say whether the kernel has all events."""
-        return self._channel.close(timeout) if self._channel else True
-
-    def _take_stream(self) -> _Stream:
-        """A stream for a thread that has none: one left by an ended thread, or the next free
-        number."""
-        with self._lock:
-            if self._free:
-                stream = self._free.pop()
-            else:
-                number = 1 + len(self._streams)
-                while number in self._streams:
-                    number += 1
-                stream = self._streams[number] = _Stream(number)
-            self._thread.stream = stream
-            self._thread.lease = _Lease(stream, self._free)
-            return stream
+        """Flush, say goodbye and end, in at most `timeout` seconds; say whether all was delivered,
+        in the sense of `flush`."""
+        return self._sender.close(timeout) if self._sender else True

@@ -11,7 +11,7 @@
 `clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order they begin.
 The footer, written by `close` at the latest, carries the totals against which a reader counts.
 
-Over TCP the promises of `_channel` hold: nothing here waits or raises because of the network, what
+Over TCP the promises of `_sender` hold: nothing here waits or raises because of the network, what
 does not fit into the buffer is discarded and counted. After a reconnection the header is sent again
 and the trace goes on; the footer then has no totals, since they would be of two connections.
 One writer belongs to one thread.
@@ -20,12 +20,14 @@ One writer belongs to one thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import BinaryIO
 
-from tailrace_client._channel import LIMIT_BYTES, Channel
-from tailrace_client._transport import parse
+from tailrace_client._chunk import UNNUMBERED, Chunk
+from tailrace_client._emitter import BUFFER_BYTES
+from tailrace_client._sender import Sender
+from tailrace_client._transport import Transport, parse
 
 _CLOSE_SECONDS = 1.0
 
@@ -61,16 +63,16 @@ class Record:
 
 
 class JetsWriter:
-    """Writes one trace to a sink: `tcp://host:port`, `file:///path` (emptied first), or a binary
-    file, which it does not close."""
+    """Writes one trace to a sink: `tcp://host:port`, `unix:///path`, `file:///path` (emptied first), or a
+    binary file, which it does not close."""
 
-    def __init__(self, sink: str | BinaryIO, *, buffer_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, sink: str | BinaryIO, *, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Raise ValueError for an address that is none."""
-        self._sink: _ChannelSink | _FileSink
+        self._sink: _SenderSink | _FileSink
         if isinstance(sink, str):
             if sink.startswith("udp:"):
                 raise ValueError("JETS needs an order that datagrams do not keep: use tcp or file")
-            self._sink = _ChannelSink(Channel(parse(sink, append=False), limit=buffer_bytes))
+            self._sink = _SenderSink(parse(sink, append=False), buffer_bytes)
         else:
             self._sink = _FileSink(sink)
         self._entered: list[Record] = []
@@ -177,7 +179,7 @@ class JetsWriter:
         whether the kernel has all lines."""
         if not self._ended:
             self.footer()
-        return self._sink.close(timeout)
+        return self._sink.finish(timeout)
 
     def __enter__(self) -> JetsWriter:
         return self
@@ -226,31 +228,100 @@ class JetsWriter:
         self._sink.put(_line(fields))
 
 
-class _ChannelSink:
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+class _SenderSink:
+    """The recorder of a JETS writer: lines, each a chunk."""
+
+    def __init__(self, transport: Transport, limit: int) -> None:
+        self._sender = Sender(transport, room=0, on_fork=self._begin)
+        self._limit = limit
+        self._longest = transport.packet_max
+        self._chunk = transport.chunk_bytes
+        self._header = _Header()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines: list[bytes] = []
+        self._waiting = self._unreleased = 0
+        self.discarded: dict[str, int] = {}
+        self._sender.begin(self, self._header)
 
     @property
     def dropped(self) -> int:
-        return sum(self._channel.dropped.values())
+        return sum(self.discarded.values())
 
     def begin(self, header: bytes) -> None:
         """The header is what comes first on every connection."""
-        self._channel.transport.preamble = header
+        self._header.line = header
 
     def put(self, line: bytes) -> None:
-        self._channel.put(line)
+        size = len(line)
+        if size > self._longest or self._unreleased + size > self._limit:
+            self.discard("oversize" if size > self._longest else "full")
+            return
+        first = not self._lines
+        self._lines.append(line)
+        self._unreleased += size
+        self._waiting += size
+        if first:
+            self._waiting = size
+            self._sender.started()
+        elif self._waiting >= self._chunk:
+            self._waiting = 0
+            self._sender.filled()
+
+    def take(self) -> list[Chunk]:
+        lines, self._lines = self._lines, []
+        return [Chunk(line, UNNUMBERED, 0, 0) for line in lines]
+
+    def release(self, size: int) -> None:
+        self._unreleased -= size
+
+    def discard(self, reason: str) -> None:
+        self.discarded[reason] = self.discarded.get(reason, 0) + 1
+
+    def next_numbers(self) -> dict[int, int]:
+        return {}
 
     def unbroken(self) -> bool:
         """Whether all lines so far are of one connection, as far as can be known."""
-        self._channel.flush(_CLOSE_SECONDS)
-        return self._channel.transport.connections <= 1
+        self._sender.flush(_CLOSE_SECONDS)
+        return self._sender.connections <= 1
 
     def flush(self, timeout: float) -> bool:
-        return self._channel.flush(timeout)
+        return self._sender.flush(timeout)
 
-    def close(self, timeout: float) -> bool:
-        return self._channel.close(timeout)
+    def finish(self, timeout: float) -> bool:
+        return self._sender.close(timeout)
+
+    def close(self) -> None:
+        self._limit = 0
+
+
+class _Header:
+    """What is said beside the lines: the header, first. JETS knows no sessions; nobody answers."""
+
+    asks = False
+    turn = 0
+    answered = -1
+    durable: Mapping[int, int] = {}
+
+    def __init__(self) -> None:
+        self.line = b""
+
+    def announcement(self) -> bytes:
+        return self.line
+
+    def report(self, *_: object) -> bytes:
+        return b""
+
+    def goodbyes(self, *_: object) -> Iterator[bytes]:
+        return iter(())
+
+    def hear(self, *_: object) -> None:
+        return None
+
+    def count(self, data: bytes) -> int:
+        return data.count(b"\n")
 
 
 class _FileSink:
@@ -279,7 +350,7 @@ class _FileSink:
             return False
         return True
 
-    def close(self, timeout: float) -> bool:
+    def finish(self, timeout: float) -> bool:
         return self.flush(timeout)
 
 

@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
-from tailrace_client._emitter import OFF, Emitter, Span
+from tailrace_client._emitter import BUFFER_BYTES, OFF, Emitter, Span
 
 current: Emitter | None = None
 """The emitter of this process; None while it is off. Also the decorator and the bridges ask this."""
 
 
-def connect(address: str | None = None) -> Emitter:
+def connect(
+    address: str | None = None,
+    *,
+    buffer_bytes: int = BUFFER_BYTES,
+    clock: Callable[[], int] | None = None,
+    process: str | None = None,
+) -> Emitter:
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
-    Forms: `udp://host:port`, `tcp://host:port`, `file:///path`. With neither given, and after
-    `close`, everything is off. It returns at once: nobody needs to listen yet. A second call closes
-    the first connection. Raise ValueError for an `address` that is none; in TAILRACE_ADDRESS, which
-    is not the program's mistake, it is a RuntimeWarning and off.
+    Forms: `unix:///path`, `tcp://host:port`, `udp://host:port`, `file:///path`. With neither given,
+    and after `close`, everything is off. It returns at once: nobody needs to listen yet. A second
+    call closes the first connection. Raise ValueError for an `address` that is none; in
+    TAILRACE_ADDRESS, which is not the program's mistake, it is a RuntimeWarning and off.
 
-    The interpreter's exit waits up to a second for what is not sent yet. (A `multiprocessing`
-    worker has no such exit: call `close` at its end.)
+    `buffer_bytes` bounds the memory for what is not delivered yet. `clock` gives a simulator's own
+    time, in integer nanoseconds, instead of the wall's. `process` is a name for people to read; by
+    default the program's.
+
+    The interpreter's exit, or that of a `multiprocessing` worker, waits up to a second for what is
+    not delivered yet. A process that a signal kills, or `os._exit`, ends without a goodbye.
     """
     global current  # noqa: PLW0603 - the one of the process
     close()
-    if address is not None:
-        emitter = Emitter(address)
-    else:
+    if address is None:
+        address = os.environ.get("TAILRACE_ADDRESS")
         try:
-            emitter = Emitter(os.environ.get("TAILRACE_ADDRESS"))
+            emitter = Emitter(address, buffer_bytes=buffer_bytes, clock=clock, process=process)
         except ValueError as error:
             warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
             emitter = Emitter(None)
+    else:
+        emitter = Emitter(address, buffer_bytes=buffer_bytes, clock=clock, process=process)
     if emitter.enabled:
         current = emitter
     return emitter
@@ -39,29 +52,53 @@ def connect(address: str | None = None) -> Emitter:
 
 def span(name: str, /, **attributes: object) -> Span:
     """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
-    return Span(current, name, attributes) if current else OFF
+    return current.span(name, **attributes) if current else OFF
 
 
 def event(name: str, /, **attributes: object) -> None:
     """Something that takes no time: a span of zero length."""
     if current:
-        now = current.clock()
-        current.write(name, now, now, attributes)
+        current.event(name, **attributes)
 
 
-def use_stream(number: int) -> None:
-    """Write the calling thread's events to stream `number` (u32) from now on."""
+def counter(name: str, value: float, /, **attributes: object) -> None:
+    """A value at this time: `counter("queue length", 17)`."""
+    if current:
+        current.counter(name, value, **attributes)
+
+
+def write(name: str, start: int, end: int, /, **attributes: object) -> None:
+    """A span whose times are known already: nanoseconds of `time.monotonic_ns`, or readings of the
+    clock that `connect` was given."""
+    if current:
+        current.write(name, start, end, attributes)
+
+
+def use_stream(number: int | None) -> None:
+    """Write the calling thread's events to stream `number` (u32) from now on; None: to one of its
+    own again. Threads with the same number share its counter."""
     if current:
         current.use_stream(number)
 
 
+def substream(number: int) -> AbstractContextManager[None]:
+    """Write what is emitted within to substream `number` (u64): `with substream(7):`. It holds for
+    this thread or coroutine, and for the tasks it starts."""
+    return current.substream(number) if current else nullcontext()
+
+
 def flush(timeout: float = 1.0) -> bool:
-    """Wait, at most `timeout` seconds, until the kernel has all events so far; say whether."""
+    """Wait, at most `timeout` seconds, until all events so far are delivered; say whether.
+
+    Delivered is what the collector has said is durable; in a file, and where the collector does not
+    answer, what the kernel has.
+    """
     return current.flush(timeout) if current else True
 
 
 def close(timeout: float = 1.0) -> bool:
-    """Flush, then be off, in at most `timeout` seconds; say whether the kernel has all events."""
+    """Flush, say goodbye, then be off, in at most `timeout` seconds; say whether all events were
+    delivered, in the sense of `flush`."""
     global current
     emitter, current = current, None
     return emitter.close(timeout) if emitter else True

@@ -1,0 +1,38 @@
+"""What the sockets of all transports have in common."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+
+CONNECT_SECONDS = 2.0
+"""How long a peer may take to accept."""
+
+
+def connect(host: bytes, port: int, kind: socket.SocketKind) -> socket.socket:
+    """A connected, non-blocking socket to the first address of `host` that takes it."""
+    failure = OSError(f"{host.decode()} has no address")
+    for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
+        connection = socket.socket(family, type_, protocol)
+        try:
+            connection.settimeout(CONNECT_SECONDS)
+            connection.connect(address)
+            if connection.getsockname() == connection.getpeername():
+                # A port of the ephemeral range that nobody listens on may be given to us ourselves.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
+        except OSError as error:
+            connection.close()
+            failure = error
+        else:
+            connection.settimeout(0)
+            return connection
+    raise failure
+
+
+def wait(connection: socket.socket | None, seconds: float, *, to_send: bool) -> None:
+    """Until something came, or there is room to send if that is asked; at most so long."""
+    if connection is not None:
+        poll = select.poll()
+        poll.register(connection, select.POLLIN | (select.POLLOUT if to_send else 0))
+        poll.poll(max(0.0, seconds) * 1000)

@@ -1,0 +1,93 @@
+"""Datagrams: many packets each, in no promised order, and none promised to arrive."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from tailrace_client import _connecting
+
+DATAGRAM_BYTES = 1432
+"""What a datagram to another host holds at most: what an Ethernet frame carries over IPv6 with 20
+bytes to spare for a tunnel. A longer packet travels alone, in fragments."""
+
+LOCAL_DATAGRAM_BYTES = 16 * 1024
+"""To an address of this host, where nothing is cut into frames."""
+
+_DATAGRAM_MAX = 65_507  # over IPv4
+_NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
+
+
+class Udp:
+    """A full send buffer is waited for; what the network or the peer's kernel throws away is not
+    noticed here."""
+
+    packet_max = _DATAGRAM_MAX
+    datagrams = True
+    prompt = True
+    answers = True
+
+    def __init__(self, host: bytes, port: int) -> None:
+        self._host, self._port = host, port
+        self._socket: socket.socket | None = None
+        self.chunk_bytes = LOCAL_DATAGRAM_BYTES if _is_this_host(host) else DATAGRAM_BYTES
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def open(self) -> None:
+        self._socket = _connecting.connect(self._host, self._port, socket.SOCK_DGRAM)
+
+    def send(self, pieces: Sequence[bytes], /) -> int:
+        connection = self._socket
+        if connection is None or not pieces:
+            return 0
+        try:
+            return connection.send(b"".join(pieces))
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                return 0
+            if error.errno not in {errno.ECONNREFUSED, errno.EMSGSIZE}:
+                self.close()
+            raise
+
+    def receive(self) -> bytes:
+        if self._socket is None:
+            return b""
+        try:
+            return self._socket.recv(65_536)
+        except BlockingIOError:
+            return b""
+
+    def wait(self, seconds: float, /, *, to_send: bool) -> None:
+        _connecting.wait(self._socket, seconds, to_send=to_send)
+
+    def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - nobody reads it to an end
+        self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def forked(self) -> Udp:
+        self.close()
+        return Udp(self._host, self._port)
+
+
+def _is_this_host(host: bytes) -> bool:
+    """Whether an address is one of this machine. Names are not looked up, which may take long."""
+    if host == b"localhost":
+        return True
+    family = socket.AF_INET6 if b":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host.decode())
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing: it chooses the address to send from
+            own: str = probe.getsockname()[0]
+            other: str = probe.getpeername()[0]
+    except OSError:
+        return False
+    return own == other or other.startswith("127.")

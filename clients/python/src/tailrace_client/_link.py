@@ -1,0 +1,411 @@
+"""What is sent next, and what an answer or the lack of one leads to. One caller at a time.
+
+After a connection was made the session is announced. On a new one in the middle of a session, new
+chunks wait for the answer, if this collector has ever given one, at most `_ANSWER_SECONDS`; then
+comes what is not durable, then what is new. On datagrams nothing waits for an announcement: what an
+answer to it does not cover is sent again. They slow down instead, while answers keep coming, so that
+no more than a window of bytes is not durable; the window shrinks when there are holes.
+
+A collector that has never answered is taken for one that does not, after `_SILENT_SECONDS`: then
+nothing is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from tailrace_client._chunk import Chunk
+from tailrace_client._queue import AGAIN, NEW, PACKETS, Queue
+from tailrace_client._session import Answer, Answers, Range
+from tailrace_client._transport import Transport
+
+ALL = -1
+
+FIRST_ANSWER_SECONDS = 0.5
+"""How long after connecting a flush waits for a collector that has said nothing yet."""
+
+_ANSWER_SECONDS = 1.0
+_SILENT_SECONDS = 5.0
+_RETRY_SECONDS = (0.1, 5.0)
+"""Between attempts to connect: at first, doubling up to."""
+_ASK_SECONDS = (0.3, 10.0)
+"""Datagrams: after so long without an answer, where it stands is asked; likewise."""
+_LISTEN_SECONDS = (0.1, 5.0)
+"""With nothing to do but hear what is durable: between looks, likewise."""
+_ANNOUNCE_SECONDS = 10.0
+"""Datagrams get lost and collectors restart: who sends them is said again after this long."""
+_REPORT_SECONDS = 30.0
+_ROOM_SECONDS = 0.5
+_WINDOW_MIN = 64 * 1024
+_STREAM_CALL_BYTES = 2**20
+
+
+class Recorder(Protocol):
+    """Where chunks come from."""
+
+    @property
+    def discarded(self) -> Mapping[str, int]:
+        """Events discarded so far, by reason."""
+        ...
+
+    def take(self) -> list[Chunk]:
+        """All that is recorded."""
+        ...
+
+    def release(self, size: int, /) -> None:
+        """So many bytes of what was taken are let go."""
+        ...
+
+    def next_numbers(self) -> Mapping[int, int]:
+        """The number that the next event of each stream will have."""
+        ...
+
+    def discard(self, reason: str, /) -> None:
+        """Count an event that was taken and is let go unsent."""
+        ...
+
+    def close(self) -> None:
+        """Discard what comes from now on."""
+        ...
+
+
+class Dialogue(Protocol):
+    """What is said beside what was recorded."""
+
+    asks: bool
+    turn: int
+    answered: int
+
+    @property
+    def durable(self) -> Mapping[int, int]:
+        """By stream, the number below which everything is durable."""
+        ...
+
+    def announcement(self) -> bytes:
+        """What comes first on a connection."""
+        ...
+
+    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
+        """What was discarded; empty if that is not said here."""
+        ...
+
+    def goodbyes(
+        self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
+    ) -> Iterator[bytes]:
+        """What comes last."""
+        ...
+
+    def hear(
+        self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
+    ) -> Answer | None:
+        """Take in an answer."""
+        ...
+
+    def count(self, data: bytes) -> int:
+        """How many events a chunk's bytes hold."""
+        ...
+
+
+class Link:
+    """A recorder's chunks and a session's packets, on their way through one transport."""
+
+    def __init__(
+        self, transport: Transport, dialogue: Dialogue, recorder: Recorder, *, room: int
+    ) -> None:
+        """`room`: bytes of what was sent that may be kept."""
+        self.transport = transport
+        self.dialogue = dialogue
+        self.recorder = recorder
+        self.queue = Queue(room, recorder.release)
+        self.queue.keep = transport.answers and dialogue.asks
+        self.fresh = False
+        """Whether the recorder may have something."""
+        self.blocked = False
+        """Whether the kernel had no room: then only the sender's thread tries."""
+        self.connections = 0
+        self.goodbye_heard = False
+        self._room = room
+        self._window = max(_WINDOW_MIN, room // 4)
+        self._answers = Answers()
+        self._torn = False
+        self._awaiting = False
+        self._opened_at = self._announced_at = self._heard_at = -1e9
+        self._retry = _Backoff(*_RETRY_SECONDS)
+        self._ask = _Backoff(*_ASK_SECONDS)
+        self._listen = _Backoff(*_LISTEN_SECONDS)
+        self._report_at = 0.0
+        self._reported: dict[str, int] = {}
+
+    # What the sender's thread calls
+
+    def attend(self) -> float | None:
+        """Do all that can be done now. In how many seconds there is more to do, if nothing is
+        recorded; None: not before."""
+        now = time.monotonic()
+        if self._torn:
+            self._break(now)
+        if not self.transport.is_open:
+            if not (self.fresh or self._unsettled):
+                return None
+            if not self._open(now):
+                return self._retry.left(now)
+        self._hear(64)
+        self._speak(now)
+        self.blocked = False
+        self._listen.grow(now)
+        self._push(ALL)
+        return self._rest(time.monotonic())
+
+    def push(self, times: int) -> None:
+        """Send what is recorded in at most so many system calls, and one to listen."""
+        if not (self._torn or self.blocked):
+            self._hear(1)
+            self._push(times)
+
+    def gather(self) -> None:
+        """Take over what is recorded."""
+        self.fresh = False
+        chunks = self.recorder.take()
+        if chunks:
+            self._listen.reset()
+            self.queue.put(chunks)
+
+    def hurry(self) -> None:
+        """Try to connect at once, if that is what is waited for."""
+        self._retry.at = 0.0
+
+    def say_goodbye(self) -> None:
+        """After all that was recorded, say that nothing follows."""
+        self.gather()
+        recorder = self.recorder
+        size = self.transport.chunk_bytes
+        for packet in self.dialogue.goodbyes(recorder.next_numbers(), recorder.discarded, size):
+            self.queue.last_packet(packet)
+
+    def give_up(self) -> None:
+        """Count what was never sent, and forget it; record nothing more."""
+        self.recorder.close()
+        self.gather()
+        for chunk in self.queue.unsent():
+            self._discard(chunk, "closed")
+        self.queue = Queue(0, self.recorder.release)
+
+    # What it has come to
+
+    @property
+    def answering(self) -> bool:
+        """Whether the collector answers, or may yet do so."""
+        if self.dialogue.answered >= 0 or not self.queue.keep:
+            return self.queue.keep
+        return time.monotonic() - self._opened_at < FIRST_ANSWER_SECONDS
+
+    def progress(self) -> int:
+        """How many of the bytes ever gathered are durable, or, if the collector does not answer,
+        with the kernel."""
+        queue = self.queue
+        return queue.settled(self.dialogue.durable) if self.answering else queue.handed()
+
+    @property
+    def _unsettled(self) -> bool:
+        return not self.queue.idle or self.queue.kept_bytes > 0
+
+    def _rest(self, now: float) -> float | None:
+        if not self.transport.is_open:
+            return self._retry.left(now)
+        if self.blocked:
+            return _ROOM_SECONDS
+        if self._awaiting:
+            return max(0.0, self._opened_at + _ANSWER_SECONDS - now)
+        if not self._unsettled:
+            return None
+        if self.dialogue.answered < 0 and self._ask.after >= _ASK_SECONDS[1]:
+            return None  # nobody answers datagrams: asked again when there are new ones
+        asking = self._ask.left(now) if self.transport.datagrams else _LISTEN_SECONDS[1]
+        return min(self._listen.after, asking)
+
+    # Sending
+
+    def _push(self, times: int) -> None:
+        queue, transport = self.queue, self.transport
+        size = transport.chunk_bytes if transport.datagrams else _STREAM_CALL_BYTES
+        while times and transport.is_open:
+            if queue.idle:
+                self.gather()
+            pieces = queue.pieces(size, self._upto())
+            if not pieces:
+                return
+            times -= 1
+            if not self._send(pieces):
+                self.blocked = True
+                return
+
+    def _upto(self) -> int:
+        """How much may be sent now."""
+        now = time.monotonic()
+        if self._awaiting:
+            if now - self._opened_at < _ANSWER_SECONDS:
+                return PACKETS
+            self._awaiting = False
+            self.queue.settle(self.dialogue.durable, before=self.dialogue.turn)
+        full = self.transport.datagrams and self.queue.kept_bytes > self._window
+        return AGAIN if full and now - self._heard_at < _ANSWER_SECONDS else NEW
+
+    def _send(self, pieces: list[bytes]) -> bool:
+        """One system call; whether another may follow."""
+        # Left so by an exception of a signal handler, when nobody knows what the kernel has.
+        self._torn = True
+        queue = self.queue
+        try:
+            taken = self.transport.send(pieces)
+        except OSError as error:
+            self._torn = False
+            return self._recover(error)
+        if taken:
+            queue.through(taken, self.dialogue.turn)
+        elif self.transport.datagrams:
+            queue.back()
+        self._torn = False
+        return taken > 0
+
+    def _recover(self, error: OSError) -> bool:
+        if not self.transport.is_open:
+            self._break(time.monotonic())
+            return False
+        if error.errno == errno.EMSGSIZE:
+            for chunk in self.queue.refused():
+                self._discard(chunk, "refused")
+                ranges = [Range(chunk.stream, chunk.first, chunk.next)]
+                self.queue.first_packet(self.dialogue.report(self.recorder.discarded, ranges))
+        else:  # nobody received an *earlier* datagram; this one is not out yet
+            self.queue.back()
+            self.queue.first_packet(self.dialogue.announcement())
+        return True
+
+    def _discard(self, chunk: Chunk, reason: str) -> None:
+        for _ in range(self.dialogue.count(chunk.data)):
+            self.recorder.discard(reason)
+
+    # Connecting
+
+    def _open(self, now: float) -> bool:
+        if self._retry.left(now):
+            return False
+        transport, queue, dialogue = self.transport, self.queue, self.dialogue
+        try:
+            transport.open()
+        except OSError:
+            self._retry.grow(time.monotonic())
+            return False
+        self._opened_at = self._announced_at = time.monotonic()
+        if self.connections and dialogue.asks:
+            dialogue.turn += 1
+        self.connections += 1
+        self._answers = Answers()
+        queue.first_packet(dialogue.announcement())
+        self._ask.reset(self._opened_at)
+        self._awaiting = dialogue.answered >= 0 and not transport.datagrams
+        if not (self._awaiting or transport.datagrams):
+            queue.settle(dialogue.durable, before=dialogue.turn)
+        return True
+
+    def _break(self, now: float) -> None:
+        """The connection is of no use any more."""
+        self.transport.close()
+        self.queue.broken()
+        self._torn = False
+        if now - self._opened_at > _RETRY_SECONDS[1]:
+            self._retry.reset(now)
+            self._retry.at = now
+        else:
+            self._retry.grow(now)
+
+    # Talking
+
+    def _speak(self, now: float) -> None:
+        """Announce, ask and report, where it is time to."""
+        transport, dialogue, queue = self.transport, self.dialogue, self.queue
+        if transport.datagrams:
+            asking = queue.kept_bytes > 0 and not self._ask.left(now)
+            if asking:
+                dialogue.turn += 1
+                self._ask.grow(now)
+            sending = self.fresh or not queue.idle
+            if asking or (sending and now - self._announced_at >= _ANNOUNCE_SECONDS):
+                queue.first_packet(dialogue.announcement())
+                self._announced_at = now
+        elif queue.keep and dialogue.answered < 0 and now - self._opened_at > _SILENT_SECONDS:
+            queue.keep = False
+            queue.forget()
+        if now >= self._report_at:
+            self._report(now)
+
+    def _report(self, now: float) -> None:
+        discarded = dict(self.recorder.discarded)
+        if discarded != self._reported and any(discarded.values()):
+            self._reported = discarded
+            self._report_at = now + _REPORT_SECONDS
+            packet = self.dialogue.report(discarded)
+            if packet:
+                self.queue.first_packet(packet)
+
+    def _hear(self, most: int) -> None:
+        """Read answers, in at most so many system calls."""
+        datagrams = self.transport.datagrams
+        try:
+            while most and (data := self.transport.receive()):
+                most -= 1
+                for option in (Answers() if datagrams else self._answers).feed(data):
+                    self._take_in(option)
+        except ConnectionRefusedError:  # a datagram found nobody; the kernel has told that now
+            if self.transport.is_open:
+                self.queue.first_packet(self.dialogue.announcement())
+        except OSError:
+            pass
+        if not self.transport.is_open:
+            self._break(time.monotonic())
+
+    def _take_in(self, option: bytes) -> None:
+        dialogue, queue = self.dialogue, self.queue
+        answer = dialogue.hear(option, self.recorder.next_numbers(), queue.sent)
+        if answer is None:
+            return
+        self._heard_at = now = time.monotonic()
+        self._ask.reset(now)
+        self._listen.reset()
+        self._awaiting = self._awaiting and answer.turn < dialogue.turn
+        queue.keep = True
+        queue.settle(dialogue.durable, answer.holes, before=answer.turn)
+        self._window = (
+            max(_WINDOW_MIN, self._window // 2)
+            if answer.holes
+            else min(self._room, self._window + _WINDOW_MIN)
+        )
+        self.goodbye_heard = self.goodbye_heard or answer.goodbye
+
+
+class _Backoff:
+    """A pause that doubles until it is reset, with some chance in it: not all clients of a
+    collector that begins anew are to come at the same moment."""
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first, self._most = first, most
+        self.after = first
+        self.at = 0.0
+
+    def left(self, now: float) -> float:
+        """Seconds until it is over."""
+        return max(0.0, self.at - now)
+
+    def grow(self, now: float) -> None:
+        """Begin a pause; the next is twice as long."""
+        self.at = now + self.after * (1 - os.urandom(1)[0] / 1024)
+        self.after = min(2 * self.after, self._most)
+
+    def reset(self, now: float = 0.0) -> None:
+        """The next pause is short again."""
+        self.after = self._first
+        self.at = now + self._first

@@ -1,0 +1,275 @@
+"""Gets what is recorded to the collector, and never gets in the program's way.
+
+What it promises the program: it never raises, never waits for a network, a disk or a name server.
+Where the transport is prompt (sockets) and enough has gathered, the thread that emits makes up to
+`PROMPT_SENDS` system calls to send and one to receive, which all return at once: a second Python
+thread would have to win the interpreter's lock for each call, which beside a busy program takes
+5 ms and more. All that may wait is done by one daemon thread, started by the first packet:
+connecting, files, answers, and whatever is left after `INTERVAL_SECONDS`. It sleeps while there is
+nothing to do.
+
+A forked child begins anew. The interpreter's exit, and that of a `multiprocessing` worker, closes senders that nobody has closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from tailrace_client._link import Dialogue, Link, Recorder
+from tailrace_client._transport import Transport
+
+INTERVAL_SECONDS = 0.01
+"""A packet waits at most about this long before it is sent."""
+
+EXIT_SECONDS = 1.0
+"""How long an exit waits, at most, for what is not sent yet."""
+
+PROMPT_SENDS = 4
+
+_LOOK_SECONDS = 0.05
+_GOODBYE_SECONDS = 0.25
+"""A goodbye in a datagram is said again after this long without an answer."""
+
+
+class Sender:
+    """One connection's thread and lock."""
+
+    def __init__(self, transport: Transport, *, room: int, on_fork: Callable[[], None]) -> None:
+        """`room`: bytes of what was sent that may be kept until it is durable. `on_fork` is called
+        in a forked child, and has to `begin` anew."""
+        self.transport = transport
+        self._on_fork = on_fork
+        self.link: Link | None = None
+        self._room = room
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sending = threading.Lock()
+        self._progress = threading.Condition()
+        # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._called = False
+        self._asleep = False
+        self._hurried = False
+        self._waiting = 0
+        """How many callers of `flush` and `close` wait."""
+        self._through = 0
+        self._closed = False
+
+    def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
+        """What `recorder` has is to be sent; to be called once, before it calls back."""
+        self.link = Link(self.transport, dialogue, recorder, room=self._room)
+        _open.add(self)
+        _close_in_worker()
+
+    @property
+    def connections(self) -> int:
+        """How often the transport was opened."""
+        return self.link.connections if self.link else 0
+
+    # What the recorder calls, in the threads that emit
+
+    def started(self) -> None:
+        """There is something to send."""
+        self._link.fresh = self._called = True
+        if self._thread is None:
+            self._rouse()
+        elif self._asleep:
+            self._asleep = False
+            self._calls.put(None)
+
+    def filled(self) -> None:
+        """There is enough for a system call."""
+        link = self._link
+        if not self.transport.prompt:
+            if not self._hurried:
+                self._hurried = True
+                self._calls.put(None)
+        elif not link.blocked and self._sending.acquire(blocking=False):
+            try:
+                link.push(PROMPT_SENDS)
+            finally:
+                self._sending.release()
+
+    # What the program calls
+
+    def flush(self, seconds: float) -> bool:
+        """Wait, at most so long, until all that was recorded before is durable, or with the kernel
+        if the collector does not answer; say whether it is."""
+        deadline = time.monotonic() + seconds
+        return not self._closed and self._flush(deadline)
+
+    def close(self, seconds: float) -> bool:
+        """Flush, say goodbye and end for good, after at most `seconds` in all; say whether all was
+        delivered, in the sense of `flush`."""
+        if self._closed:
+            return True
+        deadline = time.monotonic() + seconds
+        done = self._flush(deadline) and self._say_goodbye(deadline)
+        self._closed = True
+        _open.discard(self)
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._acquire(max(deadline, time.monotonic() + _LOOK_SECONDS)):
+            link = self._link
+            self.transport.finish(deadline - time.monotonic() if link.dialogue.answered >= 0 else 0)
+            link.give_up()
+            self._sending.release()
+        return done
+
+    def forked(self) -> None:
+        """In a forked child: the parent's thread, locks and connection are not ours."""
+        self.transport = self.transport.forked()
+        self._reset()
+        self._on_fork()
+
+    @property
+    def _link(self) -> Link:
+        assert self.link is not None  # noqa: S101 - `begin` comes first
+        return self.link
+
+    def _acquire(self, deadline: float) -> bool:
+        return self._sending.acquire(timeout=max(0.0, deadline - time.monotonic()))
+
+    def _flush(self, deadline: float) -> bool:
+        link = self._link
+        if not self._acquire(deadline):
+            return False
+        try:
+            link.gather()
+            link.hurry()
+            position = link.queue.put_bytes
+        finally:
+            self._sending.release()
+        return self._wait(deadline, lambda: self._through >= position)
+
+    def _say_goodbye(self, deadline: float) -> bool:
+        link = self._link
+        if not link.connections:
+            return True  # nobody was ever greeted
+        while time.monotonic() < deadline and self._acquire(deadline):
+            link.say_goodbye()
+            connections = link.connections
+            self._sending.release()
+            again = time.monotonic() + _GOODBYE_SECONDS if self.transport.datagrams else deadline
+
+            def over(connections: int = connections) -> bool:
+                unanswered = link.queue.idle and not link.answering
+                return link.goodbye_heard or unanswered or link.connections != connections
+
+            if self._wait(min(deadline, again), over) and link.connections == connections:
+                return True
+        return False
+
+    def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
+        """Until it is over, or the deadline; the thread works meanwhile, or if there can be none
+        (any more), the caller does."""
+        self._waiting += 1
+        try:
+            if self._rouse():
+                with self._progress:
+                    return self._progress.wait_for(over, max(0.0, deadline - time.monotonic()))
+            while not over() and time.monotonic() < deadline:
+                self._round()
+                self.transport.wait(0.01, to_send=self._link.blocked)
+            return over()
+        finally:
+            self._waiting -= 1
+
+    def _rouse(self) -> bool:
+        """See that the thread is at work; False if there can be no thread (any more)."""
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._run, name="tailrace", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is ending, or out of threads
+                return False
+            self._thread = thread
+        self._called = True
+        self._calls.put(None)
+        return True
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._closed:
+            rest = self._round()
+            self._hurried = False
+            if self._waiting and self.transport.is_open:
+                self.transport.wait(
+                    min(rest or _LOOK_SECONDS, _LOOK_SECONDS), to_send=self._link.blocked
+                )
+            elif self._link.blocked and rest:
+                self.transport.wait(rest, to_send=True)
+            else:
+                self._sleep(rest)
+
+    def _sleep(self, seconds: float | None) -> None:
+        """Until something was recorded, and a little longer; or until called; at most so long."""
+        self._asleep = True
+        with suppress(Empty):
+            if not self._called:
+                self._calls.get(timeout=seconds)
+        self._asleep = False
+        if self._called and not self._waiting:
+            with suppress(Empty):
+                self._calls.get(timeout=INTERVAL_SECONDS)
+
+    def _round(self) -> float | None:
+        """Do what can be done; in how many seconds there is more to do."""
+        with self._sending:
+            self._called = False
+            rest = self._link.attend()
+            if self._waiting:
+                self._through = self._link.progress()
+        if self._waiting:
+            with self._progress:
+                self._progress.notify_all()
+        return rest
+
+
+_open: set[Sender] = set()
+
+
+def _forked() -> None:
+    senders = list(_open)
+    _open.clear()
+    for sender in senders:
+        sender.forked()
+    if senders:
+        _close_in_worker()
+
+
+def _exit() -> None:
+    deadline = time.monotonic() + EXIT_SECONDS
+    for sender in list(_open):
+        sender.close(max(0.0, deadline - time.monotonic()))
+
+
+def _close_in_worker() -> None:
+    """A `multiprocessing` worker ends without the interpreter's exit: it has one of its own, of which it forgets
+    all at its beginning but what is registered for after that."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None:
+        return
+    util.register_after_fork(_exit, _register_in_worker)
+    if process.parent_process() is not None:
+        _register_in_worker(_exit)
+
+
+def _register_in_worker(_: object) -> None:
+    sys.modules["multiprocessing.util"].Finalize(None, _exit, exitpriority=-100)
+
+
+atexit.register(_exit)
+os.register_at_fork(after_in_child=_forked)

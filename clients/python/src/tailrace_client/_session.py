@@ -1,0 +1,194 @@
+"""What a client and a collector say to each other besides events (clients/PROTOCOL.md). Pure.
+
+A `Session` makes the client's packets and keeps what the collector's answers say is durable. Nothing
+that arrives raises: what is no answer, or one of another session, or claims what cannot be, changes
+nothing. Numbers of events are unwrapped here and 32 bits wide on the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tailrace_client import _wire
+
+CLIENT = "tailrace-python 0.1.0"
+
+_EVENT = _wire.EVENT_MAGIC.to_bytes(4, "big")
+_MASK = 2**32 - 1
+_HALF = 2**31
+_TEXT_MAX = 200
+_ANSWER_MAX = 2**20
+_STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
+
+
+class Range(NamedTuple):
+    """Events `first` to below `next` of a stream."""
+
+    stream: int
+    first: int
+    next: int
+
+
+class Answer(NamedTuple):
+    """What a `tailrace.ack` has told."""
+
+    turn: int
+    holes: list[Range]
+    goodbye: bool
+
+
+class Session:
+    """One process's conversation, over however many connections."""
+
+    def __init__(self, *, epoch: int | None, process: str | None = None, asks: bool = True) -> None:
+        """`epoch`: Unix nanoseconds of tick 0; None for a clock that nothing ties to wall time.
+        `asks`: whether answers are wanted."""
+        self.id = os.urandom(16).hex()
+        self.asks = asks
+        self.turn = 0
+        self.answered = -1
+        """The highest turn that was answered; -1: none was."""
+        self.durable: dict[int, int] = {}
+        """By stream, the number below which nothing is to be sent again but what is in a hole."""
+        self._epoch = epoch
+        self._fields: dict[str, object] = {
+            "process": (process or _program())[:_TEXT_MAX],
+            "pid": os.getpid(),
+            "host": socket.gethostname()[:_TEXT_MAX],
+            "client": CLIENT,
+        }
+        if epoch is None:
+            self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
+
+    def announcement(self) -> bytes:
+        """What comes first: the epoch, and who this is."""
+        fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
+        epoch = b"" if self._epoch is None else _wire.epoch(self._epoch)
+        return epoch + _option("tailrace.session", fields)
+
+    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
+        """How many events were discarded, by reason, and which."""
+        spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
+        return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans})
+
+    def goodbyes(
+        self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
+    ) -> Iterator[bytes]:
+        """The end: the next number of each stream, in packets of about `size` bytes at most."""
+        each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
+        streams = iter(sorted(numbers.items()))
+        part = list(islice(streams, each))
+        while True:
+            following = list(islice(streams, each))
+            fields: dict[str, object] = {
+                "streams": {str(stream): number & _MASK for stream, number in part},
+                "more": bool(following),
+            }
+            if not following:
+                fields["discarded"] = _some(discarded)
+            yield _option("tailrace.goodbye", fields)
+            if not following:
+                return
+            part = following
+
+    def count(self, data: bytes) -> int:
+        """How many events are among packets."""
+        found = at = 0
+        while at + 8 <= len(data):
+            found += data[at : at + 4] == _EVENT
+            at += int.from_bytes(data[at + 4 : at + 8], "big")
+        return found
+
+    def hear(
+        self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
+    ) -> Answer | None:
+        """Take in the value of a `tailrace.ack`; None where it says nothing to this session.
+
+        `numbers` are those that each stream's next event will have: what is said of later ones
+        cannot be true. Of what is not `sent`, nothing is durable yet whatever is said.
+        """
+        try:
+            fields = json.loads(option)
+            turn = fields.get("turn", 0)
+            if fields["session"] != self.id or not 0 <= _unsigned(turn) <= self.turn:
+                return None
+            durable = dict(self.durable)
+            for text, number in fields.get("streams", {}).items():
+                stream, before = int(text), durable.get(int(text), 0)
+                ahead = (_unsigned(number) - before) & _MASK
+                if ahead < _HALF and before + ahead <= numbers.get(stream, 0):
+                    durable[stream] = max(before, min(before + ahead, sent.get(stream, 0)))
+            holes = [_hole(durable, *map(_unsigned, hole)) for hole in fields.get("holes", ())]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        self.durable = durable
+        self.answered = max(self.answered, turn)
+        return Answer(turn, [hole for hole in holes if hole], fields.get("goodbye") is True)
+
+
+class Answers:
+    """Cuts a connection's bytes into answers. After bytes that are no packets it hears nothing
+    more: a collector that keeps the protocol sends none."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._deaf = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The values of the `tailrace.ack` packets that are complete with `data`."""
+        if self._deaf:
+            return []
+        found = []
+        data = self._pending + data
+        at = 0
+        while len(data) - at >= 8:
+            magic = int.from_bytes(data[at : at + 4], "big")
+            size = int.from_bytes(data[at + 4 : at + 8], "big")
+            if magic != _wire.METADATA_MAGIC or not 10 <= size <= _ANSWER_MAX:
+                self._deaf = True
+                data = b""
+                break
+            if len(data) - at < size:
+                break
+            if data[at + 8 : at + 10 + len(_ACK)] == _ACK_NAMED:
+                found.append(data[at + 10 + len(_ACK) : at + size])
+            at += size
+        self._pending = data[at:]
+        return found
+
+
+_ACK = b"tailrace.ack"
+_ACK_NAMED = len(_ACK).to_bytes(2, "big") + _ACK
+
+
+def _option(name: str, fields: Mapping[str, object]) -> bytes:
+    return _wire.metadata(name, json.dumps(fields, separators=(",", ":")).encode())
+
+
+def _some(discarded: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in discarded.items() if count}
+
+
+def _unsigned(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
+    if type(number) is not int or not 0 <= number <= _MASK:
+        raise ValueError
+    return number
+
+
+def _hole(durable: Mapping[int, int], stream: int, first: int, count: int) -> Range | None:
+    """Below what is durable; None where it is not."""
+    known = durable.get(stream, 0)
+    behind = (known - first) & _MASK
+    return Range(stream, known - behind, known - behind + count) if 0 < behind <= known else None
+
+
+def _program() -> str:
+    """What is running, for people: the script's name, or the interpreter's."""
+    return Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"

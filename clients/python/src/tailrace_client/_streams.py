@@ -1,0 +1,124 @@
+"""Connections of one byte after the other: TCP, and unix sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tailrace_client import _connecting
+
+STREAM_PACKET_MAX = 2**20
+"""What a collector takes at most unless configured otherwise."""
+
+STREAM_CHUNK_BYTES = 64 * 1024
+
+
+class _Connection:
+    packet_max = STREAM_PACKET_MAX
+    chunk_bytes = STREAM_CHUNK_BYTES
+    datagrams = False
+    prompt = True
+    answers = True
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def send(self, pieces: Sequence[bytes], /) -> int:
+        connection = self._socket
+        if connection is None or not pieces:
+            return 0
+        try:
+            return connection.sendmsg(pieces)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.close()
+            raise
+
+    def receive(self) -> bytes:
+        connection = self._socket
+        if connection is None:
+            return b""
+        try:
+            data = connection.recv(65_536)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            self.close()
+            raise
+        if not data:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "the collector closed the connection")
+        return data
+
+    def wait(self, seconds: float, /, *, to_send: bool) -> None:
+        _connecting.wait(self._socket, seconds, to_send=to_send)
+
+    def finish(self, seconds: float, /) -> None:
+        # Closed with an answer unread, the kernel would reset the connection, and throw away what
+        # the peer has not read yet.
+        deadline = time.monotonic() + seconds
+        with suppress(OSError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_WR)
+            while self.is_open and time.monotonic() < deadline:
+                if not self.receive():
+                    self.wait(deadline - time.monotonic(), to_send=False)
+        self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Tcp(_Connection):
+    """A connection to a port."""
+
+    def __init__(self, host: bytes, port: int) -> None:
+        super().__init__()
+        self._host, self._port = host, port
+
+    def open(self) -> None:
+        connection = _connecting.connect(self._host, self._port, socket.SOCK_STREAM)
+        # What is sent was gathered already: nothing is won by the kernel's waiting for more.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+
+    def forked(self) -> Tcp:
+        self.close()
+        return Tcp(self._host, self._port)
+
+
+class Unix(_Connection):
+    """A connection to a socket in the file system."""
+
+    PATH_MAX = 103
+    """Bytes; macOS has room for so many, Linux for four more."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = os.fsencode(path)
+
+    def open(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_connecting.CONNECT_SECONDS)
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+        connection.settimeout(0)
+        self._socket = connection
+
+    def forked(self) -> Unix:
+        self.close()
+        return Unix(os.fsdecode(self._path))
