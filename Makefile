@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
+# The client's compiled part, built where there is a C compiler.
+NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
 .PHONY: demo test test-slow lint bench reference producers requirements clean
 
@@ -43,9 +45,9 @@ requirements:  ## pin anew; needs pip-tools in the environment
 	sed -i '/^dftracer-utils==/,/[^\\]$$/d' requirements/producers.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis clients/python/build clients/python/src/tailrace_client/*.so
 
-$(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt
+$(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
