@@ -64,6 +64,21 @@ def test_systemd_accepts_the_unit(tmp_path):
 
 
 @pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
+)
+def test_the_sandbox_leaves_little_open(tmp_path):
+    unit = tmp_path / "tailrace.service"
+    unit.write_text(UNIT)
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
     shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
 )
 def test_prometheus_accepts_its_configuration():

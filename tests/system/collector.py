@@ -55,23 +55,15 @@ class Collector:
         (self.store / "ports.json").unlink(missing_ok=True)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tailrace",
-                    "serve",
-                    "--config",
-                    self.config,
-                    "--store",
-                    self.store,
-                ],
-                stdout=output,
-                stderr=output,
-                env=os.environ | self.environ,
+                self.command(), stdout=output, stderr=output, env=os.environ | self.environ
             )
         if wait:
             self.wait_ready()
         return self
+
+    def command(self):
+        serve = ["-m", "tailrace", "serve", "--config", self.config, "--store", self.store]
+        return [sys.executable, *serve]
 
     def wait_ready(self):
         def look():
