@@ -10,12 +10,13 @@ All integers are big-endian; `size` counts the whole packet; times are nanosecon
 trace's epoch (Heph trace format 0.1.0, "Metadata Packet", "Event Packet").
 
 Every Python value has a place (`value`), so encoding an attribute fails only if its own `__str__`
-does. What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
+does (EncodingError). What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
 arrays at 65 535 elements.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct, pack
 from typing import Any
@@ -25,6 +26,7 @@ EVENT_MAGIC = 0xC1FC1FB7
 
 U64, I64, F64, TEXT, ARRAY = 0x01, 0x02, 0x03, 0x04, 0x80
 
+_U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
 _I64_MIN, _I64_MAX = -(2**63), 2**63 - 1
 _LENGTH_MAX = 0xFFFF
@@ -45,6 +47,10 @@ _KEPT_LENGTH_MAX = 256
 _texts: dict[str, bytes] = {}
 
 
+class EncodingError(Exception):
+    """A value's own method has raised what is its cause."""
+
+
 def metadata(name: str, option: bytes) -> bytes:
     """A metadata packet setting the option `name`."""
     named = text(name)
@@ -56,18 +62,26 @@ def epoch(unix_ns: int) -> bytes:
     return metadata("epoch", pack(">Q", unix_ns))
 
 
+def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
+    """The metadata packet saying how many events were discarded, by reason, and which: stream,
+    first number, how many (clients/PROTOCOL.md)."""
+    some = {reason: count for reason, count in discarded.items() if count}
+    holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
+    fields = json.dumps({"discarded": some, "ranges": holes}, separators=(",", ":"))
+    return metadata("tailrace.report", fields.encode())
+
+
 def event(stream: int, counter: int, substream: int, start: int, end: int, body: bytes) -> bytes:
     """An event packet. `stream` and `counter` are u32; `substream`, `start` and `end` u64 (ns)."""
     size = _HEADER_SIZE + len(body)
     return _pack_header(EVENT_MAGIC, size, stream, counter, substream, start, end) + body
 
 
-def body(description: str, attributes: Mapping[str, object]) -> bytes:
-    """An event's description and attributes, in the mapping's order."""
+def body(description: object, attributes: Mapping[str, object]) -> bytes:
+    """An event's description and attributes, in the mapping's order. Names that are no texts are
+    spelled as `str()` has them."""
     kept = _texts.get
-    if not attributes:
-        return kept(description) or text(description)
-    parts = [kept(description) or text(description)]
+    parts = [text(description)]
     for name, item in attributes.items():
         parts.append(kept(name) or text(name))
         encode = _ENCODERS.get(type(item))
@@ -75,8 +89,12 @@ def body(description: str, attributes: Mapping[str, object]) -> bytes:
     return b"".join(parts)
 
 
-def text(string: str) -> bytes:
+def text(name: object) -> bytes:
     """A length-prefixed string."""
+    string = name if isinstance(name, str) else _spelled(name)
+    kept = _texts.get(string)
+    if kept:
+        return kept
     data = _utf8(string)
     encoded = _pack_length(len(data)) + data
     if len(string) <= _KEPT_LENGTH_MAX and len(_texts) < _TEXTS_MAX:
@@ -93,14 +111,16 @@ def value(item: Any) -> bytes:  # noqa: ANN401 - every value has a place
     numpy's scalars and arrays, and whatever else has `tolist()`: as what that gives
     anything else    text, as `str()` has it
     """
-    for kind, encode in _ENCODERS.items():
-        if isinstance(item, kind):
-            return encode(item)
-    if callable(getattr(item, "tolist", None)):
-        plain = item.tolist()
-        if type(plain) in _ENCODERS:
-            return _ENCODERS[type(plain)](plain)
-    return _text(str(item))
+    try:
+        for kind, encode in _ENCODERS.items():
+            if isinstance(item, kind):
+                return encode(item)
+        plain = item.tolist() if callable(getattr(item, "tolist", None)) else item
+    except Exception as error:
+        raise EncodingError from error
+    if type(plain) in _ENCODERS:
+        return _ENCODERS[type(plain)](plain)
+    return _text(_spelled(item))
 
 
 def _integer(number: int) -> bytes:
@@ -134,7 +154,7 @@ def _array(items: Sequence[object]) -> bytes:
                 return pack(f">BH{len(numbers)}q", ARRAY | I64, len(numbers), *numbers)
         elif all(type(n) is float or -_EXACT_IN_F64 <= n <= _EXACT_IN_F64 for n in numbers):
             return pack(f">BH{len(numbers)}d", ARRAY | F64, len(numbers), *numbers)
-    strings = [_text(_decimal(i) if type(i) is int else str(i))[1:] for i in items]
+    strings = [_text(_decimal(i) if type(i) is int else _spelled(i))[1:] for i in items]
     return pack(">BH", ARRAY | TEXT, len(strings)) + b"".join(strings)
 
 
@@ -144,6 +164,13 @@ def _utf8(string: str) -> bytes:
     if len(data) > _LENGTH_MAX:
         data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
     return data
+
+
+def _spelled(item: object) -> str:
+    try:
+        return str(item)
+    except Exception as error:
+        raise EncodingError from error
 
 
 def _decimal(number: int) -> str:

@@ -1,0 +1,36 @@
+"""Packets of one stream, cut into chunks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from tailrace_client._chunk import Chunk
+from tailrace_client._wire import EVENT_MAGIC
+
+_MAGIC = EVENT_MAGIC.to_bytes(4, "big")
+_U32_MAX = 2**32 - 1
+
+
+def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
+    """Chunks of at most `size` bytes; a longer packet is one of its own. `following` is as for
+    `number`. Each packet is an event's, perhaps with metadata packets in front."""
+    data = b"".join(packets)
+    ends = list(accumulate(map(len, packets)))
+    at = begin = 0
+    while at < len(packets):
+        stop = max(at + 1, bisect_right(ends, begin + size, at))
+        end = ends[stop - 1]
+        first, last = number(packets[at], following), number(packets[stop - 1], following)
+        yield Chunk(data[begin:end], stream, first, last + 1)
+        at, begin = stop, end
+
+
+def number(packet: bytes, following: int) -> int:
+    """The event's number, unwrapped: it is less than `following`, by less than 2^32."""
+    at = 0
+    while packet[at : at + 4] != _MAGIC:
+        at += int.from_bytes(packet[at + 4 : at + 8], "big")
+    counter = int.from_bytes(packet[at + 12 : at + 16], "big")
+    return following - 1 - ((following - 1 - counter) & _U32_MAX)

@@ -1,0 +1,51 @@
+"""The functions of the package that emit, and what switches them on and off.
+
+While they are off a span costs a call and two functions in C that do nothing. `Recorder`, `Span`
+and these functions come from the compiled module `_native` where that was built, unless
+TAILRACE_PURE is in the environment; they do the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+from tailrace_client._recorder import Recorder
+from tailrace_client._span import OFF, Span
+
+compiled = False
+"""Whether it is the compiled module that records."""
+
+_recorder: Recorder | None = None
+
+
+def switch(recorder: Recorder | None, /) -> None:
+    """What the functions below record to from now on; None: they do nothing."""
+    global _recorder  # noqa: PLW0603 - the one of the process
+    _recorder = recorder
+
+
+def span(name: str, /, **attributes: object) -> Span:
+    """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
+    recorder = _recorder
+    return OFF if recorder is None else Span(recorder, name, attributes)
+
+
+def event(name: str, /, **attributes: object) -> None:
+    """Something that takes no time: a span of zero length."""
+    recorder = _recorder
+    if recorder is not None:
+        now = recorder.clock()
+        recorder.write(name, now, now, attributes)
+
+
+def counter(name: str, value: float, /, **attributes: object) -> None:
+    """A value at this time: an event whose first attribute, `tailrace.counter`, is the value."""
+    recorder = _recorder
+    if recorder is not None:
+        now = recorder.clock()
+        recorder.write(name, now, now, {"tailrace.counter": value, **attributes})
+
+
+def write(name: str, start: int, end: int, /, **attributes: object) -> None:
+    """A span whose times, readings of the emitter's clock, are known already."""
+    recorder = _recorder
+    if recorder is not None:
+        recorder.write(name, start, end, attributes)
