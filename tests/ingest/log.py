@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 from tailrace.config.schema import LedgerConfig
@@ -25,6 +26,26 @@ def heph_event(stream, count, start=None, end=None, name=b"work", attributes=b""
 
 def heph_epoch(nanoseconds):
     return struct.pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", nanoseconds)
+
+
+def heph_option(name, value):
+    """A metadata packet whose value is a JSON object."""
+    name, value = name.encode(), json.dumps(value).encode()
+    size = 10 + len(name) + len(value)
+    return struct.pack(">IIH", METADATA_MAGIC, size, len(name)) + name + value
+
+
+def heph_session(number, **more):
+    """The announcement of the session with this number for its id."""
+    return heph_option("tailrace.session", {"session": f"{number:032x}", **more})
+
+
+def heph_report(*ranges):
+    return heph_option("tailrace.report", {"ranges": ranges})
+
+
+def heph_goodbye(finals, **more):
+    return heph_option("tailrace.goodbye", {"streams": finals, **more})
 
 
 class Log:

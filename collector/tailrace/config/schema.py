@@ -76,7 +76,7 @@ class LedgerConfig(Section, frozen=True):
     source_holes_max: int = 262_144
     """Holes and gaps remembered for all sessions of a source together, about 250 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     resume_time: Duration = Duration(600)
-    """A session that its client announced is waited for this long after its last connection ended without a goodbye."""
+    """A session that its client announced is remembered this long after its last connection ended; if the client said no goodbye, it is over then."""
     sessions_max: int = 1024
     """Announced sessions of a source that are remembered without a connection; beyond that the one that left first is forgotten."""
     references_max: int = 65_536

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.announced import Announcements
+from tailrace.ingest.answers import answers
+from tailrace.ingest.run import Run
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
     DropCount,
@@ -55,9 +59,13 @@ class Ingest:
         self.quarantined: list[Quarantined] = []
         self.rejected: list[int] = []
         self._day = 0
+        self._now = 0
         self._commons: dict[str, Commons] = {}
+        self._announcements: dict[str, Announcements] = {}
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
+        for source in self.state.announced:
+            self._announced(source)
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             if session.waiting:
@@ -83,17 +91,18 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Whether some window can be closed by time alone: then ticks are wanted."""
-        return bool(self._waiting)
+        """Whether time alone has something to bring: then ticks are wanted."""
+        return bool(self._waiting) or any(a.waiting for a in self._announcements.values())
 
     def open_windows(self, source: str) -> int:
         """How many sessions of a source wait for what may come late."""
-        return sum(self._sessions[n].state.info.source == source for n in self._waiting)
+        connections = sum(self._sessions[n].state.info.source == source for n in self._waiting)
+        return connections + self._announced(source).open_windows
 
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""
-        now = entry.time_ns
+        now = self._now = entry.time_ns
         self._day = now // DAY_NS
         kind = entry.kind
         if kind == EntryKind.OPEN:
@@ -102,10 +111,14 @@ class Ingest:
             for number in sorted(self._waiting):
                 self._sessions[number].expire(now)
                 self._watch(number)
+            for source in sorted(self._announcements):
+                self._announcements[source].expire(now)
         elif kind == EntryKind.STOP:
             for number in sorted(self._waiting):
                 self._sessions[number].settle(now)
             self._waiting.clear()
+            for source in sorted(self._announcements):
+                self._announcements[source].settle(now)
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
@@ -142,6 +155,7 @@ class Ingest:
         for session in self._sessions.values():
             if session.state.info.source == source:
                 total.add(session.account)
+        total.add(self._announced(source).account)
         return total
 
     def pending(self, source: str) -> int:
@@ -156,13 +170,29 @@ class Ingest:
         """What the sessions of a source share."""
         if source not in self._commons:
             state = self.state.commons.setdefault(source, CommonsState())
-            self._commons[source] = Commons(state)
+            self._commons[source] = Commons(state, partial(self._make_room, source))
         return self._commons[source]
+
+    def _announced(self, source: str) -> Announcements:
+        """The sessions of a source that clients announced."""
+        if source not in self._announcements:
+            states = self.state.announced.setdefault(source, {})
+            self._announcements[source] = Announcements(states, self._attach)
+        return self._announcements[source]
+
+    def _make_room(self, source: str) -> bool:
+        """Let go of a session for the sake of a new stream; whether there was one."""
+        return self._announced(source).forget_first(self._now, "too many streams")
 
     def acknowledgements(self) -> Iterator[tuple[int, bytes]]:
         """What there is to tell clients since the last call: a session's number and the bytes of an
         answer, of at most 1200 bytes. No part of the state: after a restart everything is news."""
-        yield from ()
+        for announcements in self._announcements.values():
+            for known in announcements.tell():
+                pack = FORMATS[known.state.info.format].acknowledge
+                if pack and known.state.voice is not None:
+                    for answer in answers(known, self._now):
+                        yield known.state.voice, pack(answer)
 
     def slow(self, before: int) -> list[int]:
         """Sessions whose unfinished record began to come before a time (Unix ns)."""
@@ -213,7 +243,14 @@ class Ingest:
         info = state.info
         return Session(
             state, self.tally(info.source), self.common(info.source),
-            emit=partial(self._emit, info), quarantine=self._keep,
+            self._announced(info.source), self._attach,
+        )  # fmt: skip
+
+    def _attach(self, info: OpenInfo, state: RunState) -> Run:
+        return Run(
+            state, info.ledger, self.tally(info.source), self.common(info.source),
+            bits=FORMATS[info.format].counter_bits, emit=partial(self._emit, info),
+            quarantine=self._keep,
         )  # fmt: skip
 
     def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:

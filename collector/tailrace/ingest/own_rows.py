@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.ingest.state import Loss, SessionState, Tally
+from tailrace.ingest.state import Loss, RunState, SessionState, Tally
 from tailrace.ledger.findings import Finding
 from tailrace.model.columns import Row
 from tailrace.model.gap import Reason
@@ -26,11 +26,8 @@ ROW_BYTES = 96
 class OwnRows:
     """Writes them, and counts in the tally what they say."""
 
-    def __init__(
-        self, state: SessionState, name: str, tally: Tally, emit: Emit, quarantine: Quarantine
-    ) -> None:
-        self._state = state
-        self._name = name
+    def __init__(self, run: RunState, tally: Tally, emit: Emit, quarantine: Quarantine) -> None:
+        self._run = run
         self._tally = tally
         self._emit = emit
         self._quarantine = quarantine
@@ -55,9 +52,11 @@ class OwnRows:
             id_=finding.id, offset=finding.offset,
         )  # fmt: skip
 
-    def malformed(self, parts: Sequence[Sequence[Record]], count: int) -> None:
-        """Pieces that cannot be read for one reason, in parts of adjacent ones: one row, a frame in
-        the quarantine for each part. They are `count` events as far as is known."""
+    def malformed(
+        self, session: SessionState, parts: Sequence[Sequence[Record]], count: int
+    ) -> None:
+        """Pieces of a session that cannot be read for one reason, in parts of adjacent ones: one row,
+        a frame in the quarantine for each part. They are `count` events as far as is known."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -65,20 +64,22 @@ class OwnRows:
         for part in parts:
             data = b"".join(r.detail for r in part if isinstance(r.detail, bytes))
             size = sum(record.size for record in part)
-            abouts.append(self._unreadable(why, len(part), size, data, part[0].offset))
+            abouts.append(self._unreadable(session, why, len(part), size, data, part[0].offset))
         about = abouts[0] | {"count": count}
         if len(parts) > 1:
             about |= {"bytes": sum(each["bytes"] for each in abouts), "frames": len(parts)}
         self._missing(reason, count)
         self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
 
-    def loss(self, loss: Loss) -> None:
+    def loss(self, session: SessionState, loss: Loss) -> None:
         """Bytes of a file that are not to be had; how many events they were, nobody knows."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
-            self._state.received += len(loss.data)
+            session.received += len(loss.data)
             self._tally.received += len(loss.data)
-            about |= self._unreadable(loss.detail, 1, len(loss.data), loss.data, self._at())
+            about |= self._unreadable(
+                session, loss.detail, 1, len(loss.data), loss.data, self._run.reached
+            )
         self._missing(loss.reason, 0)
         self._row(Kind.GAP, loss.reason, about)
 
@@ -91,22 +92,21 @@ class OwnRows:
         self._tally.gaps[reason] = self._tally.gaps.get(reason, 0) + count
 
     def _unreadable(
-        self, why: str, records: int, size: int, data: bytes, offset: int
+        self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
         """Keep bytes in the quarantine; what their row says of them."""
-        state, tally = self._state, self._tally
+        tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
-        state.garbage += size
-        at = state.quarantined
+        session.garbage += size
+        at = session.quarantined
         packed = frame(offset, why, data)
-        self._quarantine(state.info.session, at, packed)
-        state.quarantined += len(packed)
-        return {"count": 0, "bytes": size, "detail": why, "quarantine": at}
-
-    def _at(self) -> int:
-        """The place that the session's bytes have reached."""
-        return self._state.file.offset if self._state.file else self._state.received
+        self._quarantine(name, at, packed)
+        session.quarantined += len(packed)
+        about = {"count": 0, "bytes": size, "detail": why, "quarantine": at}
+        if self._run.name.partition(".")[0] != name:
+            about["quarantine_of"] = name
+        return about
 
     def _row(
         self,
@@ -123,6 +123,6 @@ class OwnRows:
         if kind == Kind.GAP and not attributes["count"]:
             self._tally.unknown_gaps += 1
         text = json.dumps(attributes, separators=(",", ":"))
-        at = self._at() if offset is None else offset
+        at = self._run.reached if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self._name, [(value,) for value in row], ROW_BYTES + len(text))
+        self._emit(self._run.name, [(value,) for value in row], ROW_BYTES + len(text))

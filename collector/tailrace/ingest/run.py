@@ -8,6 +8,7 @@ from itertools import compress, groupby
 from operator import add, attrgetter
 from typing import Any
 
+from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
 from tailrace.ingest.state import RunState, SessionState, Tally
 from tailrace.ledger.commons import Commons
@@ -15,6 +16,7 @@ from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.references import References
+from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
 from tailrace.normalize import (
@@ -53,7 +55,7 @@ class Run:
     def __init__(
         self,
         state: RunState,
-        session: SessionState,
+        limits: LedgerConfig,
         tally: Tally,
         commons: Commons,
         *,
@@ -62,14 +64,18 @@ class Run:
         quarantine: Quarantine,
     ) -> None:
         self.state = state
-        self.own = OwnRows(session, state.name, tally, emit, quarantine)
+        self.own = OwnRows(state, tally, emit, quarantine)
         self._tally = tally
         self._emit = emit
-        limits = session.info.ledger
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
-        self._counters = Counters(limits, bits, state.counters, commons) if bits else None
+        self._counters: Counters | None = None
+        self._statements: Statements | None = None
+        if bits:
+            self._counters = Counters(limits, bits, state.counters, commons)
+            self._counters.announced = bool(state.id)
+            self._statements = Statements(self._counters, bits, commons)
 
     @property
     def waiting(self) -> bool:
@@ -77,6 +83,15 @@ class Run:
         counters = self._counters
         holes = counters is not None and counters.windows.waiting
         return holes or self._references.waiting or self._gap_rows.waiting
+
+    @property
+    def empty(self) -> bool:
+        """Whether no event of it came."""
+        return not self.state.counters.streams and not self.state.references.seen
+
+    @property
+    def counters(self) -> Counters | None:
+        return self._counters
 
     @property
     def account(self) -> Account:
@@ -112,9 +127,15 @@ class Run:
         self._rows([(value,) for value in record], [None], None if record.size else [now])
         if facts.totals:
             self._references.total(facts.totals)
-            self._report(now)
+        if self._statements:
+            self._statements.discarded(facts.discarded, now)
+            if facts.goodbye:
+                self._statements.goodbye(facts.goodbye.streams, now)
+        if facts.goodbye and not facts.goodbye.more:
+            state.goodbye_at = now
+        self._report(now)
 
-    def malformed(self, pieces: list[Record]) -> None:
+    def malformed(self, session: SessionState, pieces: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
         or, when these are many, for each reason; the bytes to the quarantine."""
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
@@ -125,7 +146,7 @@ class Run:
             rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
-            self.own.malformed(row, count)
+            self.own.malformed(session, row, count)
             self._references.add_malformed(count)
 
     def _is_missing(self, piece: Record) -> bool:
@@ -159,6 +180,12 @@ class Run:
                 )
             )
             self._report(now)
+
+    def announce(self, id_: str) -> None:
+        """Its client names it."""
+        self.state.id = id_
+        if self._counters:
+            self._counters.announced = True
 
     def datagrams(self, count: int) -> None:
         """So many datagrams came, which have been taken."""
@@ -214,13 +241,24 @@ class Run:
         self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int) -> None:
-        """It is over: its events go to the source's sums."""
+        """It is over, and nobody asks for it any more."""
+        self.end(reason, about, now)
+        self.release(now)
+
+    def end(self, reason: str, about: dict[str, object], now: int) -> None:
+        """It is over, though something late may still come."""
+        if self._statements:
+            self._statements.over(now)
+        self.settle(now)
+        closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        self.own.session("close", closed | about, now)
+
+    def release(self, now: int) -> None:
+        """Nothing more comes: its events go to the source's sums."""
         self.settle(now)
         self._tally.events.add(self.account)
         if self._counters:
             self._counters.release()
-        closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
-        self.own.session("close", closed | about, now)
 
     # Rows
 

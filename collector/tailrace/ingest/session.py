@@ -2,7 +2,10 @@
 
 On a datagram socket events of a run may come after the next one has begun, so a run lingers for
 `reorder_time`. Meanwhile each event goes to the run that it fits (`Run.owns`), and a repeated epoch
-to the run whose it is.
+or announcement to the run whose it is.
+
+Where the client announces its session, the run is that of the session (see `announced`), whose name and
+numbers other connections before this one may have given it, and others after it go on with.
 """
 
 from __future__ import annotations
@@ -15,16 +18,28 @@ from zlib import crc32
 
 from tailrace.decoding.decoder import Decoder, FileDecoder, Format
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.own_rows import Emit, Quarantine
+from tailrace.ingest.announced import Announced, Announcements
 from tailrace.ingest.run import Run, marks_of
-from tailrace.ingest.state import FileFacts, Loss, RunState, SessionState, Tally, decode, encode
+from tailrace.ingest.state import (
+    FileFacts,
+    Loss,
+    OpenInfo,
+    RunState,
+    SessionState,
+    Tally,
+    decode,
+    encode,
+)
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account
-from tailrace.model.record import Kind, Record, SessionFacts
-from tailrace.normalize import KIND, SIZE
+from tailrace.model.record import Announcement, Kind, Record, SessionFacts
+from tailrace.normalize import KIND, OFFSET, SIZE
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others by the block."""
+
+_EVENTS = frozenset({Kind.SPAN, Kind.COUNTER})
+"""Kinds of an event with a counter."""
 
 _kind = itemgetter(KIND)
 
@@ -40,21 +55,19 @@ class Session:
         state: SessionState,
         tally: Tally,
         commons: Commons,
-        *,
-        emit: Emit,
-        quarantine: Quarantine,
+        announcements: Announcements,
+        attach: Callable[[OpenInfo, RunState], Run],
     ) -> None:
         self.state = state
         self._tally = tally
         self._commons = commons
-        self._emit = emit
-        self._quarantine = quarantine
+        self._announcements = announcements
+        self._new_run = attach
         format_ = FORMATS[state.info.format]
         saved = decode(state.decoder, format_.state_type) if state.decoder else None
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
         if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
             self.decoder.begin(state.file.facts.path, state.info.dialect)
-        self._bits = format_.counter_bits
         self._whole = format_.whole
         self._unordered = state.info.transport == "udp" and format_.counter_bits is not None
         self._run = self._attach(state.run)
@@ -72,20 +85,24 @@ class Session:
         self._received(len(payload), now)
         if self.state.file:
             self.state.file.read(payload)
+        self._reach()
         records = self.decoder.feed(payload)
         if records or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
         self._take(records, now)
+        self._tell()
 
     def datagrams(self, payloads: list[bytes], now: int) -> None:
         """Datagrams: no record goes on past the end of one."""
         self._received(sum(map(len, payloads)), now)
+        self._reach()
         records = decode_datagrams(self.decoder, payloads, self._whole)
         if not self._commons.state.mixed:
-            spans = list(map(_kind, records)).count(Kind.SPAN)
-            self._commons.state.mixed = not spans == len(records) == len(payloads)
+            events = sum(kind in _EVENTS for kind in map(_kind, records))
+            self._commons.state.mixed = not events == len(records) == len(payloads)
         self._run.datagrams(len(payloads))
         self._take(records, now)
+        self._tell()
 
     def file(self, facts: FileFacts, now: int) -> None:
         """Its file has another name or place, or a member of it begins."""
@@ -109,23 +126,24 @@ class Session:
 
     def loss(self, loss: Loss) -> None:
         """Bytes of its file are not to be had."""
-        self._run.own.loss(loss)
+        self._run.own.loss(self.state, loss)
         if self.state.file:
             self.state.file.pass_over(loss.skip)
         self.state.skipped += loss.skip
+        self._reach()
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
-        self._run.expire(now)
-        if self._previous:
-            self._previous.expire(now)
-            if self._previous.state.ended_at + self._linger <= now:
-                self._finish_previous()
+        for run in self._own_runs:
+            run.expire(now)
+        if self._previous and self._previous.state.ended_at + self._linger <= now:
+            self._finish_previous(now)
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""
-        self._finish_previous()
-        self._run.settle(now)
+        self._finish_previous(now)
+        for run in self._own_runs:
+            run.settle(now)
 
     def damaged(self, size: int) -> None:
         """Up to `size` bytes of the spool that may have been this session's cannot be read."""
@@ -133,38 +151,57 @@ class Session:
 
     def closed(self, reason: str, now: int) -> None:
         self._take(self.decoder.end(), now)
-        self._finish_previous()
+        self._finish_previous(now)
         about: dict[str, object] = {}
         if file := self.state.file:
             facts = file.facts
             about["file"] = {"path": facts.path, "inode": facts.inode, "size": file.offset}
-        self._run.finish(reason, about, now)
+        if id_ := self._run.state.id:
+            self._announced_closed(id_, reason, about, now)
+        else:
+            self._run.finish(reason, about, now)
+
+    def _announced_closed(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
+        """An announced session may go on by another connection; a file has no other."""
+        left = {"left": reason, "peer": self.state.info.peer}
+        self._run.own.session("leave", left | about, now)
+        self._announcements.leave(id_, self.state.number, now)
+        known = self._announcements.find(id_, now)
+        if self.state.file and known and not known.state.carriers:
+            self._announcements.forget(id_, now, reason)
 
     # What others ask
 
     @property
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
-        return self._previous is not None or self._run.waiting
+        return self._previous is not None or any(run.waiting for run in self._own_runs)
 
     @property
     def account(self) -> Account:
-        account = self._run.account
-        if self._previous:
-            account.add(self._previous.account)
+        """That of its own runs; announced ones are not only its."""
+        account = Account()
+        for run in self._own_runs:
+            account.add(run.account)
         return account
 
     def save(self) -> SessionState:
-        self.state.decoder = encode(self.decoder.state)
-        return self.state
+        state = self.state
+        state.decoder = encode(self.decoder.state)
+        state.run = self._run.state.id or self._run.state
+        previous = self._previous.state if self._previous else None
+        state.previous = previous and (previous.id or previous)
+        return state
+
+    @property
+    def _own_runs(self) -> list[Run]:
+        return [run for run in (self._run, self._previous) if run and not run.state.id]
 
     # Records
 
     def _take(self, records: list[Record], now: int) -> None:
         if not records:
             return
-        if skipped := self.state.skipped:
-            records = [r._replace(offset=r.offset + skipped) for r in records]
         columns = list(zip(*records, strict=True))
         kinds = columns[KIND]
         if _APART.isdisjoint(kinds):
@@ -180,19 +217,26 @@ class Session:
             if kind == Kind.SESSION:
                 self._session(records, i, now)
             elif kind == Kind.MALFORMED:
-                run.append(records[i])
+                run.append(self._placed(records[i]))
                 if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
-                    self._run.malformed(run)
+                    self._run.malformed(self.state, run)
                     run = []
             else:
-                self._run.claim(records[i], now)
+                self._run.claim(self._placed(records[i]), now)
         self._block([column[begin:] for column in columns], now)
+
+    def _placed(self, record: Record) -> Record:
+        """A record with its place in its run's bytes."""
+        return record._replace(offset=record.offset + self._shift)
 
     def _block(self, columns: Sequence[Sequence[Any]], now: int) -> None:
         """Records without session or malformed ones among them."""
         if not columns[KIND]:
             return
         self._readable(sum(columns[SIZE]))
+        if shift := self._shift:
+            columns = list(columns)
+            columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
         while columns[KIND]:
             if self._previous:
                 taken = self._take_apart(self._previous, columns, now)
@@ -226,7 +270,10 @@ class Session:
         """A record about the session itself: an epoch, a header, a footer, an option."""
         record = records[index]
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
-        run = self._earlier(facts.epoch)
+        if facts.announces:
+            run: Run | None = self._announced(facts.announces, record.offset, now)
+        else:
+            run = self._earlier(facts.epoch)
         if run is None:
             if facts.starts and self._run.state.records:
                 self._restart("header", now)
@@ -236,7 +283,7 @@ class Session:
             if facts.epoch is not None:
                 self._know(facts.epoch, run.state.name)
         self._readable(record.size)
-        run.note(record, now)
+        run.note(self._placed(record), now)
 
     def _shows_restart(self, epoch: int | None, records: list[Record], index: int) -> bool:
         """Whether the record that says an epoch is the first of a new run."""
@@ -247,7 +294,7 @@ class Session:
 
     def _begins_with(self, records: list[Record], index: int) -> bool:
         """Whether the event that follows a record is of another run than those before."""
-        after = next((r for r in islice(records, index + 1, None) if r.kind == Kind.SPAN), None)
+        after = next((r for r in islice(records, index + 1, None) if r.kind in _EVENTS), None)
         if after is None:
             return False
         (mark,) = marks_of([(value,) for value in after])
@@ -261,25 +308,69 @@ class Session:
 
     def _restart(self, why: str, now: int) -> None:
         """The producer began anew within the same connection or from the same address."""
-        self._finish_previous()
-        state, old = self.state, self._run
-        old.state.ended, old.state.ended_at = f"restart: {why}", now
-        state.previous, self._previous = old.state, old
-        if not self._unordered:
-            self._finish_previous()
+        state, old = self.state, self._run.state
+        self._set_aside(f"restart: {why}", now)
         state.restarts += 1
-        state.run = RunState(f"{state.info.session}.{state.restarts}")
-        self._run = self._attach(state.run)
+        self._run = self._attach(
+            RunState(f"{state.info.session}.{state.restarts}", reached=old.reached)
+        )
         self._tally.restarts += 1
-        about = {"continues": old.state.name, "opened": now}
+        about = {"continues": old.name, "opened": now}
         self._run.own.session("restart", about | self._group(), now)
 
-    def _finish_previous(self) -> None:
+    def _announced(self, said: Announcement, offset: int, now: int) -> Run:
+        """The client names its session: the run that is meant, with which the connection goes on
+        unless it is the one before."""
+        announcements, number = self._announcements, self.state.number
+        known = announcements.find(said.id, now)
+        if known and known.run is self._previous:
+            known.hear(said, None)
+            return known.run
+        if known is None:
+            if self._run.state.id:
+                self._restart("session", now)
+            known = announcements.add(said.id, self._run, self.state.info, number)
+        elif known.run is not self._run:
+            self._resume(known, offset, now)
+        known.hear(said, number)
+        return known.run
+
+    def _resume(self, known: Announced, offset: int, now: int) -> None:
+        """The connection goes on with a session that others have begun; the record at a place in its
+        bytes says so."""
+        own, info = self._run.state, self.state.info
+        self._set_aside(f"resumes {known.run.state.name}", now)
+        run = self._run = known.run
+        self._announcements.carry(run.state.id, self.state.number)
+        known.state.bearer = self.state.number
+        self.state.base = run.state.reached - self.state.skipped - offset
+        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
+        if own.epoch is not None and run.state.epoch is None:
+            run.state.epoch, run.state.clock = own.epoch, own.clock
+            run.state.ticks_per_second = own.ticks_per_second
+            about |= {"clock": own.clock, "ticks_per_second": own.ticks_per_second, "epoch": own.epoch}  # fmt: skip
+        if run.state.epoch is not None:
+            self._know(run.state.epoch, run.state.name)
+        run.own.session("resume", about, now)
+        self._reach()
+
+    def _set_aside(self, why: str, now: int) -> None:
+        """The connection goes on with another run. Where datagrams may be late, this one lingers."""
+        self._finish_previous(now)
+        run = self._previous = self._run
+        run.state.ended, run.state.ended_at = why, now
+        if run.state.id:
+            self._announcements[run.state.id].unhear(self.state.number)
+        if not self._unordered or run.empty:
+            self._finish_previous(now)
+
+    def _finish_previous(self, now: int) -> None:
         """Nothing more is taken for the run before this one."""
-        if self._previous:
-            state = self._previous.state
-            self._previous.finish(state.ended, {}, state.ended_at)
-            self._previous = self.state.previous = None
+        run, self._previous = self._previous, None
+        if run and run.state.id:
+            self._announcements.leave(run.state.id, self.state.number, now)
+        elif run:
+            run.finish(run.state.ended, {}, run.state.ended_at)
 
     def _earlier(self, epoch: int | None) -> Run | None:
         """The run, before this one, whose epoch is said again, late. One that is over takes nothing
@@ -297,16 +388,47 @@ class Session:
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
-    def _attach(self, state: RunState) -> Run:
-        return Run(
-            state, self.state, self._tally, self._commons,
-            bits=self._bits, emit=self._emit, quarantine=self._quarantine,
-        )  # fmt: skip
+    def _attach(self, state: RunState | str) -> Run:
+        if isinstance(state, str):
+            return self._announcements[state].run
+        return self._new_run(self.state.info, state)
 
     def _received(self, size: int, now: int) -> None:
+        self._take_turn()
         self._tally.received += size
         self.state.received += size
         self.state.last = now
+
+    def _take_turn(self) -> None:
+        """Where connections carry one session together, each goes on where the last one was."""
+        run, state = self._run.state, self.state
+        if run.id:
+            known = self._announcements[run.id].state
+            if known.bearer != state.number:
+                known.bearer = state.number
+                state.base = run.reached - (self._place - self.decoder.pending)
+
+    def _tell(self) -> None:
+        """There may be something new of the announced sessions that it carries."""
+        for run in (self._run, self._previous):
+            if run and run.state.id:
+                self._announcements.heard(run.state.id)
+
+    @property
+    def _place(self) -> int:
+        """How far its bytes go."""
+        return self.state.file.offset if self.state.file else self.state.received
+
+    @property
+    def _shift(self) -> int:
+        """From a place in the decoder's bytes to one in the run's."""
+        return self.state.skipped + self.state.base
+
+    def _reach(self) -> None:
+        reached = self.state.base + self._place
+        self._run.state.reached = reached
+        if self._previous:
+            self._previous.state.reached = reached
 
     def _readable(self, size: int) -> None:
         self._tally.decoded += size

@@ -18,7 +18,7 @@ from tailrace.normalize import OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 3
+VERSION = 4
 """Of the state's meaning; a checkpoint of another version is not used."""
 
 
@@ -150,6 +150,10 @@ class RunState(msgspec.Struct, omit_defaults=True):
     """One incarnation of a session's producer."""
 
     name: str
+    id: str = ""
+    """Of the session that its client announced; "" where it announced none."""
+    reached: int = 0
+    """Where in its bytes it is: those of all its connections, one after the other."""
     records: int = 0
     epoch: int | None = None
     clock: str | None = None
@@ -158,6 +162,8 @@ class RunState(msgspec.Struct, omit_defaults=True):
     """Why it is over, if it is and only waits for what is late."""
     ended_at: int = 0
     """Since when (Unix ns)."""
+    goodbye_at: int = 0
+    """When its client said that nothing more will come (Unix ns)."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
@@ -166,14 +172,37 @@ class RunState(msgspec.Struct, omit_defaults=True):
     """Where the last unreadable piece ended and why it is one, if its line may go on there."""
 
 
+class AnnouncedState(msgspec.Struct, omit_defaults=True):
+    """A session that its client announced: one run, by whichever connections it comes."""
+
+    run: RunState
+    info: OpenInfo
+    """Of the connection by which it came first."""
+    carriers: list[int] = []
+    """Numbers of the connections that it comes by, or may still come by."""
+    voice: int | None = None
+    """The connection that announced it last."""
+    bearer: int | None = None
+    """The connection that brought its last bytes."""
+    left: int = 0
+    """Since when no connection carries it (Unix ns)."""
+    ended: bool = False
+    """Whether it was said to be over; its numbers are still known."""
+    turn: int = 0
+    acknowledge: bool = False
+
+
 class SessionState(msgspec.Struct, omit_defaults=True):
     """One producer, whose runs are named after the session and `restarts`."""
 
     number: int
     info: OpenInfo
-    run: RunState
-    previous: RunState | None = None
+    run: RunState | str
+    """Or the id of the announced session whose run it is."""
+    previous: RunState | str | None = None
     """The run before this one, while events of it may still come."""
+    base: int = 0
+    """What is added to places in its bytes to make them places in those of its run."""
     epochs: dict[int, str] = {}
     """The runs' epochs, with the runs' names."""
     restarts: int = 0
@@ -203,6 +232,8 @@ class IngestState(msgspec.Struct):
     commons: dict[str, CommonsState] = {}
     """By source."""
     sessions: dict[int, SessionState] = {}
+    announced: dict[str, dict[str, AnnouncedState]] = {}
+    """By source and id; among those without a connection, the one that left first is first."""
 
 
 def encode(value: object) -> bytes:

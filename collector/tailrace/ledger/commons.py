@@ -7,6 +7,8 @@ not followed (in each session's account), `forgotten` gaps that cannot be healed
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from tailrace.ledger.drops import Drops, DropsState
@@ -24,8 +26,10 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
 
 
 class Commons:
-    def __init__(self, state: CommonsState) -> None:
+    def __init__(self, state: CommonsState, make_room: Callable[[], bool] = lambda: False) -> None:
+        """`make_room` lets go of some streams that are not in use; whether there were any."""
         self.state = state
+        self._make_room = make_room
         self.drops = Drops(state.drops)
 
     @property
@@ -35,8 +39,9 @@ class Commons:
 
     def add_stream(self, most: int) -> bool:
         """One more stream is to be followed; whether there is room."""
-        if self.state.streams >= most:
-            return False
+        while self.state.streams >= most:
+            if not self._make_room():
+                return False
         self.state.known += 1
         self.state.streams += 1
         return True

@@ -19,6 +19,7 @@ counter's range:
   its number is ahead, or missing with a later time below it, or near 0 and was another event's: its
   producer has begun anew.
 - A number that repeats and repeats is no counter: such a stream is stored but not counted on.
+- What a client says of its own numbers (thrown away, the last one) stands in `statements`.
 
 Memory: about 40 bytes for each of `reorder_events` numbers a stream, `holes_max` holes and as many
 closed gaps; all sessions of a source together have `source_streams_max` streams and
@@ -55,11 +56,15 @@ class Counters:
         self.state = state
         self._limits = limits
         self._window = limits.reorder_events
-        self._mask = (1 << bits) - 1
+        self.mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
         self._commons = commons
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
+        self.announced = False
+        """Whether the client tells when it begins anew: nothing is guessed then."""
+        self.news: set[str] = set(state.streams)
+        """Streams of which there is something new since somebody emptied this."""
 
     @property
     def account(self) -> Account:
@@ -85,7 +90,7 @@ class Counters:
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
-        window, mask = self._window, self._mask
+        window, mask = self._window, self.mask
         restart = False
         for name, count, mark in zip(streams, counts, marks, strict=True):
             stream = table.get(name)
@@ -111,6 +116,7 @@ class Counters:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
         self.windows.heard(heard, now)
+        self.news |= heard
         return seqs, restart
 
     def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
@@ -119,11 +125,11 @@ class Counters:
         stream = self.state.streams.get(name)
         if stream is None or not stream.counted:
             return None
-        distance = (count - stream.next) & self._mask
+        distance = (count - stream.next) & self.mask
         if distance < self._half:
             near = distance < self._window and not stream.fallen(mark, self._window)
             return "near" if near else None
-        seq = stream.next - (self._mask + 1 - distance)
+        seq = stream.next - (self.mask + 1 - distance)
         if stream.suits(seq, mark, self._window):
             return "near"
         return "same" if stream.had(seq, mark, self._window) else None
@@ -131,12 +137,17 @@ class Counters:
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Whether an event would be taken for a restart."""
         stream = self.state.streams.get(name)
-        if stream is None or not stream.counted or not stream.fallen(mark, self._window):
+        if (
+            self.announced
+            or stream is None
+            or not stream.counted
+            or not stream.fallen(mark, self._window)
+        ):
             return False
-        distance = (count - stream.next) & self._mask
+        distance = (count - stream.next) & self.mask
         if distance < self._half:
             return distance > 0
-        seq = stream.next - (self._mask + 1 - distance)
+        seq = stream.next - (self.mask + 1 - distance)
         if stream.lacks(seq):
             return not stream.suits(seq, mark, self._window)
         known = stream.had(seq, mark, self._window)
@@ -147,6 +158,18 @@ class Counters:
         stream = self.state.streams.get(name)
         return stream.mark_of(stream.next - 1, self._window) if stream else NEVER
 
+    def follow(self, name: str) -> StreamCounter | None:
+        """The stream, from its beginning on; None when there is no room for one more."""
+        streams = self.state.streams
+        if name not in streams:
+            limits = self._limits
+            if len(streams) >= limits.streams_max:
+                return None
+            if not self._commons.add_stream(limits.source_streams_max):
+                return None
+            streams[name] = StreamCounter()
+        return streams[name]
+
     def release(self) -> None:
         """The session is over: what it held of the source's bounds is free."""
         commons = self._commons.state
@@ -156,26 +179,24 @@ class Counters:
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
     ) -> int | None:
+        stream = stream or self.follow(name)
         if stream is None:
-            if len(self.state.streams) >= self._limits.streams_max or not self._commons.add_stream(
-                self._limits.source_streams_max
-            ):
-                self.state.uncounted += 1
-                return None
-            first = count if count >= self._half else 0
-            stream = self.state.streams[name] = StreamCounter(base=first, next=first)
+            self.state.uncounted += 1
+            return None
+        if stream.fresh and count >= self._half:
+            stream.base = stream.next = count
         if not stream.counted:
             stream.extra += 1
             return None
         if self.begins_anew(name, count, mark):
             return _RESTART
         before = stream.ranges
-        distance = (count - stream.next) & self._mask
+        distance = (count - stream.next) & self.mask
         number: int | None
         if distance < self._half:
             number = self._ahead(name, stream, distance, mark, now)
         else:
-            number = self._late(name, stream, stream.next - (self._mask + 1 - distance), mark, now)
+            number = self._late(name, stream, stream.next - (self.mask + 1 - distance), mark, now)
         self._commons.state.ranges += stream.ranges - before
         self.windows.keep_bounds(name, stream)
         return number
@@ -184,9 +205,7 @@ class Counters:
         seq = stream.next + distance
         if distance:
             reason = Reason.LATE_JOIN if stream.next == stream.base else Reason.NETWORK
-            hole = Hole(stream.next, seq - 1, now, stream.heard or now, reason)
-            stream.holes.append(hole)
-            self.windows.opened(name, hole)
+            self.windows.open(name, stream, seq - 1, reason, now)
         stream.next = seq + 1
         stream.remember(seq, mark, self._window)
         return seq

@@ -3,7 +3,8 @@
 Within each `reorder_time` the first `gap_rows_max` gaps of a stream are rows of their own. Those that
 follow are gathered, by reason, in a row over a range, written when that time has passed: `count` of
 the numbers from `seq` to `last` are missing for this reason. Which ones these are can still be told:
-those that no row has. Rows of one reason never overlap, so that a healed number belongs to one.
+those that no row has. Rows of one reason never overlap, so that a healed number belongs to one. What
+the client says it discarded always has rows of its own: it may be said later, of any number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Finding
+from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
 
@@ -74,7 +76,7 @@ class GapRows:
         if rows is None:
             rows = self.state[gap.stream] = StreamRows(now)
         last = first + gap.count - 1
-        if rows.written < self._most:
+        if rows.written < self._most or gap.reason == Reason.SENDER:
             rows.written += 1
             yield gap
             return

@@ -51,10 +51,17 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     holes: list[Hole] = []
     gaps: list[Hole] = []
     """Both in order of number."""
+    discarded: list[Hole] = []
+    """Numbers at `next` or above that the client says it has thrown away, in order."""
 
     @property
     def ranges(self) -> int:
-        return len(self.holes) + len(self.gaps)
+        return len(self.holes) + len(self.gaps) + len(self.discarded)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing of it came yet, and nothing is known to be missing."""
+        return self.next == self.base and not self.recent
 
     def remember(self, seq: int, mark: int, window: int) -> None:
         mark &= _FINGERPRINT
@@ -90,12 +97,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return False
 
     def keep_gap(self, hole: Hole) -> None:
-        """Remember a closed hole; together with its neighbour where nothing lies between."""
-        at = bisect_right(self.gaps, hole.first, key=_first) - 1
-        left = self.gaps[at] if at >= 0 else None
-        if left and left.last + 1 == hole.first and left.reason == hole.reason:
-            self.gaps[at] = Hole(left.first, hole.last, hole.since, left.before, hole.reason)
-            return
+        """Remember a closed hole, by itself: what is said of a part of it is then said of one row."""
         insort(self.gaps, hole, key=_first)
 
     def forget_gap(self) -> None:
@@ -111,6 +113,10 @@ class CountersState(msgspec.Struct):
     """In open holes and unhealed gaps."""
     uncounted: int = 0
     """Events of streams past a limit."""
+    tails: int = 0
+    """How many were found missing because the client said how far its streams went."""
+    tails_refused: bool = False
+    """Whether it said so of more than is believed."""
     datagrams: int = 0
     """In how many datagrams they came; 0 for a stream of bytes."""
 
@@ -120,6 +126,23 @@ def _far_before(mark: int, other: int) -> bool:
     end and the size; so one below a quarter of another ended in the first half of the other's time,
     sizes left aside: where times are so small that sizes count, nothing is far."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
+
+
+def parts_of(hole: Hole, ranges: list[Hole], reason: str) -> list[Hole]:
+    """A hole in parts: those that lie in one of the ranges, which are in order, have that reason."""
+    parts = []
+    at = hole.first
+    for other in ranges:
+        first, last = max(other.first, at), min(other.last, hole.last)
+        if first > last:
+            continue
+        if at < first:
+            parts.append(Hole(at, first - 1, hole.since, hole.before, hole.reason))
+        parts.append(Hole(first, last, hole.since, hole.before, reason))
+        at = last + 1
+    if at <= hole.last:
+        parts.append(Hole(at, hole.last, hole.since, hole.before, hole.reason))
+    return parts
 
 
 def find(ranges: list[Hole], seq: int) -> int | None:

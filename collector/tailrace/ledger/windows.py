@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import CountersState, Hole, StreamCounter
+from tailrace.ledger.stream import CountersState, Hole, StreamCounter, parts_of
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
@@ -32,6 +32,15 @@ class Windows:
     def waiting(self) -> bool:
         """Whether time alone can close a hole."""
         return bool(self._open)
+
+    def open(self, name: str, stream: StreamCounter, last: int, reason: str, now: int) -> None:
+        """The numbers from a stream's next one up to `last` have not come; it goes on after them."""
+        hole = Hole(stream.next, last, now, stream.heard or now, reason)
+        for part in parts_of(hole, stream.discarded, Reason.SENDER):
+            stream.holes.append(part)
+            self.opened(name, part)
+        stream.discarded = [d for d in stream.discarded if d.last > last]
+        stream.next = last + 1
 
     def opened(self, name: str, hole: Hole) -> None:
         """A stream has one more hole."""
@@ -127,7 +136,14 @@ class Windows:
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
+        while len(stream.gaps) > self._limits.holes_max:
+            commons.ranges -= 1
+            self._forget_gap(stream)
         while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
+            if stream.discarded:
+                stream.discarded.pop()
+                commons.ranges -= 1
+                continue
             if not stream.gaps:
                 self._close(name, stream, stream.holes.pop(0))
             commons.ranges -= 1

@@ -1,0 +1,207 @@
+"""Sessions that their clients announced (clients/PROTOCOL.md): each is one run, by whichever connections
+it comes.
+
+A session outlives its connections. Without one it waits for `resume_time`; then, if its client said no
+goodbye, it is over. With a goodbye it is over when its last connection ends or, where datagrams may
+be late, after `reorder_time`; what comes then is still known again for `resume_time`, since a client
+that has not heard that its end arrived sends it once more. A session is forgotten early, the one that
+left first before others, when more than `sessions_max` are without a connection or a stream needs room.
+
+Whoever knows a session's id can go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tailrace.ingest.run import Run
+from tailrace.ingest.state import AnnouncedState, OpenInfo, RunState
+from tailrace.ledger.findings import Account
+from tailrace.model.record import Announcement
+
+
+class Announced:
+    """One such session."""
+
+    def __init__(self, state: AnnouncedState, run: Run) -> None:
+        self.state = state
+        self.run = run
+        self.asked = True
+        """Whether the next answer is to name all streams."""
+
+    def hear(self, said: Announcement, number: int | None) -> None:
+        """It is announced again, and wants its answers by this connection."""
+        state = self.state
+        self.asked |= said.turn > state.turn
+        state.turn = max(state.turn, said.turn)
+        state.acknowledge = said.acknowledge
+        state.voice = state.voice if number is None else number
+
+    def unhear(self, number: int) -> None:
+        """It gets no answers by this connection any more."""
+        if self.state.voice == number:
+            self.state.voice = None
+
+    def carry(self, number: int) -> None:
+        """It goes on by one more connection."""
+        self.state.carriers.append(number)
+        self.state.ended = False
+        self.asked = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether time alone has something to bring."""
+        return self.run.waiting or not (self.state.ended or self._goes_on)
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self.state.carriers) and not self.run.state.goodbye_at
+
+    def over(self, now: int) -> bool:
+        """Whether its goodbye has come, and with it all that was still on its way."""
+        state, said = self.state, self.run.state.goodbye_at
+        if not said or state.ended:
+            return False
+        if state.info.transport == "udp":
+            return said + state.info.ledger.reorder_time.ns <= now
+        return not state.carriers
+
+    def forgotten(self, now: int) -> bool:
+        """Whether it has been away for too long."""
+        state = self.state
+        return not state.carriers and state.left + state.info.ledger.resume_time.ns <= now
+
+
+class Announcements:
+    """Those of one source. `news` are the ids of those of which there is something to tell."""
+
+    def __init__(
+        self, states: dict[str, AnnouncedState], attach: Callable[[OpenInfo, RunState], Run]
+    ) -> None:
+        self._states = states
+        self._known = {id_: Announced(s, attach(s.info, s.run)) for id_, s in states.items()}
+        self._away = {id_: None for id_, s in states.items() if not s.carriers}
+        self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
+        self.news = set(self._known)
+
+    def __getitem__(self, id_: str) -> Announced:
+        return self._known[id_]
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def open_windows(self) -> int:
+        return sum(self._known[id_].run.waiting for id_ in self._waiting)
+
+    @property
+    def account(self) -> Account:
+        total = Account()
+        for known in self._known.values():
+            total.add(known.run.account)
+        return total
+
+    def find(self, id_: str, now: int) -> Announced | None:
+        """A session that is known, and not to be forgotten by now."""
+        known = self._known.get(id_)
+        if known and known.forgotten(now):
+            self.forget(id_, now)
+            return None
+        return known
+
+    def add(self, id_: str, run: Run, info: OpenInfo, number: int) -> Announced:
+        """A connection's run is that of a session."""
+        run.announce(id_)
+        state = self._states[id_] = AnnouncedState(run.state, info, [number], bearer=number)
+        self._known[id_] = known = Announced(state, run)
+        self.heard(id_)
+        return known
+
+    def carry(self, id_: str, number: int) -> None:
+        """A session goes on by one more connection."""
+        self._known[id_].carry(number)
+        self._away.pop(id_, None)
+        self.heard(id_)
+
+    def heard(self, id_: str) -> None:
+        """Something of it came."""
+        self.news.add(id_)
+        self._watch(id_)
+
+    def leave(self, id_: str, number: int, now: int) -> None:
+        """A connection does not carry it any more."""
+        known = self._known[id_]
+        state = known.state
+        state.carriers.remove(number)
+        known.unhear(number)
+        if state.carriers:
+            return
+        state.left = now
+        self._states[id_] = self._states.pop(id_)
+        self._away[id_] = None
+        if known.over(now):
+            self._end(known, now)
+        self._watch(id_)
+        while len(self._away) > state.info.ledger.sessions_max:
+            self.forget_first(now, "too many sessions")
+
+    def expire(self, now: int) -> None:
+        """Time has passed."""
+        for id_ in sorted(self._waiting):
+            known = self._known[id_]
+            known.run.expire(now)
+            if known.over(now):
+                self._end(known, now)
+            self._watch(id_)
+        for id_ in [id_ for id_ in self._away if self._known[id_].forgotten(now)]:
+            self.forget(id_, now)
+
+    def settle(self, now: int) -> None:
+        """Close all windows now: the daemon stops."""
+        for id_ in sorted(self._waiting):
+            self._known[id_].run.settle(now)
+            self._watch(id_)
+
+    def forget_first(self, now: int, why: str) -> bool:
+        """Make room; whether there was a session to forget."""
+        if not self._away:
+            return False
+        self.forget(next(iter(self._away)), now, why)
+        return True
+
+    def forget(
+        self,
+        id_: str,
+        now: int,
+        why: str = "not resumed",
+        about: dict[str, object] | None = None,
+    ) -> None:
+        """Nothing more of it is expected."""
+        known = self._known.pop(id_)
+        del self._states[id_]
+        self._away.pop(id_, None)
+        self._waiting.discard(id_)
+        self.news.discard(id_)
+        if known.state.ended:
+            known.run.release(now)
+        else:
+            known.run.finish(why, about or {}, now)
+
+    def tell(self) -> Iterator[Announced]:
+        """Those that asked, of which there is news since the last call, and can be told."""
+        news, self.news = self.news, set()
+        for id_ in sorted(news):
+            known = self._known[id_]
+            if known.state.acknowledge and known.state.voice is not None:
+                yield known
+
+    def _end(self, known: Announced, now: int) -> None:
+        known.state.ended = True
+        known.run.end("goodbye", {}, now)
+
+    def _watch(self, id_: str) -> None:
+        if self._known[id_].waiting:
+            self._waiting.add(id_)
+        else:
+            self._waiting.discard(id_)

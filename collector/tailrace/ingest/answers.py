@@ -1,0 +1,81 @@
+"""What a client is told of its announced session (clients/PROTOCOL.md, `tailrace.ack`).
+
+Each answer can be understood by itself, since any of them may be lost: a stream's number goes no further
+than to the first hole that is worth asking for and is not named beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from tailrace.decoding.decoder import Acknowledgement
+from tailrace.ingest.announced import Announced
+from tailrace.ledger.stream import Hole, StreamCounter
+from tailrace.model.gap import Reason
+
+HOLES_MAX = 64
+STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
+"""Of the longest numbers, so many fit into 1200 bytes."""
+
+ASKED_NS = 10 * 10**9
+"""What has been missing for longer is given up."""
+
+_first = attrgetter("first")
+
+
+_Missing = tuple[str, int, int]
+"""Stream, first number on the wire, how many."""
+
+
+def answers(known: Announced, now: int) -> Iterator[Acknowledgement]:
+    """What is new since the last call; with this it is told."""
+    streams: dict[str, int] = {}
+    holes: list[_Missing] = []
+    for name, number, missing in _standing(known, now):
+        if len(streams) == STREAMS_IN_ONE or len(holes) + len(missing) > HOLES_IN_ONE:
+            yield _answer(known, streams, holes)
+            streams, holes = {}, []
+        streams[name] = number
+        holes += missing
+    yield _answer(known, streams, holes)
+
+
+def _answer(known: Announced, streams: dict[str, int], holes: list[_Missing]) -> Acknowledgement:
+    run = known.run.state
+    return Acknowledgement(run.id, known.state.turn, streams, holes, bool(run.goodbye_at))
+
+
+def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]]]:
+    """Of each stream with news, how far it is durable but for some holes, and these."""
+    counters = known.run.counters
+    if counters is None:
+        return []
+    followed = counters.state.streams
+    names = sorted(followed if known.asked else counters.news & followed.keys())
+    known.asked = False
+    counters.news.clear()
+    asked = {name: _asked(followed[name], now) for name in names if followed[name].counted}
+    oldest = sorted((hole.since, name, hole.first) for name in asked for hole in asked[name])
+    first_left_out: dict[str, int] = {}
+    for _, name, first in oldest[HOLES_MAX:]:
+        first_left_out[name] = min(first, first_left_out.get(name, first))
+    standing = []
+    for name, holes in asked.items():
+        stop = first_left_out.get(name, followed[name].next)
+        if len(holes) > HOLES_IN_ONE:
+            stop = min(stop, holes[HOLES_IN_ONE].first)
+        wire = counters.mask
+        missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
+        standing.append((name, stop & wire, missing))
+    return standing
+
+
+def _asked(stream: StreamCounter, now: int) -> list[Hole]:
+    """The holes that are worth asking for, in order of number: the client has not thrown them away
+    and may have them still."""
+    holes = [hole for hole in stream.holes if hole.reason != Reason.SENDER]
+    holes += [
+        gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since > now - ASKED_NS
+    ]
+    return sorted(holes, key=_first)

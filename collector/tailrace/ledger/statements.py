@@ -1,0 +1,137 @@
+"""What a client says of its own numbers (clients/PROTOCOL.md): those it has thrown away, and how far
+each stream went.
+
+- *Discarded* numbers are `sender`: in a hole, when it opens or while it is open; in a gap, which is
+  repaid and named anew. Saying so makes no number missing that no event and no goodbye shows, so a
+  wrong word costs nothing. Numbers ahead of the stream are remembered, `DISCARDED_MAX` ranges of them
+  a stream. Should such an event come after all, it fills the hole or repays the gap.
+- A *goodbye* gives the number that a stream's next event would have had. What is missing below is a
+  hole like any other, of streams too of which nothing ever came. It is no barrier: events above it
+  count as ever. Where a run is over without one, the discarded numbers say how far it went.
+- Goodbyes of one session are believed `TAILS_MAX` missing events, together. What goes beyond is one gap
+  of unknown size.
+- A number half the counter's range ahead or more is behind, and says nothing of the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from tailrace.ledger.commons import Commons
+from tailrace.ledger.counters import Counters
+from tailrace.ledger.findings import Finding
+from tailrace.ledger.stream import Hole, StreamCounter, parts_of
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind
+
+DISCARDED_MAX = 64
+TAILS_MAX = 2**30
+"""More than a thousand million: what the fastest client counts in some minutes."""
+
+_first, _last = attrgetter("first"), attrgetter("last")
+
+
+class Statements:
+    """What the client of one run says, held against the run's counters."""
+
+    def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
+        self._counters = counters
+        self._commons = commons
+        self._range = 1 << bits
+        self._half = 1 << (bits - 1)
+
+    def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
+        """Ranges of a stream, a first number as on the wire, and how many."""
+        for name, first, count in ranges:
+            stream = self._counters.follow(name)
+            if stream is None or not stream.counted:
+                continue
+            before = stream.ranges
+            low = first if stream.fresh else self._unwrapped(stream, first)
+            high = min(low + count - 1, stream.next + self._range - 1)
+            self._name_anew(name, stream, Hole(low, high, now, now, Reason.SENDER))
+            if high >= stream.next:
+                said = Hole(max(low, stream.next), high, now, now, Reason.SENDER)
+                ahead = [d for d in stream.discarded if d.last >= stream.next]
+                stream.discarded = _with(ahead, said)[:DISCARDED_MAX]
+            self._changed(name, stream, before)
+
+    def goodbye(self, finals: Mapping[str, int], now: int) -> None:
+        """By stream, the number on the wire that its next event would have had."""
+        for name, final in finals.items():
+            stream = self._counters.state.streams.get(name)
+            if stream is None and not 0 < final < self._half:
+                continue
+            stream = stream or self._counters.follow(name)
+            if stream is None or not stream.counted:
+                continue
+            before = stream.ranges
+            self._reaches(name, stream, self._unwrapped(stream, final), now)
+            self._changed(name, stream, before)
+
+    def over(self, now: int) -> None:
+        """The run is over: if no goodbye said how far its streams went, what was discarded does."""
+        for name, stream in self._counters.state.streams.items():
+            if stream.discarded:
+                before = stream.ranges
+                self._reaches(name, stream, stream.discarded[-1].last + 1, now)
+                stream.discarded = []
+                self._changed(name, stream, before)
+
+    def _unwrapped(self, stream: StreamCounter, number: int) -> int:
+        distance = (number - stream.next) % self._range
+        return stream.next + distance - (self._range if distance >= self._half else 0)
+
+    def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
+        """A stream's numbers went up to, not including, the final one."""
+        state, windows = self._counters.state, self._counters.windows
+        short = final - stream.next
+        if short <= 0:
+            return
+        if state.tails + short <= TAILS_MAX:
+            state.tails += short
+            windows.open(name, stream, final - 1, Reason.NETWORK, now)
+        elif not state.tails_refused:
+            state.tails_refused = True
+            windows.findings.append(
+                Finding(Kind.GAP, name, None, 0, Reason.NETWORK, detail="goodbye")
+            )
+
+    def _name_anew(self, name: str, stream: StreamCounter, said: Hole) -> None:
+        """What is missing of these numbers is the client's doing."""
+        for part in _split(stream.holes, said):
+            part.reason = said.reason
+        for part in _split(stream.gaps, said):
+            if part.reason != said.reason:
+                count = part.last - part.first + 1
+                self._counters.findings += [
+                    Finding(Kind.HEAL, name, part.first, count, part.reason),
+                    Finding(Kind.GAP, name, part.first, count, said.reason),
+                ]
+                part.reason = said.reason
+
+    def _changed(self, name: str, stream: StreamCounter, before: int) -> None:
+        self._commons.state.ranges += stream.ranges - before
+        self._counters.windows.keep_bounds(name, stream)
+        self._counters.news.add(name)
+
+
+def _split(ranges: list[Hole], said: Hole) -> list[Hole]:
+    """Cut ranges, which are in order, at both ends of another; give those inside it."""
+    begin = bisect_left(ranges, said.first, key=_last)
+    end = bisect_right(ranges, said.last, key=_first)
+    parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
+    ranges[begin:end] = parts
+    return [part for part in parts if said.first <= part.first and part.last <= said.last]
+
+
+def _with(ranges: list[Hole], one: Hole) -> list[Hole]:
+    """Ranges in order, with one more; those that touch are one."""
+    near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
+    first = min([one.first, *(r.first for r in near)])
+    last = max([one.last, *(r.last for r in near)])
+    rest = [r for r in ranges if r not in near]
+    joined = Hole(first, last, one.since, one.before, one.reason)
+    return sorted([*rest, joined], key=_first)
