@@ -100,7 +100,7 @@ def test_no_record_raises_and_each_is_an_event_or_a_counted_discard(emitted, log
     logger.info("x" * 100_000)
     logger.info("hostile extra", extra={"value": Hostile()})
     logger.handle(logging.makeLogRecord({"msg": None, "levelno": 20, "exc_info": "odd"}))
-    discarded = sum(tailrace_client._process.current.dropped.values())
+    discarded = sum(tailrace_client._process.current.discarded.values())
     found = emitted()
     assert len(found) + discarded == 7
     assert attributes(found[0])["message"] == "too few %s %s"
@@ -157,7 +157,7 @@ def test_threads_and_signal_handlers_may_log_at_once(emitted, logger):
         logger.info("between")
     for thread in threads:
         thread.join()
-    discarded = sum(tailrace_client._process.current.dropped.values())
+    discarded = sum(tailrace_client._process.current.discarded.values())
     assert len(emitted()) + discarded == 2000 + 2 * 50
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
