@@ -354,6 +354,9 @@ typedef struct tlr_stream {
     char apart2[44];
 } tlr_stream;
 
+/* The sending thread is woken from sleep by the first event, from a nap by many. */
+enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS };
+
 typedef enum { TLR_DOWN, TLR_OPENING, TLR_UP } tlr_state;
 
 typedef struct tlr_address {
@@ -407,7 +410,7 @@ typedef struct tlr_core {
     int started;
     int sender_runs;
     int stopping;
-    int idle; /* the sending thread sleeps until it is woken */
+    int idle; /* what the sending thread does: a tlr_rest */
     int wake[2];
     pthread_t thread;
     size_t discarded[TLR_REASONS];
@@ -975,30 +978,26 @@ static void tlr_wait(uint64_t ns, int wake) {
     (void)poll(look, count, (int)((ns + tlr_ms - 1) / tlr_ms));
 }
 
-static void *tlr_run(void *nothing) {
+/* Until somebody wakes us, the kernel has news, or for `ns`. */
+static void tlr_sleep(int how, uint64_t ns) {
     char drained[64];
+    __atomic_store_n(&tlr.idle, how, __ATOMIC_SEQ_CST);
+    /* Who emitted between our last look at the rings and this one is seen here, or, should its store
+     * still be on its way, when the sleep is over. */
+    if (how == TLR_NAPS || !tlr_anything_waits()) tlr_wait(ns, tlr.wake[0]);
+    __atomic_store_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST);
+    while (read(tlr.wake[0], drained, sizeof drained) > 0) {}
+}
+
+static void *tlr_run(void *nothing) {
     (void)nothing;
     while (!__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE)) {
-        int moved, waits;
-        uint64_t pause = tlr.flush_ns;
+        int moved;
         tlr_lock(&tlr.sender.lock);
         moved = tlr_round(tlr_monotonic());
         tlr_unlock(&tlr.sender.lock);
-        waits = tlr_anything_waits();
-        if (!moved && !waits) {
-            /* Whoever emits first from now on wakes us. One that did between this and our last look is
-             * seen by the next, or, should its store still be on its way, after 100 ms. */
-            __atomic_store_n(&tlr.idle, 1, __ATOMIC_SEQ_CST);
-            if (tlr_anything_waits()) {
-                __atomic_store_n(&tlr.idle, 0, __ATOMIC_SEQ_CST);
-            } else {
-                pause = 100 * tlr_ms;
-            }
-        }
-        tlr_wait(pause, tlr.wake[0]);
-        if (__atomic_exchange_n(&tlr.idle, 0, __ATOMIC_SEQ_CST)) continue; /* it was not an event that woke us */
-        if (read(tlr.wake[0], drained, sizeof drained) > 0 && !__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE))
-            tlr_wait(tlr.flush_ns, -1);
+        if (!moved && !tlr_anything_waits()) tlr_sleep(TLR_SLEEPS, 100 * tlr_ms);
+        if (!__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE)) tlr_sleep(TLR_NAPS, tlr.flush_ns);
     }
     return NULL;
 }
@@ -1006,7 +1005,7 @@ static void *tlr_run(void *nothing) {
 /* -- Emitting -- */
 
 static void tlr_wake(void) {
-    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, 0, __ATOMIC_SEQ_CST)) {
+    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST)) {
         ssize_t ignored = write(tlr.wake[1], "", 1);
         (void)ignored;
     }
@@ -1034,18 +1033,18 @@ static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_unlock(&out->lock);
 }
 
-static void tlr_after(tlr_stream *stream, uint32_t head) {
+/* After an event: send, or see that it is sent, if `waiting` bytes and the time make it worth while. */
+static void tlr_after(tlr_stream *stream, size_t waiting) {
     int saved = errno;
     if (tlr.no_thread) {
         uint64_t now = tlr_monotonic();
-        uint32_t tail = TLR_LOAD(stream->tail);
         int old = TLR_LOAD(stream->asked) && now - TLR_LOAD(stream->asked) >= tlr.flush_ns;
         if (!TLR_LOAD(stream->asked)) TLR_STORE(stream->asked, now);
-        if (old || head - tail >= tlr.batch) {
+        if (old || waiting >= tlr.batch) {
             tlr_send_promptly(stream, now);
             TLR_STORE(stream->asked, now);
         }
-    } else if (tlr.prompt && head - TLR_LOAD(stream->tail) >= tlr.batch) {
+    } else if (tlr.prompt && waiting >= tlr.batch) {
         tlr_send_promptly(stream, 0);
     } else {
         tlr_wake();
@@ -1207,7 +1206,7 @@ static tlr_stream *tlr_take_stream(tlr_local *thread) {
 static void tlr_emit(const tlr_event *event) {
     tlr_local *thread = &tlr_thread;
     tlr_stream *stream;
-    uint32_t head, waiting;
+    uint32_t waiting;
     if (thread->busy) {
         __atomic_fetch_add(&tlr.discarded[TLR_NESTED], 1, __ATOMIC_RELAXED);
         __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
@@ -1229,10 +1228,13 @@ static void tlr_emit(const tlr_event *event) {
     }
     if (TLR_LOAD(thread->nested)) tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
     tlr_record(stream, event);
-    head = stream->head;
-    waiting = head - stream->tail_seen;
+    waiting = stream->head - stream->tail_seen;
+    if (waiting >= tlr.batch) {
+        stream->tail_seen = __atomic_load_n(&stream->tail, __ATOMIC_ACQUIRE);
+        waiting = stream->head - stream->tail_seen;
+    }
     tlr_unlock(&stream->lock);
-    if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle)) tlr_after(stream, head);
+    if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle) == TLR_SLEEPS) tlr_after(stream, waiting);
     thread->busy = 0;
 }
 
@@ -1438,7 +1440,7 @@ static void tlr_reset(void) {
     out->which = out->half_done = out->control_size = out->control_done = 0;
     out->half = NULL;
     tlr_unlock(&out->lock);
-    TLR_STORE(tlr.idle, 0);
+    TLR_STORE(tlr.idle, TLR_WORKS);
     tlr.stopping = 0;
 }
 

@@ -1,0 +1,92 @@
+"""C and C++ programs of the tests, built once a session with the compilers that are here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CLIENT = HERE.parent.parent / "clients" / "c"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+PACKAGES = {"gcc": "gcc", "g++": "g++", "clang": "clang", "clang++": "clang", "cmake": "cmake"}
+STANDARDS = {"gcc": "c99", "clang": "c99", "g++": "c++17", "clang++": "c++17"}
+
+
+@functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tailrace-c-")
+
+
+def need(command: str) -> None:
+    """Skip the test where `command` is not installed."""
+    if not shutil.which(command):
+        pytest.skip(f"no {command}: apt install {PACKAGES[command]}")
+
+
+@functools.cache
+def build(source: Path, *flags: str, compiler: str = "gcc", libraries: tuple[str, ...] = ()) -> Path:
+    """The program (or, with -shared, the library) made of one file."""
+    need(compiler)
+    made = Path(tempfile.mkdtemp(dir=_directory().name)) / source.stem
+    language = ["-x", "c++"] if compiler.endswith("++") else []
+    standard = [] if any(f.startswith("-std") for f in flags) else [f"-std={STANDARDS[compiler]}"]
+    done = subprocess.run(
+        [compiler, *standard, *WARNINGS, "-O2", "-g", "-pthread", f"-I{CLIENT}", *flags]
+        + [*language, source, "-o", made, *libraries],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+class Program:
+    """A program that reads commands from its standard input."""
+
+    def __init__(self, path: Path, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_without_address() | environ,
+        )
+
+    def tell(self, *lines: str) -> None:
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+    def ask(self, line: str) -> str:
+        """Its answer to a command that gives one."""
+        self.tell(line)
+        return self.process.stdout.readline().rstrip("\n")
+
+    def end(self, *lines: str, code: int = 0) -> list[str]:
+        """Give it the rest of its script; what it still said."""
+        said, complained = self.process.communicate(
+            "".join(f"{line}\n" for line in lines), timeout=120
+        )
+        assert self.process.returncode == code, complained
+        assert not complained, complained
+        return said.splitlines()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def play(path: Path, *lines: str, code: int = 0, **environ: str) -> list[str]:
+    """Run a whole script."""
+    return Program(path, **environ).end(*lines, code=code)
+
+
+def _without_address() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "TAILRACE_ADDRESS"}

@@ -1,0 +1,200 @@
+"""Peers for a C client: what they hear, as packets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.decoding.test_heph import decode, read_attributes
+
+
+class Heard(NamedTuple):
+    """A byte stream (or datagrams in a row), decoded."""
+
+    events: list
+    metadata: list[tuple[str, dict]]
+    """Options of the client in their order, without epochs."""
+
+    @property
+    def sessions(self) -> list[str]:
+        """Of the announcements in their order, repetitions left out."""
+        ids = [value["session"] for name, value in self.metadata if name == "tailrace.session"]
+        return list(dict.fromkeys(ids))
+
+    def said(self, name: str) -> list[dict]:
+        return [value for option, value in self.metadata if option == name]
+
+    @property
+    def final(self) -> dict[str, int]:
+        """The streams of the goodbyes."""
+        return {k: v for bye in self.said("tailrace.goodbye") for k, v in bye["streams"].items()}
+
+    @property
+    def ranges(self) -> list[list[int]]:
+        return [one for report in self.said("tailrace.report") for one in report["ranges"]]
+
+    def numbers(self) -> dict[str, list[int]]:
+        """Of each stream's events, as they came."""
+        found: dict[str, list[int]] = {}
+        for event in self.events:
+            found.setdefault(event.stream, []).append(event.count)
+        return found
+
+    def check_complete(self) -> None:
+        """Every number below the goodbye's is an event's, once, or in one range that a report named
+        before the stream's next event came; what was discarded is what the ranges hold."""
+        named = {(str(s), first + i) for s, first, n in self.ranges for i in range(n)}
+        assert len(named) == sum(count for _, _, count in self.ranges)
+        for stream, end in self.final.items():
+            seen = self.numbers().get(stream, [])
+            holes = {number for name, number in named if name == stream}
+            assert sorted([*seen, *holes]) == list(range(end)), stream
+        assert set(self.numbers()) <= set(self.final)
+        discarded = self.said("tailrace.goodbye")[-1]["discarded"]
+        assert sum(discarded.values()) == len(named)
+
+
+def hear(data: bytes) -> Heard:
+    """Whole packets only: the decoder finds nothing malformed."""
+    records = decode(data)
+    assert not [record for record in records if record.kind == "malformed" or record.flaw]
+    events = [record for record in records if record.kind in {"span", "counter"}]
+    metadata = []
+    for record in records:
+        if record.kind == "session" and record.name.startswith("tailrace."):
+            metadata.append((record.name, option_of(data[record.offset :], record.size)))
+    return Heard(events, metadata)
+
+
+def option_of(packet: bytes, size: int) -> dict:
+    length = int.from_bytes(packet[8:10], "big")
+    return json.loads(packet[10 + length : size])
+
+
+def attributes(event) -> list[tuple[str, str, object]]:
+    return read_attributes(event.attributes)
+
+
+class Udp:
+    """A datagram socket that is read when asked, or beside the test."""
+
+    scheme = "udp"
+
+    def __init__(self, port: int = 0, *, room: int = 1 << 23) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        self.socket.bind(("127.0.0.1", port))
+        self.datagrams: list[bytes] = []
+        self.senders: Counter[tuple[str, int]] = Counter()
+        self._stop = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return self.socket.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        return f"udp://127.0.0.1:{self.port}"
+
+    def _read(self) -> None:
+        self.socket.settimeout(0.05)
+        while True:
+            try:
+                data, sender = self.socket.recvfrom(65536)
+            except TimeoutError:
+                if self._stop:
+                    return
+                continue
+            self.datagrams.append(data)
+            self.senders[sender] += 1
+
+    def close(self) -> bytes:
+        """Read what is left; all of it, in the order it came."""
+        self._stop = True
+        self._thread.join()
+        self.socket.close()
+        return b"".join(self.datagrams)
+
+
+class Stream:
+    """A listening TCP or unix socket. Connections are read beside the test unless it says `wait`."""
+
+    def __init__(self, path: Path | None = None, *, port: int = 0, wait: bool = False, room: int = 0) -> None:
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+        if room:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(str(path) if path else ("127.0.0.1", port))
+        self.socket.listen(64)
+        self.may_read = threading.Event()
+        if not wait:
+            self.may_read.set()
+        self.received: list[bytearray] = []
+        """By connection."""
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+
+    @property
+    def port(self) -> int:
+        return self.socket.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        return f"unix://{self.path}" if self.path else f"tcp://127.0.0.1:{self.port}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            self.received.append(bytearray())
+            reader = threading.Thread(
+                target=self._read, args=(connection, self.received[-1]), daemon=True
+            )
+            self._threads.append(reader)
+            reader.start()
+
+    def _read(self, connection: socket.socket, into: bytearray) -> None:
+        self.may_read.wait()
+        try:
+            while data := connection.recv(1 << 18):
+                into += data
+        except OSError:
+            pass
+
+    def hang_up(self) -> None:
+        """Close the listener and every connection, as a collector that ends does."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self._acceptor.join()
+        for connection in self._connections:
+            connection.shutdown(socket.SHUT_RDWR)
+        for reader in self._threads:
+            reader.join()
+        for connection in self._connections:
+            connection.close()
+
+    def close(self) -> list[bytes]:
+        """When the clients have closed: what came, by connection."""
+        self.may_read.set()
+        deadline = time.monotonic() + 30
+        for reader in self._threads:
+            reader.join(max(0, deadline - time.monotonic()))
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self._acceptor.join()
+        for connection in self._connections:
+            connection.close()
+        return [bytes(data) for data in self.received]
