@@ -27,6 +27,7 @@ from typing import BinaryIO
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._emitter import BUFFER_BYTES
 from tailrace_client._sender import Sender
+from tailrace_client._session import Standing
 from tailrace_client._transport import Transport, parse
 
 _CLOSE_SECONDS = 1.0
@@ -303,7 +304,7 @@ class _Header:
     asks = False
     turn = 0
     answered = -1
-    durable: Mapping[int, int] = {}
+    standing = Standing()
 
     def __init__(self) -> None:
         self.line = b""

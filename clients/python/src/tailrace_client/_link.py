@@ -13,14 +13,12 @@ nothing is kept.
 from __future__ import annotations
 
 import errno
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
-from tailrace_client._chunk import Chunk
+from tailrace_client._backoff import Backoff
+from tailrace_client._chunk import Chunk, Recorder
 from tailrace_client._queue import AGAIN, NEW, PACKETS, Queue
-from tailrace_client._session import Answer, Answers, Range
+from tailrace_client._session import Answers, Dialogue, Range
 from tailrace_client._transport import Transport
 
 ALL = -1
@@ -32,8 +30,8 @@ _ANSWER_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
-_ASK_SECONDS = (0.3, 10.0)
-"""Datagrams: after so long without an answer, where it stands is asked; likewise."""
+_ASK_SECONDS = (0.3, 5.0)
+"""Datagrams: when something is not durable after so long, where it stands is asked; likewise."""
 _LISTEN_SECONDS = (0.1, 5.0)
 """With nothing to do but hear what is durable: between looks, likewise."""
 _ANNOUNCE_SECONDS = 10.0
@@ -42,72 +40,6 @@ _REPORT_SECONDS = 30.0
 _ROOM_SECONDS = 0.5
 _WINDOW_MIN = 64 * 1024
 _STREAM_CALL_BYTES = 2**20
-
-
-class Recorder(Protocol):
-    """Where chunks come from."""
-
-    @property
-    def discarded(self) -> Mapping[str, int]:
-        """Events discarded so far, by reason."""
-        ...
-
-    def take(self) -> list[Chunk]:
-        """All that is recorded."""
-        ...
-
-    def release(self, size: int, /) -> None:
-        """So many bytes of what was taken are let go."""
-        ...
-
-    def next_numbers(self) -> Mapping[int, int]:
-        """The number that the next event of each stream will have."""
-        ...
-
-    def discard(self, reason: str, /) -> None:
-        """Count an event that was taken and is let go unsent."""
-        ...
-
-    def close(self) -> None:
-        """Discard what comes from now on."""
-        ...
-
-
-class Dialogue(Protocol):
-    """What is said beside what was recorded."""
-
-    asks: bool
-    turn: int
-    answered: int
-
-    @property
-    def durable(self) -> Mapping[int, int]:
-        """By stream, the number below which everything is durable."""
-        ...
-
-    def announcement(self) -> bytes:
-        """What comes first on a connection."""
-        ...
-
-    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
-        """What was discarded; empty if that is not said here."""
-        ...
-
-    def goodbyes(
-        self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
-    ) -> Iterator[bytes]:
-        """What comes last."""
-        ...
-
-    def hear(
-        self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
-    ) -> Answer | None:
-        """Take in an answer."""
-        ...
-
-    def count(self, data: bytes) -> int:
-        """How many events a chunk's bytes hold."""
-        ...
 
 
 class Link:
@@ -134,9 +66,9 @@ class Link:
         self._torn = False
         self._awaiting = False
         self._opened_at = self._announced_at = self._heard_at = -1e9
-        self._retry = _Backoff(*_RETRY_SECONDS)
-        self._ask = _Backoff(*_ASK_SECONDS)
-        self._listen = _Backoff(*_LISTEN_SECONDS)
+        self._retry = Backoff(*_RETRY_SECONDS)
+        self._ask = Backoff(*_ASK_SECONDS)
+        self._listen = Backoff(*_LISTEN_SECONDS)
         self._report_at = 0.0
         self._reported: dict[str, int] = {}
 
@@ -156,8 +88,8 @@ class Link:
         self._hear(64)
         self._speak(now)
         self.blocked = False
-        self._listen.grow(now)
         self._push(ALL)
+        self._listen.grow(now)
         return self._rest(time.monotonic())
 
     def push(self, times: int) -> None:
@@ -171,7 +103,8 @@ class Link:
         self.fresh = False
         chunks = self.recorder.take()
         if chunks:
-            self._listen.reset()
+            if self.answering:
+                self._listen.shorten()
             self.queue.put(chunks)
 
     def hurry(self) -> None:
@@ -192,7 +125,7 @@ class Link:
         self.gather()
         for chunk in self.queue.unsent():
             self._discard(chunk, "closed")
-        self.queue = Queue(0, self.recorder.release)
+        self.queue.clear()
 
     # What it has come to
 
@@ -207,7 +140,7 @@ class Link:
         """How many of the bytes ever gathered are durable, or, if the collector does not answer,
         with the kernel."""
         queue = self.queue
-        return queue.settled(self.dialogue.durable) if self.answering else queue.handed()
+        return queue.settled(self.dialogue.standing) if self.answering else queue.handed()
 
     @property
     def _unsettled(self) -> bool:
@@ -222,10 +155,9 @@ class Link:
             return max(0.0, self._opened_at + _ANSWER_SECONDS - now)
         if not self._unsettled:
             return None
-        if self.dialogue.answered < 0 and self._ask.after >= _ASK_SECONDS[1]:
+        if self.dialogue.answered < 0 and self._listen.after >= _LISTEN_SECONDS[1]:
             return None  # nobody answers datagrams: asked again when there are new ones
-        asking = self._ask.left(now) if self.transport.datagrams else _LISTEN_SECONDS[1]
-        return min(self._listen.after, asking)
+        return self._listen.left(now)
 
     # Sending
 
@@ -250,7 +182,7 @@ class Link:
             if now - self._opened_at < _ANSWER_SECONDS:
                 return PACKETS
             self._awaiting = False
-            self.queue.settle(self.dialogue.durable, before=self.dialogue.turn)
+            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn)
         full = self.transport.datagrams and self.queue.kept_bytes > self._window
         return AGAIN if full and now - self._heard_at < _ANSWER_SECONDS else NEW
 
@@ -265,7 +197,7 @@ class Link:
             self._torn = False
             return self._recover(error)
         if taken:
-            queue.through(taken, self.dialogue.turn)
+            queue.through(taken, self.dialogue.turn, time.monotonic())
         elif self.transport.datagrams:
             queue.back()
         self._torn = False
@@ -305,21 +237,21 @@ class Link:
             dialogue.turn += 1
         self.connections += 1
         self._answers = Answers()
+        queue.keep = transport.answers and dialogue.asks
         queue.first_packet(dialogue.announcement())
-        self._ask.reset(self._opened_at)
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
-            queue.settle(dialogue.durable, before=dialogue.turn)
+            queue.settle(dialogue.standing, before=dialogue.turn)
         return True
 
     def _break(self, now: float) -> None:
         """The connection is of no use any more."""
+        self._check_silence(now)
         self.transport.close()
         self.queue.broken()
         self._torn = False
         if now - self._opened_at > _RETRY_SECONDS[1]:
-            self._retry.reset(now)
-            self._retry.at = now
+            self._retry.shorten()
         else:
             self._retry.grow(now)
 
@@ -329,7 +261,7 @@ class Link:
         """Announce, ask and report, where it is time to."""
         transport, dialogue, queue = self.transport, self.dialogue, self.queue
         if transport.datagrams:
-            asking = queue.kept_bytes > 0 and not self._ask.left(now)
+            asking = now - queue.oldest > _ASK_SECONDS[0] and not self._ask.left(now)
             if asking:
                 dialogue.turn += 1
                 self._ask.grow(now)
@@ -337,11 +269,16 @@ class Link:
             if asking or (sending and now - self._announced_at >= _ANNOUNCE_SECONDS):
                 queue.first_packet(dialogue.announcement())
                 self._announced_at = now
-        elif queue.keep and dialogue.answered < 0 and now - self._opened_at > _SILENT_SECONDS:
-            queue.keep = False
-            queue.forget()
+        self._check_silence(now)
         if now >= self._report_at:
             self._report(now)
+
+    def _check_silence(self, now: float) -> None:
+        """What is sent to a collector that does not answer need not be kept."""
+        silent = self.dialogue.answered < 0 and now - self._opened_at > _SILENT_SECONDS
+        if self.queue.keep and silent and not self.transport.datagrams:
+            self.queue.keep = False
+            self.queue.forget()
 
     def _report(self, now: float) -> None:
         discarded = dict(self.recorder.discarded)
@@ -373,39 +310,15 @@ class Link:
         answer = dialogue.hear(option, self.recorder.next_numbers(), queue.sent)
         if answer is None:
             return
-        self._heard_at = now = time.monotonic()
-        self._ask.reset(now)
-        self._listen.reset()
+        self._heard_at = time.monotonic()
+        self._ask.shorten()
+        self._listen.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         queue.keep = True
-        queue.settle(dialogue.durable, answer.holes, before=answer.turn)
+        queue.settle(dialogue.standing, answer.streams, before=answer.turn)
         self._window = (
             max(_WINDOW_MIN, self._window // 2)
-            if answer.holes
+            if dialogue.standing.holes
             else min(self._room, self._window + _WINDOW_MIN)
         )
         self.goodbye_heard = self.goodbye_heard or answer.goodbye
-
-
-class _Backoff:
-    """A pause that doubles until it is reset, with some chance in it: not all clients of a
-    collector that begins anew are to come at the same moment."""
-
-    def __init__(self, first: float, most: float) -> None:
-        self._first, self._most = first, most
-        self.after = first
-        self.at = 0.0
-
-    def left(self, now: float) -> float:
-        """Seconds until it is over."""
-        return max(0.0, self.at - now)
-
-    def grow(self, now: float) -> None:
-        """Begin a pause; the next is twice as long."""
-        self.at = now + self.after * (1 - os.urandom(1)[0] / 1024)
-        self.after = min(2 * self.after, self._most)
-
-    def reset(self, now: float = 0.0) -> None:
-        """The next pause is short again."""
-        self.after = self._first
-        self.at = now + self._first

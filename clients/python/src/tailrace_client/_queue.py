@@ -14,10 +14,11 @@ is kept (`keep`), is let go once the kernel has it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
+from math import inf
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
-from tailrace_client._session import Range
+from tailrace_client._session import Standing
 
 PACKETS, AGAIN, NEW = 0, 1, 2
 
@@ -33,14 +34,15 @@ _PIECES_MAX = 512
 
 class _Item:
     """A chunk in the queue. `at`: how many bytes had been put before its end. `turn`: that of the
-    announcement before which it was sent last, more or less one; -1: not sent yet."""
+    last announcement before it was sent; -1: not sent yet. `since`: when it was sent last."""
 
-    __slots__ = ("at", "chunk", "turn")
+    __slots__ = ("at", "chunk", "since", "turn")
 
     def __init__(self, chunk: Chunk, at: int) -> None:
         self.chunk = chunk
         self.at = at
         self.turn = -1
+        self.since = 0.0
 
     @property
     def begin(self) -> int:
@@ -121,14 +123,19 @@ class Queue:
             pieces[0] = pieces[0][self._part :]
         return pieces
 
-    def through(self, size: int, turn: int) -> None:
+    @property
+    def oldest(self) -> float:
+        """When that was sent which is not durable for longest; infinity if there is nothing."""
+        return self._kept[0].since if self._kept else inf
+
+    def through(self, size: int, turn: int, now: float) -> None:
         """The kernel took so many bytes of the pieces, after the announcement of `turn`."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
             item = under_way[0]
             if not item.is_packet:
-                self._keep(item, turn)
+                self._keep(item, turn, now)
             self._part -= len(item.chunk.data)
             under_way.popleft()
 
@@ -154,27 +161,20 @@ class Queue:
         self.back()
         self._packets.clear()
 
-    def settle(
-        self, durable: Mapping[int, int], holes: Sequence[Range] = (), before: int = 0
-    ) -> None:
-        """Let go of what is durable. What is not and was sent before turn `before`, or is in a
-        hole, is sent again, in its order."""
-        asked: dict[int, list[Range]] = {}
-        for hole in holes:
-            asked.setdefault(hole.stream, []).append(hole)
+    def settle(self, standing: Standing, named: Collection[int] = (), before: int = 0) -> None:
+        """Let go of what is durable. What is in a hole of a `named` stream, or was sent before turn
+        `before` and has not arrived, is sent again, in its order."""
         again: list[_Item] = []
         kept: deque[_Item] = deque()
-        for items, lost in ((self._again, True), (self._kept, False)):
+        for items, asked in ((self._again, True), (self._kept, False)):
             for item in items:
                 chunk = item.chunk
-                ranges = asked.get(chunk.stream, ())
-                missing = any(r.first < chunk.next and chunk.first < r.next for r in ranges)
-                if not missing and chunk.next <= durable.get(chunk.stream, 0):
+                if standing.has(*chunk[1:]):
                     self._let_go(item)
-                elif missing or lost or item.turn < before:
+                elif asked or (chunk.stream in named and standing.lacks(*chunk[1:])):
                     again.append(item)
                 else:
-                    kept.append(item)
+                    (again if item.turn < before else kept).append(item)
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
 
@@ -185,6 +185,16 @@ class Queue:
         self._kept.clear()
         self._again.clear()
 
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.forget()
+        for item in (*self._under_way, *self._new):
+            self._let_go(item)
+        self._under_way.clear()
+        self._new.clear()
+        self._packets.clear()
+        self._part = 0
+
     def handed(self) -> int:
         """How many of the bytes ever put the kernel has, counted from the first to the first that
         it has not, or is to get again."""
@@ -192,8 +202,9 @@ class Queue:
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
-    def settled(self, durable: Mapping[int, int]) -> int:
+    def settled(self, standing: Standing) -> int:
         """The same of those that are durable."""
+        durable = standing.durable
         if any(durable.get(stream, 0) < number for stream, number in self.forgotten.items()):
             return 0
         return min([self.handed(), *(item.begin for item in self._kept)])
@@ -203,7 +214,7 @@ class Queue:
         items = (*self._under_way, *self._new)
         return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
 
-    def _keep(self, item: _Item, turn: int) -> None:
+    def _keep(self, item: _Item, turn: int, now: float) -> None:
         chunk = item.chunk
         self.sent[chunk.stream] = max(chunk.next, self.sent.get(chunk.stream, 0))
         if not self.keep or chunk.stream == UNNUMBERED:
@@ -211,7 +222,7 @@ class Queue:
             return
         if item.turn < 0:
             self.kept_bytes += item.room
-        item.turn = turn
+        item.turn, item.since = turn, now
         self._kept.append(item)
         while self.kept_bytes > self._room and self._kept:
             oldest = self._kept.popleft()
@@ -222,4 +233,5 @@ class Queue:
     def _let_go(self, item: _Item) -> None:
         if item.turn >= 0:
             self.kept_bytes -= item.room
-        self._release(len(item.chunk.data))
+        if not item.is_packet:
+            self._release(len(item.chunk.data))

@@ -22,7 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from tailrace_client._link import Dialogue, Link, Recorder
+from tailrace_client._chunk import Recorder
+from tailrace_client._link import Link
+from tailrace_client._session import Dialogue
 from tailrace_client._transport import Transport
 
 INTERVAL_SECONDS = 0.01
@@ -113,15 +115,15 @@ class Sender:
         if self._closed:
             return True
         deadline = time.monotonic() + seconds
-        done = self._flush(deadline) and self._say_goodbye(deadline)
+        done = self._end(deadline)
         self._closed = True
         _open.discard(self)
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))
+        link = self._link
         if self._acquire(max(deadline, time.monotonic() + _LOOK_SECONDS)):
-            link = self._link
-            self.transport.finish(deadline - time.monotonic() if link.dialogue.answered >= 0 else 0)
+            self.transport.finish(0 if done else deadline - time.monotonic())
             link.give_up()
             self._sending.release()
         return done
@@ -141,39 +143,51 @@ class Sender:
         return self._sending.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
     def _flush(self, deadline: float) -> bool:
+        position = self._position(deadline)
+        return position is not None and self._wait(deadline, lambda: self._through >= position)
+
+    def _position(self, deadline: float) -> int | None:
+        """What is recorded until now, as a number of bytes; None if that cannot be had in time."""
         link = self._link
         if not self._acquire(deadline):
+            return None
+        link.gather()
+        link.hurry()
+        position = link.queue.put_bytes
+        self._sending.release()
+        return position
+
+    def _end(self, deadline: float) -> bool:
+        """Deliver everything, and the goodbye behind it."""
+        link, datagrams = self._link, self.transport.datagrams
+        # In a stream the goodbye cannot be ahead of anything, and one answer does for both.
+        if datagrams and not self._flush(deadline):
             return False
-        try:
-            link.gather()
-            link.hurry()
-            position = link.queue.put_bytes
-        finally:
-            self._sending.release()
-        return self._wait(deadline, lambda: self._through >= position)
+        while (position := self._position(deadline)) is not None:
+            if not (position or link.connections):
+                return True  # nobody was ever greeted
+            with self._sending:
+                link.say_goodbye()
+                connections = link.connections
 
-    def _say_goodbye(self, deadline: float) -> bool:
-        link = self._link
-        if not link.connections:
-            return True  # nobody was ever greeted
-        while time.monotonic() < deadline and self._acquire(deadline):
-            link.say_goodbye()
-            connections = link.connections
-            self._sending.release()
-            again = time.monotonic() + _GOODBYE_SECONDS if self.transport.datagrams else deadline
+            def over(position: int = position, connections: int = connections) -> bool:
+                if connections and link.connections != connections:
+                    return True
+                heard = link.goodbye_heard if link.answering else link.queue.idle
+                return heard and self._through >= position
 
-            def over(connections: int = connections) -> bool:
-                unanswered = link.queue.idle and not link.answering
-                return link.goodbye_heard or unanswered or link.connections != connections
-
-            if self._wait(min(deadline, again), over) and link.connections == connections:
+            again = time.monotonic() + _GOODBYE_SECONDS if datagrams else deadline
+            if self._wait(min(deadline, again), over) and link.connections <= max(1, connections):
                 return True
+            if time.monotonic() >= deadline:
+                return False
         return False
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
         """Until it is over, or the deadline; the thread works meanwhile, or if there can be none
         (any more), the caller does."""
-        self._waiting += 1
+        with self._progress:
+            self._waiting += 1
         try:
             if self._rouse():
                 with self._progress:
@@ -183,7 +197,8 @@ class Sender:
                 self.transport.wait(0.01, to_send=self._link.blocked)
             return over()
         finally:
-            self._waiting -= 1
+            with self._progress:
+                self._waiting -= 1
 
     def _rouse(self) -> bool:
         """See that the thread is at work; False if there can be no thread (any more)."""

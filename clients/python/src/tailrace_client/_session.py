@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from tailrace_client import _wire
 
@@ -36,12 +37,70 @@ class Range(NamedTuple):
     next: int
 
 
+class Standing:
+    """What a collector has. `durable`: by stream, the number below which it has everything, or will
+    never have it, but for `holes`, which are worth sending again."""
+
+    __slots__ = ("durable", "holes")
+
+    def __init__(
+        self,
+        durable: Mapping[int, int] = MappingProxyType({}),
+        holes: Mapping[int, Sequence[Range]] = MappingProxyType({}),
+    ) -> None:
+        self.durable = durable
+        self.holes = holes
+
+    def has(self, stream: int, first: int, next_: int) -> bool:
+        """Whether all events from `first` to below `next_` are durable."""
+        return next_ <= self.durable.get(stream, 0) and not self.lacks(stream, first, next_)
+
+    def lacks(self, stream: int, first: int, next_: int) -> bool:
+        """Whether some of them are in a hole."""
+        holes = self.holes.get(stream, ())
+        return any(hole.first < next_ and first < hole.next for hole in holes)
+
+
 class Answer(NamedTuple):
-    """What a `tailrace.ack` has told."""
+    """What a `tailrace.ack` has told: of these streams, how they stand."""
 
     turn: int
-    holes: list[Range]
+    streams: frozenset[int]
     goodbye: bool
+
+
+class Dialogue(Protocol):
+    """What is said beside what was recorded."""
+
+    asks: bool
+    turn: int
+    answered: int
+
+    standing: Standing
+
+    def announcement(self) -> bytes:
+        """What comes first on a connection."""
+        ...
+
+    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
+        """What was discarded; empty if that is not said here."""
+        ...
+
+    def goodbyes(
+        self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
+    ) -> Iterator[bytes]:
+        """What comes last."""
+        ...
+
+    def hear(
+        self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
+    ) -> Answer | None:
+        """Take in an answer."""
+        ...
+
+    def count(self, data: bytes) -> int:
+        """How many events a chunk's bytes hold."""
+        ...
 
 
 class Session:
@@ -55,8 +114,7 @@ class Session:
         self.turn = 0
         self.answered = -1
         """The highest turn that was answered; -1: none was."""
-        self.durable: dict[int, int] = {}
-        """By stream, the number below which nothing is to be sent again but what is in a hole."""
+        self.standing = Standing()
         self._epoch = epoch
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -114,23 +172,30 @@ class Session:
         `numbers` are those that each stream's next event will have: what is said of later ones
         cannot be true. Of what is not `sent`, nothing is durable yet whatever is said.
         """
+        durable, holes = dict(self.standing.durable), dict(self.standing.holes)
         try:
             fields = json.loads(option)
             turn = fields.get("turn", 0)
             if fields["session"] != self.id or not 0 <= _unsigned(turn) <= self.turn:
                 return None
-            durable = dict(self.durable)
-            for text, number in fields.get("streams", {}).items():
-                stream, before = int(text), durable.get(int(text), 0)
-                ahead = (_unsigned(number) - before) & _MASK
+            named = {int(text): _unsigned(n) for text, n in fields.get("streams", {}).items()}
+            missing = [tuple(map(_unsigned, hole)) for hole in fields.get("holes", ())]
+            for stream, number in named.items():
+                before = durable.get(stream, 0)
+                ahead = (number - before) & _MASK
                 if ahead < _HALF and before + ahead <= numbers.get(stream, 0):
                     durable[stream] = max(before, min(before + ahead, sent.get(stream, 0)))
-            holes = [_hole(durable, *map(_unsigned, hole)) for hole in fields.get("holes", ())]
+                holes.pop(stream, None)
+            for stream, first, lost in missing:
+                behind = (durable.get(stream, 0) - first) & _MASK
+                if behind <= durable.get(stream, 0):
+                    begin = durable[stream] - behind
+                    holes[stream] = [*holes.get(stream, ()), Range(stream, begin, begin + lost)]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        self.durable = durable
+        self.standing = Standing(durable, holes)
         self.answered = max(self.answered, turn)
-        return Answer(turn, [hole for hole in holes if hole], fields.get("goodbye") is True)
+        return Answer(turn, frozenset(named), fields.get("goodbye") is True)
 
 
 class Answers:
@@ -180,13 +245,6 @@ def _unsigned(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
     if type(number) is not int or not 0 <= number <= _MASK:
         raise ValueError
     return number
-
-
-def _hole(durable: Mapping[int, int], stream: int, first: int, count: int) -> Range | None:
-    """Below what is durable; None where it is not."""
-    known = durable.get(stream, 0)
-    behind = (known - first) & _MASK
-    return Range(stream, known - behind, known - behind + count) if 0 < behind <= known else None
 
 
 def _program() -> str:

@@ -1,0 +1,28 @@
+"""Pauses between attempts."""
+
+from __future__ import annotations
+
+import os
+
+
+class Backoff:
+    """A pause that doubles until it is reset, with some chance in it: not all clients of a
+    collector that begins anew are to come at the same moment."""
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first, self._most = first, most
+        self.after = first
+        self.at = 0.0
+
+    def left(self, now: float) -> float:
+        """Seconds until it is over."""
+        return max(0.0, self.at - now)
+
+    def grow(self, now: float) -> None:
+        """Begin a pause; the next is twice as long."""
+        self.at = now + self.after * (1 - os.urandom(1)[0] / 1024)
+        self.after = min(2 * self.after, self._most)
+
+    def shorten(self) -> None:
+        """The next pause is as short as the first."""
+        self.after = self._first
