@@ -38,8 +38,8 @@ CREATE VIEW part.session_words AS
 SELECT source, session, name,
   {'offset': "offset", 'time': coalesce(time, -9223372036854775808)} AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'moved', 'restart', 'close') THEN words END AS ours,
-  CASE WHEN name <> 'footer' THEN words END AS clock
+  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'close') THEN words END AS ours,
+  CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
 -- What is known of each session's clock. `epoch` is the time of tick 0.
@@ -60,8 +60,15 @@ SELECT source, session,
 FROM part.session_words
 GROUP BY source, session;
 
--- The producers' own words, one a row: members of `producer`, and Heph's options (a session row
--- named after the option, with its `value`).
+-- Connections that only go on with a session that another one began, and hold no events themselves.
+CREATE VIEW part.resuming AS
+SELECT DISTINCT source, session
+FROM (FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes '))
+ANTI JOIN (FROM stored SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind))
+  USING (source, session);
+
+-- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
+-- after the option, with its `value`), and what a client says of itself beside what the wire needs.
 CREATE VIEW part.producer_words AS
 SELECT source, session, word, arg_max(value, place) AS value
 FROM (
@@ -71,6 +78,11 @@ FROM (
   SELECT source, session, place, name, (words -> '$.value')::VARCHAR
   FROM part.session_words
   WHERE name IS NOT NULL
+  UNION ALL
+  SELECT source, session, place, each.key, each.value::VARCHAR
+  FROM part.session_words, json_each(words) AS each
+  WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
+    ('session', 'turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'value', '$flaw')
 )
 WHERE value IS NOT NULL
 GROUP BY source, session, word;

@@ -202,7 +202,7 @@ SESSIONS = View(
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
       coalesce(l.unknown, false) AS unknown
-    FROM seen AS s
+    FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
     LEFT JOIN words AS w USING (source, session)
     LEFT JOIN words AS f  -- the nth restart of a session x is x.n
       ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
