@@ -137,6 +137,7 @@ class Stream:
         self.may_read = threading.Event()
         if not wait:
             self.may_read.set()
+        self._stop = False
         self.received: list[bytearray] = []
         """By connection."""
         self._connections: list[socket.socket] = []
@@ -153,18 +154,22 @@ class Stream:
         return f"unix://{self.path}" if self.path else f"tcp://127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
+        self.socket.settimeout(0.05)
         while True:
             try:
                 connection, _ = self.socket.accept()
-            except OSError:
-                return
+            except TimeoutError:
+                if self._stop:
+                    return
+                continue
+            connection.settimeout(None)
             self._connections.append(connection)
             self.received.append(bytearray())
             reader = threading.Thread(
                 target=self._read, args=(connection, self.received[-1]), daemon=True
             )
-            self._threads.append(reader)
             reader.start()
+            self._threads.append(reader)
 
     def _read(self, connection: socket.socket, into: bytearray) -> None:
         self.may_read.wait()
@@ -176,9 +181,7 @@ class Stream:
 
     def hang_up(self) -> None:
         """Close the listener and every connection, as a collector that ends does."""
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-        self._acceptor.join()
+        self._end_listening()
         for connection in self._connections:
             connection.shutdown(socket.SHUT_RDWR)
         for reader in self._threads:
@@ -189,12 +192,15 @@ class Stream:
     def close(self) -> list[bytes]:
         """When the clients have closed: what came, by connection."""
         self.may_read.set()
+        self._end_listening()
         deadline = time.monotonic() + 30
         for reader in self._threads:
             reader.join(max(0, deadline - time.monotonic()))
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-        self._acceptor.join()
         for connection in self._connections:
             connection.close()
         return [bytes(data) for data in self.received]
+
+    def _end_listening(self) -> None:
+        self._stop = True
+        self._acceptor.join()
+        self.socket.close()
