@@ -74,12 +74,17 @@ def inflated(data: bytes) -> bytes:
     plain = b""
     while data:
         member = zlib.decompressobj(wbits=31)
+        following = data.find(_MAGIC, 1)
         try:
-            plain += member.decompress(data)
+            content = member.decompress(data)
         except zlib.error:
-            following = data.index(_MAGIC, 1)
-            plain += zlib.decompressobj(wbits=31).decompress(data[:following])
+            if following < 0:
+                raise
+        if not member.eof and following > 0:
+            # Torn, though what follows may inflate as if it were the rest of it.
+            content = zlib.decompressobj(wbits=31).decompress(data[:following])
             data = data[following:]
         else:
             data = member.unused_data
+        plain += content
     return plain
