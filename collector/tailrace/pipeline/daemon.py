@@ -134,7 +134,6 @@ class Daemon:
             nursery.start_soon(decoding.run)
             nursery.start_soon(self.committing.run)
             nursery.start_soon(self._tick, gate)
-            nursery.start_soon(acknowledging.run)
             if self.local:
                 nursery.start_soon(upkeep.run, self)
             # What was durable and not yet in the table goes first: then it is known which sessions
@@ -145,6 +144,7 @@ class Daemon:
                 self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
                 await self._listen(receiving, gate, stop)
+                receiving.start_soon(acknowledging.run)
                 sync.admit(self.spool, gate, self.config.spool, self.health)
                 self.health.started()
                 started()

@@ -1,8 +1,8 @@
 """One connection: how it is ended from outside, and what is handed back on it.
 
-Nobody waits for a peer that does not read: of one packet, what the kernel has no room for is kept
-until it has; packets that come meanwhile are passed over. So there is never half a packet between
-two others, and a peer that never reads costs one packet and the kernel's small buffer.
+Nobody waits for a peer that does not read. What the kernel has no room for is kept until it has, up
+to `UNSENT_MAX` bytes; packets beyond that are passed over, each as a whole. So a peer that never reads
+costs that much and the kernel's small buffer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tailrace.sources.source import Outcome
 
 SEND_BUFFER = 16 * 2**10
 """Asked of the kernel, which would else keep megabytes for a peer that does not read."""
+
+UNSENT_MAX = 16 * 2**10
 
 
 class Connection:
@@ -48,12 +50,13 @@ class Connection:
     def reply(self, data: bytes) -> Outcome:
         if self._nursery is None:
             return Outcome.GONE
-        if self._unsent:
+        if len(self._unsent) + len(data) > UNSENT_MAX:
             return Outcome.UNREAD
-        self._unsent = data
-        if not self._send():
+        alone = not self._unsent
+        self._unsent += data
+        if alone and not self._send():
             return Outcome.GONE
-        if self._unsent:
+        if alone and self._unsent:
             self._nursery.start_soon(self._send_rest)
         return Outcome.SENT
 
