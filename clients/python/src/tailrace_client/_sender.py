@@ -36,6 +36,7 @@ EXIT_SECONDS = 1.0
 PROMPT_SENDS = 4
 
 _LOOK_SECONDS = 0.05
+_CONNECTING_SECONDS = 0.005
 _GOODBYE_SECONDS = 0.25
 """A goodbye in a datagram is said again after this long without an answer."""
 
@@ -54,16 +55,12 @@ class Sender:
 
     def _reset(self) -> None:
         self._sending = threading.Lock()
-        self._progress = threading.Condition()
         # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._called = False
         self._asleep = False
         self._hurried = False
-        self._waiting = 0
-        """How many callers of `flush` and `close` wait."""
-        self._through = 0
         self._closed = False
 
     def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
@@ -144,7 +141,8 @@ class Sender:
 
     def _flush(self, deadline: float) -> bool:
         position = self._position(deadline)
-        return position is not None and self._wait(deadline, lambda: self._through >= position)
+        link = self._link
+        return position is not None and self._wait(deadline, lambda: link.progress() >= position)
 
     def _position(self, deadline: float) -> int | None:
         """What is recorded until now, as a number of bytes; None if that cannot be had in time."""
@@ -174,7 +172,7 @@ class Sender:
                 if connections and link.connections != connections:
                     return True
                 heard = link.goodbye_heard if link.answering else link.queue.idle
-                return heard and self._through >= position
+                return heard and link.progress() >= position
 
             again = time.monotonic() + _GOODBYE_SECONDS if datagrams else deadline
             if self._wait(min(deadline, again), over) and link.connections <= max(1, connections):
@@ -184,21 +182,24 @@ class Sender:
         return False
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Until it is over, or the deadline; the thread works meanwhile, or if there can be none
-        (any more), the caller does."""
-        with self._progress:
-            self._waiting += 1
-        try:
-            if self._rouse():
-                with self._progress:
-                    return self._progress.wait_for(over, max(0.0, deadline - time.monotonic()))
-            while not over() and time.monotonic() < deadline:
+        """Send and listen until it is over; False at the deadline. Connecting is left to the
+        thread, which may be held up by it; unless there can be no thread (any more)."""
+        link = self._link
+        while (left := deadline - time.monotonic()) > 0 and self._sending.acquire(timeout=left):
+            try:
+                if self.transport.is_open:
+                    link.attend()
+                if over():
+                    return True
+            finally:
+                self._sending.release()
+            if self.transport.is_open:
+                self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
+            elif self._rouse():
+                time.sleep(min(left, _CONNECTING_SECONDS))
+            else:
                 self._round()
-                self.transport.wait(0.01, to_send=self._link.blocked)
-            return over()
-        finally:
-            with self._progress:
-                self._waiting -= 1
+        return False
 
     def _rouse(self) -> bool:
         """See that the thread is at work; False if there can be no thread (any more)."""
@@ -219,11 +220,7 @@ class Sender:
         while not self._closed:
             rest = self._round()
             self._hurried = False
-            if self._waiting and self.transport.is_open:
-                self.transport.wait(
-                    min(rest or _LOOK_SECONDS, _LOOK_SECONDS), to_send=self._link.blocked
-                )
-            elif self._link.blocked and rest:
+            if self._link.blocked and rest:
                 self.transport.wait(rest, to_send=True)
             else:
                 self._sleep(rest)
@@ -235,7 +232,7 @@ class Sender:
             if not self._called:
                 self._calls.get(timeout=seconds)
         self._asleep = False
-        if self._called and not self._waiting:
+        if self._called:
             with suppress(Empty):
                 self._calls.get(timeout=INTERVAL_SECONDS)
 
@@ -243,13 +240,7 @@ class Sender:
         """Do what can be done; in how many seconds there is more to do."""
         with self._sending:
             self._called = False
-            rest = self._link.attend()
-            if self._waiting:
-                self._through = self._link.progress()
-        if self._waiting:
-            with self._progress:
-                self._progress.notify_all()
-        return rest
+            return self._link.attend()
 
 
 _open: set[Sender] = set()
