@@ -23,14 +23,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import count
 from struct import error as struct_error
 
 from tailrace_client import _wire
 from tailrace_client._chunk import Chunk
 from tailrace_client._cut import cut, number
-from tailrace_client._shapes import OutOfRangeError, Packer, packer
+from tailrace_client._shapes import MisfitError, Packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
 
@@ -43,7 +43,6 @@ _RANGES_PER_REPORT = 16
 _SHARES = 8
 """Lanes that wait for nothing hold at most one part in so many of the memory."""
 _JOIN_SECONDS = 0.1
-_NO_LOCK = nullcontext()
 _ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
@@ -56,13 +55,11 @@ _substream = SUBSTREAM.get
 class _Stream:
     """A stream's counter, and its packets that nobody has taken yet."""
 
-    __slots__ = ("counter", "holes", "lock", "number", "packets", "take", "taken", "user")
+    __slots__ = ("counter", "holes", "lock", "number", "packets", "taken", "user")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.counter = count()
-        self.take = self.counter.__next__
-        """Takes the next number."""
         self.packets: list[bytes] = []
         self.taken = 0
         """One more than the number of the last event taken."""
@@ -115,6 +112,12 @@ class _Local(threading.local):
 class Recorder:
     """Records in any thread, also in signal handlers; never raises, and waits for nobody but, for
     some instructions, for a thread that writes to the same stream."""
+
+    __slots__ = (
+        "_chunk", "_chunks", "_closed", "_drawn", "_elsewhere", "_filled", "_free", "_free_lanes",
+        "_idle", "_lanes", "_limit", "_local", "_lock", "_longest", "_released", "_shapes",
+        "_started", "_streams", "_taking", "_zero", "clock",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -188,9 +191,7 @@ class Recorder:
         try:
             if not stream.lock:  # asked while inside: see `use_stream`
                 zero = self._zero
-                packet = pack(
-                    stream.number, stream.take, _substream(), start - zero, end - zero, attributes
-                )
+                packet = pack(stream, _substream(), start - zero, end - zero, attributes)
             if packet:
                 room = lane.room - len(packet)
                 if room < 0 or stream.holes:
@@ -199,8 +200,7 @@ class Recorder:
                     lane.room = room
                     stream.packets += (packet,)
         except BaseException as error:  # noqa: BLE001 - `_mend` raises it again
-            self._mend(lane, stream, error, name, start, end, attributes)
-            packet = b"or none"
+            packet = self._mend(lane, stream, error, name, start, end, attributes)
         finally:
             lane.inside = False
         if packet is None:
@@ -338,16 +338,16 @@ class Recorder:
         start: int,
         end: int,
         attributes: Mapping[str, object],
-    ) -> None:
-        """A packer has failed: do without. Raise what is not ours but a signal handler's."""
-        if isinstance(error, OutOfRangeError):
-            encoded = self._encode(name, start, end, attributes)
-            self._finish(lane, stream, error.number, encoded)
-        elif isinstance(error, _ENCODING_ERRORS):  # a time that is no number
-            self._finish(lane, stream, stream.take(), None)
-        else:
-            self._account(lane, stream)
-            raise error
+    ) -> bytes | None:
+        """A packer has failed: do without it; None where that is yet to be done. What is raised
+        is not ours, but a signal handler's."""
+        if isinstance(error, MisfitError):
+            self._finish(lane, stream, error.number, self._encode(name, start, end, attributes))
+            return b"done"
+        self._account(lane, stream)
+        if isinstance(error, _ENCODING_ERRORS):
+            return None
+        raise error
 
     def _write(
         self, lane: _Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
@@ -355,19 +355,18 @@ class Recorder:
         """An event of any kind, to a stream of any kind."""
         if lane.inside:
             if lane.stream:
-                lane.stream.holes.append([lane.stream.take(), 1])
+                lane.stream.holes.append([next(lane.stream.counter), 1])
             lane.discarded["nested"] += 1
             return
         encoded = self._encode(name, start, end, attributes)  # may run code of the program
         lane.inside = True
         try:
             stream = lane.stream or self._own(lane)
-            with stream.lock or _NO_LOCK:
-                try:
-                    self._finish(lane, stream, stream.take(), encoded)
-                except BaseException:
-                    self._account(lane, stream)
-                    raise
+            if stream.lock:
+                with stream.lock:
+                    self._number(lane, stream, encoded)
+            else:
+                self._number(lane, stream, encoded)
         finally:
             lane.inside = False
         if self._idle or lane.due:
@@ -379,14 +378,19 @@ class Recorder:
         """What is in the packet beside its stream and number; None if that cannot be said."""
         zero = self._zero
         try:
-            return (
-                int(_substream()) & _U64_MAX,
-                min(max(0, int(start) - zero), _U64_MAX),
-                min(max(0, int(end) - zero), _U64_MAX),
-                _wire.body(name, attributes),
-            )
+            start, end = int(start) - zero, int(end) - zero
+            if start < 0 or end < 0 or start > _U64_MAX or end > _U64_MAX:
+                start, end = min(max(0, start), _U64_MAX), min(max(0, end), _U64_MAX)
+            return int(_substream()) & _U64_MAX, start, end, _wire.body(name, attributes)
         except _ENCODING_ERRORS:
             return None
+
+    def _number(self, lane: _Lane, stream: _Stream, encoded: _Encoded | None) -> None:
+        try:
+            self._finish(lane, stream, next(stream.counter), encoded)
+        except BaseException:
+            self._account(lane, stream)
+            raise
 
     def _finish(self, lane: _Lane, stream: _Stream, counter: int, encoded: _Encoded | None) -> None:
         if encoded is None:

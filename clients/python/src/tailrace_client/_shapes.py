@@ -1,31 +1,36 @@
-"""Packers for events of one shape: the same name, the same attributes' names, numbers as values.
+"""Packers for events of one shape: the same name, the same attributes' names and types.
 
-Most events of a program come from a few places in its code and differ in their numbers only. For a
-shape there is one precompiled `Struct`, in which all the rest is constant. The bytes are those that
-`_wire` makes; a packer takes only what it was made for, and `_wire` takes everything.
+Most events of a program come from a few places in its code and differ in their values only. For a
+shape there are precompiled `Struct`s in which all the rest is constant; a text ends one of them.
+The bytes are those that `_wire` makes; a packer takes only what it was made for, and `_wire` takes
+everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import chain
+from itertools import zip_longest
 from struct import Struct, error
 from typing import Any
 
 from tailrace_client import _wire
 
-Packer = Callable[[int, Callable[[], int], int, int, int, Mapping[str, object]], "bytes | None"]
+Packer = Callable[[Any, int, int, int, Mapping[str, object]], "bytes | None"]
 
 _ATTRIBUTES_MAX = 16
-_CODES: dict[type, tuple[str, int]] = {
-    int: ("Q", _wire.U64),
-    bool: ("Q", _wire.U64),
-    float: ("d", _wire.F64),
+_FIELDS: dict[type, tuple[int, str]] = {
+    int: (_wire.U64, "Q"),
+    bool: (_wire.U64, "Q"),
+    float: (_wire.F64, "d"),
+    str: (_wire.TEXT, "H >"),
 }
+"""By type: the tag, and the field that follows it. A text's is its length; another layout begins."""
+_HEADER = "4sIIIQQQ"
+_HEADER_VALUES = "magic, {size}, stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
-class OutOfRangeError(Exception):
+class MisfitError(Exception):
     """A value or a time does not fit its field; the event's number is taken."""
 
     def __init__(self, number: int) -> None:
@@ -35,52 +40,71 @@ class OutOfRangeError(Exception):
 def packer(name: str, attributes: Mapping[str, object]) -> Packer | None:
     """A function that makes a packet of
 
-        stream, the function that takes the next number, substream, start, end, attributes
+        an object with `number`, the stream's, and its `counter`; substream, start, end, attributes
 
-    It returns None, without having taken a number, where a value has another type than here, and
-    raises OutOfRangeError. None in its stead for what has no fixed shape.
+    It returns None, without having taken a number, where a value has another type than here. It
+    raises UnicodeEncodeError for a text that is none, without having taken a number, or
+    MisfitError. None in its stead for what has no such shape.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
-    if not plain or len(kinds) > _ATTRIBUTES_MAX or not set(kinds) <= _CODES.keys():
+    if not plain or len(kinds) > _ATTRIBUTES_MAX or not _FIELDS.keys() >= set(kinds):
         return None
-    constants, codes = [], []
+    constants = []
     before = _wire.text(name)
+    layout = ">" + _HEADER
     for key, kind in zip(attributes, kinds):  # noqa: B905 - of one mapping
-        code, tag = _CODES[kind]
+        tag, field = _FIELDS[kind]
         constants.append(before + _wire.text(key) + bytes([tag]))
-        codes.append(f"{len(constants[-1])}s{code}")
         before = b""
+        layout += f"{len(constants[-1])}s{field}"
     if not kinds:
         constants.append(before)
-        codes.append(f"{len(before)}s")
-    layout = Struct(">8sIIQQQ" + "".join(codes))
-    head = _wire.EVENT_MAGIC.to_bytes(4, "big") + layout.size.to_bytes(4, "big")
-    return _maker(kinds)(layout.pack, head, *constants)
+        layout += f"{len(before)}s"
+    structs = [Struct(part) for part in layout.removesuffix(" >").split(" ")]
+    size = sum(struct.size for struct in structs)
+    magic = _wire.EVENT_MAGIC.to_bytes(4, "big")
+    return _maker(kinds)(magic, size, [struct.pack for struct in structs], constants)
 
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     """A function that makes packers for values of these types. As a namedtuple's methods, it is
-    made from source; only the number of values and their types get into that."""
+    made from source; nothing but the number of values and their types gets into that."""
     values = [f"v{at}" for at in range(len(kinds))]
     constants = [f"c{at}" for at in range(max(1, len(kinds)))]
-    unpack = f"{', '.join(values)}, = attributes.values()" if values else ""
-    checks = " and ".join(f"type({v}) is {kind.__name__}" for v, kind in zip(values, kinds))  # noqa: B905 - equally long
-    fields = ", ".join(chain(*zip(constants, values)) if values else constants)  # noqa: B905 - equally long
+    texts = [value for value, kind in zip(values, kinds) if kind is str]  # noqa: B905 - equally long
+    checks = [f"type({value}) is {kind.__name__}" for value, kind in zip(values, kinds)]  # noqa: B905 - equally long
+    size = " + ".join(["size", *(f"len({text})" for text in texts)])
+    packing = f"pack0({_HEADER_VALUES.format(size=size)}, "
+    packs = ["pack0"]
+    for constant, value in zip_longest(constants, values):
+        if value in texts:
+            packs.append(f"pack{len(packs)}")
+            packing += f"{constant}, len({value})) + {value} + {packs[-1]}("
+        else:
+            packing += f"{constant}, {value}, " if value else f"{constant}, "
+    if packing.endswith("("):
+        packing = packing.removesuffix(f" + {packs.pop()}(")
+    else:
+        packing += ")"
     source = f"""
-def maker(pack, head, {", ".join(constants)}):
-    def packer(stream, take, substream, start, end, attributes):
-        {unpack}
-        if {checks or True}:
-            number = take()
-            try:
-                return pack(head, stream, number & {2**32 - 1}, substream, start, end, {fields})
-            except error:
-                raise OutOfRangeError(number) from None
+def maker(magic, size, packs, constants):
+    {", ".join(packs)}, = packs
+    {", ".join(constants)}, = constants
+    def packer(stream, substream, start, end, attributes):
+        {"".join(f"{value}, " for value in values) + "= attributes.values()" if values else ""}
+        if not ({" and ".join(checks) or "True"}):
+            return None
+        {"".join(f"{text} = {text}.encode(); " for text in texts)}
+        number = next(stream.counter)
+        try:
+            return {packing}
+        except error:
+            raise MisfitError(number) from None
     return packer
 """
-    names: dict[str, Any] = {"error": error, "OutOfRangeError": OutOfRangeError}
+    names: dict[str, Any] = {"error": error, "MisfitError": MisfitError}
     exec(source, names)  # noqa: S102 - see above
     maker: Callable[..., Packer] = names["maker"]
     return maker
