@@ -6,6 +6,7 @@ what is not a number, a truth value or text comes as DuckDB's own text of it.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ _NUMBERS = frozenset(
         "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
     }
 )  # fmt: skip
+_FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
+"""How DuckDB says that it is not the files' fault; by way of Arrow all its errors are OSErrors."""
+
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
@@ -102,6 +106,14 @@ class ArrowAnswer:
             raise _broken_off(error) from error
 
 
+def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
+    """How many rows a statement gives."""
+    if statement.explains:
+        return len(connection.execute(statement.sql, statement.parameters).fetchall())
+    counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
+    return int(connection.execute(counting, statement.parameters).fetchall()[0][0])
+
+
 def _columns(
     connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
 ) -> list[Column]:
@@ -122,6 +134,7 @@ def _converted(statement: Statement, columns: list[Column]) -> str:
 
 
 def _broken_off(error: Exception) -> QueryError | StoreError:
-    if isinstance(error, duckdb.IOException | OSError):
+    of_files = isinstance(error, duckdb.IOException | OSError)
+    if of_files and not _FAILED.match(str(error)):
         return StoreError(f"the answer is not complete, ask again: {error}")
     return QueryError(str(error))

@@ -21,7 +21,7 @@ import msgspec
 
 from tailrace.errors import QueryError, StoreError
 from tailrace.model.columns import COLUMNS
-from tailrace.query.answer import Answer, ArrowAnswer, Shape
+from tailrace.query.answer import Answer, ArrowAnswer, Shape, count
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.names import learn
@@ -61,6 +61,7 @@ class Engine:
     def __init__(
         self, store: str, options: dict[str, str] | None = None, limits: Limits | None = None
     ) -> None:
+        self._origin: Engine | None = None
         self.table = TableReader(store, options or {})
         self.connection = connect(self.table, limits or Limits())
 
@@ -68,8 +69,9 @@ class Engine:
         """Another one on the same snapshot, for a statement while this one's is still being read.
 
         When either goes on to a newer snapshot, statements of the other that have begun keep theirs;
-        it must not begin another."""
+        it must not begin another. To `close` this one ends the other's, too."""
         other = copy.copy(self)
+        other._origin = self  # noqa: SLF001 - of its own; whose directory both spill to
         other.connection = self.connection.cursor()
         attach(other.connection, self.table)
         return other
@@ -104,6 +106,10 @@ class Engine:
         """The same, for Arrow."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
+    def count(self, sql: str, parameters: Parameters = ()) -> int:
+        """How many rows the answer has."""
+        return self._ask(sql, parameters, lambda statement: count(self.connection, statement))
+
     def interrupt(self) -> None:
         self.connection.interrupt()
 
@@ -121,14 +127,12 @@ class Engine:
             except duckdb.InterruptException as error:
                 raise QueryError(str(error)) from error
             except (duckdb.Error, OSError) as error:  # OSError: from a dataset
-                if not self.overtaken():
+                if not self._overtaken():
                     raise QueryError(str(error)) from error
         raise too_fast(self.table)
 
-    def overtaken(self) -> bool:
-        """Whether a statement failed because files are gone; then there is a new snapshot now.
-
-        Raise StoreError if files are gone that no newer snapshot does without."""
+    def _overtaken(self) -> bool:
+        """Whether a statement failed because files are gone; then there is a new snapshot now."""
         newer = overtaken(self.table)
         if newer:
             show(self.connection, self.table)

@@ -32,16 +32,15 @@ class Asking:
     """What all results of a store share. Raises StoreError and QueryError."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._open: Engine | None = engine
         self._lock = threading.Lock()
-        self._closed = False
         self._known: dict[Condition, Completeness] = {}
         self._known_of = engine.version
 
     @property
     def version(self) -> int:
         """Of the table, in the snapshot."""
-        return self._engine.version
+        return self._engine().version
 
     def begin(
         self, ask: Callable[[Engine], T], gaps: Condition, *, complete_only: bool
@@ -57,7 +56,7 @@ class Asking:
                 if self.version == self._known_of:
                     return Begun(answer, whole, patience, engine)
                 engine.close()
-            raise too_fast(self._engine.table)
+            raise too_fast(self._engine().table)
 
     def completeness(self, gaps: Condition) -> Completeness:
         with self._lock:
@@ -66,20 +65,12 @@ class Asking:
     def refresh(self) -> bool:
         """Go on to the newest snapshot; whether there is a newer one."""
         with self._lock:
-            self._demand_open()
-            return self._engine.refresh()
-
-    def overtaken(self) -> bool:
-        """Whether files of the snapshot are gone; then there is a newer one now."""
-        with self._lock:
-            self._demand_open()
-            return self._engine.overtaken()
+            return self._engine().refresh()
 
     def close(self) -> None:
-        """What has begun can still be read."""
+        """What has begun can still be read: the connection goes with the last answer."""
         with self._lock:
-            self._closed = True
-            self._engine.close()
+            self._open = None
 
     def _completeness(self, gaps: Condition) -> Completeness:
         """By the snapshot that there is when it is known; it is not asked twice."""
@@ -95,8 +86,7 @@ class Asking:
         return self._known[gaps]
 
     def _begin(self, ask: Callable[[Engine], T]) -> tuple[T, Patience, Engine]:
-        self._demand_open()
-        engine = self._engine.beside()
+        engine = self._engine().beside()
         patience = Patience(engine, None)
         try:
             answer = patience.make(lambda: ask(engine))
@@ -105,6 +95,7 @@ class Asking:
             raise
         return answer, patience, engine
 
-    def _demand_open(self) -> None:
-        if self._closed:
+    def _engine(self) -> Engine:
+        if self._open is None:
             raise StoreError("this store is closed: open it again")
+        return self._open

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 
-from tailrace.errors import MissingPackageError, StoreError
+from tailrace.errors import MissingPackageError
 from tailrace.query.answer import ArrowAnswer, Column, Page, Shape
 from tailrace.query.completeness import Completeness
-from tailrace.query.engine import ATTEMPTS, Engine
+from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.reading import preview
 from tailrace.reading.asking import Asking, Begun
@@ -38,7 +38,7 @@ class Result:
 
     Everything that asks raises QueryError when the statement cannot be run, StoreError when the table
     cannot be read, and IncompleteError when something is missing and that was forbidden. An answer
-    that is being read when its files are deleted is broken off with StoreError. A result may be asked
+    that is still being read when its files are deleted may be broken off with StoreError: ask again. A result may be asked
     from several threads; each iterator and each reader belongs to one.
     """
 
@@ -82,12 +82,6 @@ class Result:
 
     def arrow(self) -> pyarrow.Table:
         """All rows as an Arrow table. Its schema's metadata say what is missing (`METADATA`)."""
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self.batches().read_all()
-            except StoreError:
-                if not self._asking.overtaken():
-                    raise
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:
@@ -132,15 +126,10 @@ class Result:
             begun.engine.close()
 
     def __len__(self) -> int:
-        """How many rows there are: counted, not fetched."""
-        begun = self._begin(
-            lambda engine, sql, values: list(
-                engine.rows(f"SELECT count(*) FROM (\n{sql}\n)", values)  # noqa: S608 - examined
-            )
-        )
+        """How many rows there are: counted, not fetched. (`list` asks this, too, before it fetches.)"""
+        begun = self._begin(lambda engine, sql, values: engine.count(sql, values))
         begun.engine.close()
-        ((count,),) = begun.answer
-        return int(count)
+        return begun.answer
 
     def __repr__(self) -> str:
         """Asks nothing; see `print`."""

@@ -181,7 +181,7 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self._root} at version {self.version}>"
+        return f"<Store {self._root}>"
 
     def _select(
         self,

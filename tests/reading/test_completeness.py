@@ -1,0 +1,173 @@
+"""What is missing of an answer: of exactly those rows where that can be told, of more where not."""
+
+from __future__ import annotations
+
+import pytest
+
+import tailrace
+from tailrace.errors import IncompleteError
+from tests.query.tables import SECOND, clocked, gap, heal, make, row, session
+from tests.reading.stores import EPOCH, HOSTILE
+
+HOUR = 3600 * SECOND
+
+
+def said(result):
+    missing, unknown = result.completeness
+    return sum(missing.values()), unknown
+
+
+@pytest.mark.parametrize(
+    ("filters", "missing", "unknown"),
+    [
+        ({}, 11, 1),
+        ({"source": "sim"}, 6, 0),
+        ({"source": ["sim", "files"]}, 11, 1),
+        ({"source": "no such"}, 0, 0),
+        ({"session": "aa"}, 2, 0),
+        ({"session": "a"}, 6, 1),
+        ({"session": HOSTILE}, 5, 0),
+        ({"stream": 1}, 2, 1),
+        ({"stream": 1, "session": "aa"}, 2, 0),
+        ({"stream": "0"}, 0, 1),  # what is missing of no known stream may be of this one
+        ({"stream": "0", "source": "sim"}, 0, 0),
+        ({"name": "no such"}, 11, 1),
+        ({"limit": 0, "columns": "name"}, 11, 1),
+    ],
+)
+def test_it_is_of_the_sources_sessions_and_streams_that_were_asked_for(
+    store, filters, missing, unknown
+):
+    for result in (store.spans(**filters), store.events(**filters)):
+        assert said(result) == (missing, unknown)
+        gaps = list(result.gaps())
+        assert sum(each["remaining"] or 0 for each in gaps) == missing
+        assert sum(each["remaining"] is None for each in gaps) == unknown
+
+
+def test_of_a_statement_it_is_of_the_whole_table(store):
+    result = store.sql("SELECT 1 AS x")
+    assert result.completeness == store.completeness == store.events().completeness
+    assert store.completeness.text == (
+        "11 events are missing (malformed 5, network 6), and of 1 gaps nobody knows the size"
+    )
+
+
+@pytest.fixture
+def timed(tmp_path):
+    """One session after another, each of an hour and with a gap of another size; the last is open."""
+    rows = []
+    for number in range(4):
+        begins, mine = EPOCH + 2 * number * HOUR, {"session": f"s{number}"}
+        rows += [
+            clocked(epoch=begins, **mine),
+            session("open", opened=begins, **mine),
+            row(seq=0, start=0, end=1, **mine),
+            gap(10**number, 1, **mine),
+            row(seq=1 + 10**number, start=HOUR // 2, end=HOUR, **mine),
+        ]
+        if number < 3:
+            rows.append(session("close", offset=1, closed="x", closed_at=begins + HOUR, **mine))
+    late = {"session": "late"}  # a file of the first hour, read in the fifth
+    rows += [
+        clocked(epoch=EPOCH, **late),
+        session("open", opened=EPOCH + 4 * HOUR, **late),
+        row(seq=0, start=5, end=6, **late),
+        gap(10_000, 1, **late),
+        session("close", offset=1, closed="x", closed_at=EPOCH + 5 * HOUR, **late),
+    ]
+    with tailrace.open(make(tmp_path, rows)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "missing"),
+    [
+        (None, None, 11_111),
+        (None, 0, 0),
+        (None, 1, 1),
+        (None, 6, 10_001),
+        (None, 4 * HOUR, 10_011),
+        (HOUR + 1, 2 * HOUR, 10_000),
+        (HOUR + 1, 2 * HOUR + 1, 10_010),
+        (2.5 * HOUR, 3.5 * HOUR, 10_010),
+        (5 * HOUR + 1, 6 * HOUR, 0),
+        (6 * HOUR, None, 1000),
+        (1000 * HOUR, None, 1000),  # the open session may have lost something just now
+    ],
+)
+def test_of_a_time_it_is_of_the_sessions_of_that_time(timed, since, until, missing):
+    when = {
+        key: EPOCH + int(value)
+        for key, value in {"since": since, "until": until}.items()
+        if value is not None
+    }
+    assert said(timed.spans(**when)) == (missing, 0)
+    chosen = {each["session"] for each in timed.gaps(**when)}
+    assert sum(each["remaining"] for each in timed.gaps(**when)) == missing
+    assert {each["session"] for each in timed.sessions(**when)} == chosen
+    assert {each["session"] for each in timed.streams(**when)} == chosen
+
+
+def test_a_session_of_which_no_time_is_known_may_be_of_any(tmp_path):
+    with tailrace.open(make(tmp_path, [row(seq=0), gap(1, 1)])) as store:
+        assert said(store.spans(since=EPOCH)) == (1, 0)
+        assert said(store.spans(until=EPOCH)) == (1, 0)
+
+
+def test_what_came_after_all_is_not_missing(tmp_path):
+    store = make(tmp_path, [row(seq=0), gap(2, 1), heal(1, 1)])
+    with tailrace.open(store) as opened:
+        result = opened.spans()
+        assert said(result) == (1, 0)
+        make(tmp_path, [heal(1, 2)])
+        assert said(result) == (1, 0)
+        opened.refresh()
+        assert said(result) == (0, 0)
+        assert result.completeness.complete
+        assert result.completeness.text == "nothing is known to be missing"
+
+
+SHAPES = {
+    "rows": list,
+    "one": lambda result: next(iter(result)),
+    "arrow": lambda result: result.arrow(),
+    "batches": lambda result: result.batches(),
+    "df": lambda result: result.df(),
+    "pl": lambda result: result.pl(),
+    "len": len,
+    "str": str,
+    "html": lambda result: result._repr_html_(),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_completeness_that_is_demanded_is_in_every_shape(varied_store, shape):
+    with tailrace.open(varied_store, complete_only=True) as store:
+        for result in (store.spans(), store.sql("FROM spans"), store.streams(source="sim")):
+            with pytest.raises(
+                IncompleteError, match=r"events are missing .*`.gaps\(\)` says which"
+            ):
+                SHAPES[shape](result)
+        SHAPES[shape](store.spans(source="sim", stream=1, session="ab"))
+        SHAPES[shape](store.gaps())
+        SHAPES[shape](store.spans().gaps())
+
+
+def test_completeness_can_be_demanded_of_one_result(store, whole_store):
+    with pytest.raises(tailrace.IncompleteError, match="network 4"):
+        store.spans(session="ab").require_complete()
+    assert len(store.spans(session="ab", stream=1).require_complete()) == 2
+    with tailrace.open(whole_store) as whole:
+        demanding = whole.spans().require_complete()
+        assert len(demanding) == 3
+
+
+def test_a_demand_stays_when_the_store_goes_on(tmp_path):
+    with tailrace.open(make(tmp_path, [row(seq=0)])) as store:
+        demanding = store.spans().require_complete()
+        make(tmp_path, [gap(1, 1)])
+        assert len(demanding) == 1
+        assert store.refresh()
+        with pytest.raises(IncompleteError):
+            demanding.arrow()
