@@ -8,7 +8,6 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
 from tests.ingest.log import (
     SECOND,
@@ -48,16 +47,14 @@ def gaps(rows):
 
 def course(rows, session=None):
     return [
-        row["name"]
-        for row in of(rows, "session")
-        if session is None or row["session"] == session
+        row["name"] for row in of(rows, "session") if session is None or row["session"] == session
     ]
 
 
 def told(ingest):
     """What clients are told: session number, and the answer's JSON."""
     answers = []
-    for number, data in ingest.acknowledgements():
+    for number, data in ingest.acknowledgements(lambda number: True):
         assert len(data) <= 1200
         (record,) = FORMATS["heph"].decoder(2**16, None).feed(data)
         answers.append((number, json.loads(json.loads(record.attributes)["value"])))
@@ -79,4 +76,321 @@ def test_a_session_goes_on_by_another_connection_without_a_gap(log):
     assert course(rows, f"session{second}") == ["open", "epoch", "close"]
     offsets = [row["offset"] for row in rows if row["session"] == "session0"]
     assert offsets == sorted(offsets)
+    assert_conserved(ingest)
+
+
+def test_what_overtakes_the_announcement_is_the_sessions(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [events(1, 2), heph_epoch(9) + heph_session(7) + events(0), events(3)])
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [1, 2, 0, 3]}
+    assert ingest.tally("s").restarts == 0
+    assert_conserved(ingest)
+
+
+def test_an_event_that_no_connection_lost_is_not_late(log):
+    """On the second connection, what the first one lacked comes first."""
+    first = log.open()
+    log.data(first, heph_session(7) + events(0, 1, 4, 5))
+    log.close(first)
+    second = log.open()
+    log.data(second, heph_session(7) + events(2, 3, 4, 5, 6))
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 1, 4, 5, 2, 3, 6]}
+    assert gaps(rows) == []
+    assert ingest.account("s").missing == 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_another_session_on_the_same_connection_begins_anew(log, transport):
+    session = log.open(transport=transport)
+    send = log.data if transport == "tcp" else lambda number, data: log.datagrams(number, [data])
+    send(session, heph_session(7) + events(0, 1))
+    send(session, heph_session(8) + events(0, 1, 2))
+    send(session, heph_session(8) + events(3))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 1], "session0.1": [0, 1, 2, 3]}
+    assert ingest.tally("s").restarts == 1
+    assert ingest.account("s").missing == 0
+    assert_conserved(ingest)
+
+
+def test_late_words_and_events_of_the_session_before_are_its(log):
+    session = log.open(transport="udp")
+    old = [heph_event(1, n, start=100 * SECOND + n) for n in range(10)]
+    log.datagrams(session, [heph_epoch(1) + heph_session(7), *old[:6]])
+    log.datagrams(session, [heph_epoch(10**18) + heph_session(8) + events(0)])
+    log.datagrams(session, [heph_epoch(1) + heph_session(7), *old[6:], events(1)])
+    log.tick(3)
+    log.datagrams(session, [events(2)])
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(10)), "session0.1": [0, 1, 2]}
+    assert [row["session"] for row in of(rows, "session") if row["name"] == "tailrace.session"] == [
+        "session0", "session0.1", "session0",
+    ]  # fmt: skip
+    assert_conserved(ingest)
+
+
+def test_times_that_jump_back_are_no_restart_of_a_session_that_is_announced(log):
+    """A simulator's own clock: a new scenario begins at 0."""
+    session = log.open(transport="udp")
+    clock = {"clock": "logical", "ticks_per_second": 1000}
+    log.datagrams(session, [heph_session(7, **clock)])
+    for scenario in range(3):
+        numbered = range(100 * scenario, 100 * scenario + 100)
+        log.datagrams(session, [heph_event(1, n, start=n % 100) for n in numbered if n != 150])
+    log.datagrams(session, [heph_event(1, 0, start=0), heph_event(1, 150, start=0)])
+    ingest, rows = run(log.entries)
+    assert list(numbers(rows)) == ["session0"]
+    assert ingest.account("s").missing == 0
+    assert ingest.account("s").duplicates == 1
+    assert {row["time"] for row in of(rows, "span")} == {None}
+
+
+def test_a_session_without_a_goodbye_is_waited_for(log):
+    session = log.open(limits=LedgerConfig(resume_time=Duration(60)))
+    log.data(session, heph_session(7) + events(0, 2))
+    log.close(session, "reset")
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [("session0", "1", "network", 1, 1)]
+    assert ingest.waiting
+    assert ingest.open_windows("s") == 0
+    log.stop()
+    log.tick(50)
+    assert "close" not in course(run(log.entries)[1])
+    log.tick(10)
+    ingest, rows = run(log.entries)
+    assert attributes(of(rows, "session")[-1])["closed"] == "not resumed"
+    assert not ingest.waiting
+    assert not ingest.state.announced["s"]
+    again = log.open()
+    log.data(again, heph_session(7) + events(3))
+    ingest, rows = run(log.entries)
+    assert numbers(rows)[f"session{again}"] == [3]
+    assert_conserved(ingest)
+
+
+def test_a_goodbye_ends_a_session_with_its_connection(log):
+    session = log.open()
+    log.data(session, heph_session(7) + events(0, 1))
+    log.data(session, heph_goodbye({"1": 2}, more=True) + heph_goodbye({"2": 0}))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert attributes(of(rows, "session")[-1])["closed"] == "goodbye"
+    assert gaps(rows) == []
+    assert not ingest.waiting
+
+
+def test_more_goodbyes_to_come_are_no_end(log):
+    session = log.open()
+    log.data(session, heph_session(7) + events(0) + heph_goodbye({"1": 4}, more=True))
+    log.close(session)
+    ingest, _ = run(log.entries)
+    assert ingest.waiting
+    assert ingest.account("s").missing == 3
+
+
+def test_what_is_sent_again_after_a_goodbye_was_known_is_not_stored_again(log):
+    """The client did not hear that its end had arrived."""
+    everything = events(*range(5)) + heph_goodbye({"1": 5})
+    first = log.open()
+    log.data(first, heph_session(7) + everything)
+    log.close(first, "collector restart")
+    log.tick(30)
+    second = log.open()
+    log.data(second, heph_session(7, turn=1, acknowledge=True) + everything)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(5))}
+    assert ingest.account("s").duplicates == 5
+    assert told(ingest)[0][1]["goodbye"]
+    log.close(second)
+    log.tick(601)
+    log.tick(0)
+    ingest, rows = run(log.entries)
+    closes = [attributes(r)["closed"] for r in of(rows, "session") if r["name"] == "close"]
+    assert closes == ["goodbye", f"resumes session{first}", "goodbye"]
+    assert_conserved(ingest)
+
+
+def test_a_goodbye_in_a_datagram_may_come_before_the_last_events(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7), events(0, 1), heph_goodbye({"1": 5, "3": 2})])
+    log.datagrams(session, [events(3)])
+    log.tick(1)
+    assert "close" not in course(run(log.entries)[1])
+    log.tick(1)
+    ingest, rows = run(log.entries)
+    assert course(rows)[-1] == "close"
+    assert gaps(rows) == [
+        ("session0", "1", "network", 2, 1),
+        ("session0", "1", "network", 4, 1),
+        ("session0", "3", "network", 0, 2),
+    ]
+    assert not ingest.waiting
+    log.datagrams(session, [events(4, 5)])
+    ingest, rows = run(log.entries)
+    assert [row["seq"] for row in of(rows, "heal")] == [4]
+    assert numbers(rows)["session0"][-2:] == [4, 5]
+    assert ingest.account("s").missing == 3
+    assert_conserved(ingest)
+
+
+def test_what_the_kernel_dropped_of_a_tail_is_the_kernels(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7), events(*range(10))])
+    log.drops(3)
+    log.datagrams(session, [heph_goodbye({"1": 20})])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    reasons = {name for _, _, name, _, _ in gaps(rows)}
+    assert reasons == {"kernel"} or reasons == {"kernel", "network"}
+    assert ingest.account("s").missing == 10
+    assert sum(ingest.tally("s").gaps.values()) == 10
+
+
+def test_discarded_events_are_the_senders_whenever_it_is_said(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7), events(0), heph_report([1, 1, 4]), events(7)])
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == []
+    log.datagrams(session, [heph_report([1, 6, 9])])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [
+        ("session0", "1", "sender", 1, 4),
+        ("session0", "1", "network", 5, 1),
+        ("session0", "1", "sender", 6, 1),
+    ]
+    log.datagrams(session, [heph_report([1, 0, 100]), events(5, 2)])
+    ingest, rows = run(log.entries)
+    assert [(r["name"], r["seq"]) for r in of(rows, "heal")] == [
+        ("network", 5), ("sender", 5), ("sender", 2),
+    ]  # fmt: skip
+    assert ingest.tally("s").gaps == {"sender": 6, "network": 1}
+    assert ingest.account("s").missing == 4
+    assert_conserved(ingest)
+
+
+def test_a_report_alone_makes_nothing_missing_but_an_end_without_a_goodbye_does(log):
+    session = log.open(limits=LedgerConfig(resume_time=Duration(5)))
+    log.data(session, heph_session(7) + events(0) + heph_report([1, 1, 9], [2, 5, 5]))
+    ingest, _ = run(log.entries)
+    assert ingest.account("s").missing == 0
+    log.close(session)
+    log.tick(5)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [
+        ("session0", "1", "sender", 1, 9),
+        ("session0", "2", "network", 0, 5),
+        ("session0", "2", "sender", 5, 5),
+    ]
+    assert_conserved(ingest)
+
+
+def test_a_goodbye_that_claims_what_cannot_be_is_a_gap_of_unknown_size(log):
+    session = log.open()
+    finals = {str(stream): 2**31 - 1 for stream in range(100)}
+    log.data(session, heph_session(7) + heph_goodbye(finals, more=True) * 3)
+    log.data(session, heph_goodbye({"1": 2**31, "2": 2**32 - 1, "3": 9}))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [
+        ("session0", "0", "network", None, 0),
+        ("session0", "3", "network", 0, 9),
+    ]
+    assert_conserved(ingest)
+
+
+def test_two_connections_at_a_time_are_one_session(log):
+    first, second = log.open(), log.open()
+    log.data(first, heph_session(7) + events(0, 1))
+    log.data(second, heph_session(7) + events(1, 2) + events(3)[:20])
+    log.data(first, events(4)[:30])
+    log.data(second, events(3)[20:])
+    log.data(first, events(4)[30:] + b"noise")
+    log.close(first)
+    log.data(second, b"more noise" + events(5))
+    log.close(second)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(6))}
+    offsets = [row["offset"] for row in rows if row["session"] == "session0"]
+    assert offsets == sorted(offsets)
+    quarantined = [
+        (attributes(row)["quarantine"], attributes(row).get("quarantine_of"))
+        for row in of(rows, "gap")
+    ]
+    assert quarantined == [(0, None), (0, f"session{second}")]
+    assert_conserved(ingest)
+
+
+def test_events_that_overtake_the_announcement_from_another_address_count_for_the_session(log):
+    """Their rows have been written under the connection's own name."""
+    first, second = log.open(transport="udp"), log.open(transport="udp")
+    log.datagrams(first, [heph_session(7), events(*range(10))])
+    log.datagrams(second, [events(11), heph_session(7) + events(10)])
+    log.datagrams(second, [events(12)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {
+        "session0": [*range(10), 10, 12],
+        f"session{second}": [11],
+    }
+    assert gaps(rows) == []
+    assert ingest.account("s").missing == 0
+    assert ingest.account("s").expected == 13
+    assert_conserved(ingest)
+
+
+def test_those_that_left_first_are_forgotten_first(log):
+    limits = LedgerConfig(sessions_max=3)
+    for number in range(6):
+        session = log.open(limits=limits)
+        log.data(session, heph_session(number) + events(0))
+        log.close(session)
+    ingest, rows = run(log.entries)
+    assert [int(id_, 16) for id_ in ingest.state.announced["s"]] == [3, 4, 5]
+    closes = [attributes(r)["closed"] for r in of(rows, "session") if r["name"] == "close"]
+    assert closes == ["too many sessions"] * 3
+    assert_conserved(ingest)
+
+
+def test_a_flood_of_announcements_costs_its_rows_and_no_more(log):
+    session = log.open(transport="udp", limits=LedgerConfig(sessions_max=4))
+    for number in range(100):
+        log.datagrams(session, [heph_session(number), events(0)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert len(ingest.state.announced["s"]) <= 4 + 2
+    assert len(rows) <= 4 * 100 + 2
+    assert_conserved(ingest)
+
+
+def test_a_session_that_is_away_gives_way_to_streams_of_others(log):
+    limits = LedgerConfig(source_streams_max=2)
+    first, second = log.open(limits=limits), log.open(limits=limits)
+    log.data(first, heph_session(7) + events(0) + events(0, stream=2))
+    log.data(second, heph_session(8) + events(0))
+    log.close(first)
+    log.data(second, events(1, 3, stream=5))
+    ingest, rows = run(log.entries)
+    assert ingest.account("s").uncounted == 1
+    assert ingest.account("s").missing == 1 + 1
+    closes = [attributes(r)["closed"] for r in of(rows, "session") if r["name"] == "close"]
+    assert closes == ["too many streams"]
+    assert ingest.common("s").state.streams == 1
+    assert_conserved(ingest)
+
+
+def test_a_session_of_a_file_is_over_with_it(log):
+    session = log.open_file("heph")
+    data = heph_session(7) + events(0, 2)
+    log.data(session, data)
+    log.close(session, "deleted")
+    ingest, rows = run(log.entries)
+    close = attributes(of(rows, "session")[-1])
+    assert (close["closed"], close["file"]["size"]) == ("deleted", len(data))
+    assert not ingest.waiting
     assert_conserved(ingest)

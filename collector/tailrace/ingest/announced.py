@@ -28,6 +28,8 @@ class Announced:
         self.run = run
         self.asked = True
         """Whether the next answer is to name all streams."""
+        self.told = ""
+        """The stream that was named last."""
 
     def hear(self, said: Announcement, number: int | None) -> None:
         """It is announced again, and wants its answers by this connection."""
@@ -47,6 +49,11 @@ class Announced:
         self.state.carriers.append(number)
         self.state.ended = False
         self.asked = True
+
+    @property
+    def more(self) -> bool:
+        """Whether there is a stream with news."""
+        return self.run.counters is not None and bool(self.run.counters.news)
 
     @property
     def waiting(self) -> bool:
@@ -135,6 +142,7 @@ class Announcements:
         state = known.state
         state.carriers.remove(number)
         known.unhear(number)
+        self.heard(id_)
         if state.carriers:
             return
         state.left = now
@@ -188,13 +196,17 @@ class Announcements:
         else:
             known.run.finish(why, about or {}, now)
 
-    def tell(self) -> Iterator[Announced]:
-        """Those that asked, of which there is news since the last call, and can be told."""
-        news, self.news = self.news, set()
-        for id_ in sorted(news):
+    def tell(self, hears: Callable[[int], bool]) -> Iterator[Announced]:
+        """Those that asked, of which there is news that was not told, and can be told. Of those with
+        more to tell than is told now, and those that do not hear it, there is news the next time."""
+        for id_ in sorted(self.news):
             known = self._known[id_]
-            if known.state.acknowledge and known.state.voice is not None:
+            if not known.state.acknowledge or known.state.voice is None:
+                self.news.discard(id_)
+            elif hears(known.state.voice):
                 yield known
+                if not known.more:
+                    self.news.discard(id_)
 
     def _end(self, known: Announced, now: int) -> None:
         known.state.ended = True

@@ -6,6 +6,7 @@ than to the first hole that is worth asking for and is not named beside it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 
@@ -18,6 +19,9 @@ HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
 """Of the longest numbers, so many fit into 1200 bytes."""
 
+STREAMS_MOST = 8 * STREAMS_IN_ONE
+"""Of very many streams, so many at a time: what a datagram client's socket has room for."""
+
 ASKED_NS = 10 * 10**9
 """What has been missing for longer is given up."""
 
@@ -29,7 +33,7 @@ _Missing = tuple[str, int, int]
 
 
 def answers(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """What is new since the last call; with this it is told."""
+    """What is new and was not told, of at most `STREAMS_MOST` streams; with this it is told."""
     streams: dict[str, int] = {}
     holes: list[_Missing] = []
     for name, number, missing in _standing(known, now):
@@ -52,9 +56,14 @@ def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]
     if counters is None:
         return []
     followed = counters.state.streams
-    names = sorted(followed if known.asked else counters.news & followed.keys())
-    known.asked = False
-    counters.news.clear()
+    if known.asked:
+        counters.news |= followed.keys()
+        known.asked = False
+    new = sorted(counters.news & followed.keys())
+    after = bisect_right(new, known.told)
+    names = (new[after:] + new[:after])[:STREAMS_MOST]
+    counters.news = set(new).difference(names)
+    known.told = names[-1] if names else ""
     asked = {name: _asked(followed[name], now) for name in names if followed[name].counted}
     oldest = sorted((hole.since, name, hole.first) for name in asked for hole in asked[name])
     first_left_out: dict[str, int] = {}

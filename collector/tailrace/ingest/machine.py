@@ -6,7 +6,7 @@ the entries from there on give what the original gave (DESIGN §1, "Restart").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -184,11 +184,13 @@ class Ingest:
         """Let go of a session for the sake of a new stream; whether there was one."""
         return self._announced(source).forget_first(self._now, "too many streams")
 
-    def acknowledgements(self) -> Iterator[tuple[int, bytes]]:
+    def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[tuple[int, bytes]]:
         """What there is to tell clients since the last call: a session's number and the bytes of an
-        answer, of at most 1200 bytes. No part of the state: after a restart everything is news."""
+        answer, of at most 1200 bytes. `hears` says whether its peer would get one; what is for others
+        waits, as does what is much for one call. Nothing may be applied before the last is taken. No
+        part of the state: after a restart everything is news."""
         for announcements in self._announcements.values():
-            for known in announcements.tell():
+            for known in announcements.tell(hears):
                 pack = FORMATS[known.state.info.format].acknowledge
                 if pack and known.state.voice is not None:
                     for answer in answers(known, self._now):

@@ -1,8 +1,8 @@
 """Durable to known: clients that asked are told which of their events are on disk.
 
 What is decoded is durable, so what the ingest has to say may be said at once. Nothing here waits
-for a client. An answer that does not get through is not said again by itself: the client asks, with
-another announcement.
+for a client: to one that does not read, nothing more is said until it does. A datagram that gets lost
+is not said again by itself: the client asks, with another announcement.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ class Acknowledging:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            before = self._ingest.position
             await trio.sleep(EVERY)
-            if self._ingest.position != before:
-                self.once()
+            self.once()
 
     async def last(self) -> None:
         """Return when all that has come in until now is decoded, and what there is to say is said."""
@@ -41,8 +39,11 @@ class Acknowledging:
         self.once()
 
     def once(self) -> None:
-        answers = list(self._ingest.acknowledgements())
+        answers = list(self._ingest.acknowledgements(self._hears))
         sessions = self._ingest.open_sessions() if answers else {}
         for number, data in answers:
             if (info := sessions.get(number)) and (source := self._sources.get(info.source)):
                 source.reply(number, data)
+
+    def _hears(self, number: int) -> bool:
+        return any(source.hears(number) for source in self._sources.values())

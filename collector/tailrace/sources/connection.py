@@ -18,7 +18,8 @@ from tailrace.sources.source import Outcome
 SEND_BUFFER = 16 * 2**10
 """Asked of the kernel, which would else keep megabytes for a peer that does not read."""
 
-UNSENT_MAX = 16 * 2**10
+UNSENT_MAX = 24 * 2**10
+"""What there is to tell a client at a time, and some."""
 
 
 class Connection:
@@ -46,6 +47,11 @@ class Connection:
             yield
         finally:
             self._nursery = None
+
+    @property
+    def hears(self) -> bool:
+        """Whether all that was handed back is with the kernel."""
+        return self._nursery is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
         if self._nursery is None:

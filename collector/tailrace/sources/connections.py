@@ -79,6 +79,10 @@ class ConnectionSource:
         if (connection := self._connections.get(number)) is not None:
             connection.cut(reason)
 
+    def hears(self, number: int) -> bool:
+        connection = self._connections.get(number)
+        return connection is not None and connection.hears
+
     def reply(self, number: int, data: bytes) -> None:
         connection = self._connections.get(number)
         self._figures.replied(connection.reply(data) if connection else Outcome.GONE)

@@ -147,6 +147,10 @@ class Source(Protocol):
         """Be rid of a session's peer, if the source can."""
         ...
 
+    def hears(self, number: int) -> bool:
+        """Whether a session has a peer that some packets could be handed to now."""
+        ...
+
     def reply(self, number: int, data: bytes) -> None:
         """Hand a packet to a session's peer, now or never: it neither waits nor raises. What a peer
         gets of several packets are whole ones, in their order, some perhaps left out."""

@@ -95,6 +95,10 @@ class UdpSource:
     def cut(self, number: int, reason: str) -> None:
         """A datagram peer cannot be cut off: its garbage costs only its own rows."""
 
+    def hears(self, number: int) -> bool:
+        peer = self._peers.of_session(number)
+        return peer is not None and peer.allowance > 0
+
     def reply(self, number: int, data: bytes) -> None:
         self._figures.replied(self._reply(self._peers.of_session(number), data))
 

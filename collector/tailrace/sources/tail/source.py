@@ -99,8 +99,11 @@ class TailSource:
                 file.leave(reason)
                 break
 
+    def hears(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
+        return False
+
     def reply(self, number: int, data: bytes) -> None:
-        """Nobody is at the other end of a file."""
+        """Nobody gets it."""
 
     def figures(self) -> SourceFigures:
         figures = self._figures
