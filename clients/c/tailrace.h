@@ -51,7 +51,7 @@ extern "C" {
 
 /* All members may be 0, which means the default. */
 typedef struct tailrace_options {
-    size_t memory_bytes;       /* of all ring buffers together, allocated once; touched where used. 32 MiB */
+    size_t memory_bytes;       /* of all ring buffers together, allocated once; touched where used. 64 MiB */
     unsigned threads;          /* rings, each of memory_bytes / threads: threads that emit at a time. 128 */
     unsigned flush_ms;         /* how long an event waits for others to share a system call. 5 ms */
     unsigned linger_ms;        /* how long tailrace_close waits for a slow collector. 500 ms */
@@ -1145,20 +1145,30 @@ static int tlr_has_number(uint32_t number) {
     return 0;
 }
 
-/* A stream for a thread, or NULL; the caller holds the table's lock. */
+static int tlr_has_room(const tlr_stream *stream) {
+    return __atomic_load_n(&stream->head, __ATOMIC_ACQUIRE) - TLR_LOAD(stream->tail) < tlr.ring_size / 4;
+}
+
+/* A stream for a thread, or NULL; the caller holds the table's lock. One of a thread that has ended is
+ * gone on with, rather if it has room. */
 static tlr_stream *tlr_find(const tlr_local *thread) {
-    tlr_stream *stream, *unused = NULL;
+    tlr_stream *stream, *left = NULL, *full = NULL, *unused = NULL;
     uint32_t number = 1;
     size_t index;
     for (index = tlr.stream_count; index-- > 0;) {
         stream = &tlr.streams[index];
-        if (thread->numbered && stream->known && stream->number == thread->number) {
+        if (!stream->known) {
+            unused = stream;
+        } else if (thread->numbered) {
+            if (stream->number != thread->number) continue;
             stream->shared = 1;
             return stream;
+        } else if (!stream->taken && !stream->shared) {
+            if (tlr_has_room(stream)) left = stream;
+            full = stream;
         }
-        if (!stream->known || (!thread->numbered && !stream->taken && !stream->shared)) unused = stream;
     }
-    if (!unused || unused->known) return unused;
+    if (left || !unused) return left ? left : full;
     if (thread->numbered) {
         number = thread->number;
         unused->shared = 1;
@@ -1525,7 +1535,7 @@ static int tlr_allocate(size_t bytes, size_t threads) {
 static int tlr_connect(const char *address, const tailrace_options *options) {
     size_t ring_max;
     int error = tailrace_is_on() ? EALREADY : tlr_parse(address);
-    if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)32 << 20, options->threads ? options->threads : 128);
+    if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : 128);
     if (error) return error;
     tlr.clock = options->clock;
     tlr.ticks_per_second = options->ticks_per_second ? options->ticks_per_second : tlr_second;

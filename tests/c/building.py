@@ -78,9 +78,11 @@ class Program:
         assert not complained, complained
         return said.splitlines()
 
-    def kill(self) -> None:
+    def close(self) -> None:
+        """Whatever it is doing."""
         self.process.kill()
-        self.process.communicate()
+        if not self.process.stdin.closed:
+            self.process.communicate()
 
 
 def play(path: Path, *lines: str, code: int = 0, **environ: str) -> list[str]:

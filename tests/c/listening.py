@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,7 +89,7 @@ class Udp:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         self.socket.bind(("127.0.0.1", port))
         self.datagrams: list[bytes] = []
-        self.senders: Counter[tuple[str, int]] = Counter()
+        self._senders: list[tuple[str, int]] = []
         self._stop = False
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -113,7 +112,14 @@ class Udp:
                     return
                 continue
             self.datagrams.append(data)
-            self.senders[sender] += 1
+            self._senders.append(sender)
+
+    def by_sender(self) -> dict[tuple[str, int], list[bytes]]:
+        """Datagrams by the address they came from."""
+        found: dict[tuple[str, int], list[bytes]] = {}
+        for sender, datagram in zip(self._senders, self.datagrams, strict=True):
+            found.setdefault(sender, []).append(datagram)
+        return found
 
     def close(self) -> bytes:
         """Read what is left; all of it, in the order it came."""

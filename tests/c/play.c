@@ -187,7 +187,7 @@ static void many(uint64_t count) {
 }
 
 static void interrupted(uint64_t count) {
-    struct itimerval often = {{0, 50}, {0, 50}}, never = {{0, 0}, {0, 0}};
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
