@@ -17,7 +17,7 @@ import time
 
 from tailrace_client._backoff import Backoff
 from tailrace_client._chunk import Chunk, Recorder
-from tailrace_client._queue import AGAIN, NEW, PACKETS, Queue
+from tailrace_client._queue import Queue
 from tailrace_client._session import Answers, Dialogue, Range
 from tailrace_client._transport import Transport
 
@@ -38,6 +38,7 @@ _ANNOUNCE_SECONDS = 10.0
 """Datagrams get lost and collectors restart: who sends them is said again after this long."""
 _REPORT_SECONDS = 30.0
 _ROOM_SECONDS = 0.5
+_WINDOW_FIRST = 256 * 1024
 _WINDOW_MIN = 64 * 1024
 _STREAM_CALL_BYTES = 2**20
 
@@ -61,7 +62,7 @@ class Link:
         self.connections = 0
         self.goodbye_heard = False
         self._room = room
-        self._window = max(_WINDOW_MIN, room // 4)
+        self._window = _WINDOW_FIRST
         self._answers = Answers()
         self._torn = False
         self._awaiting = False
@@ -167,7 +168,7 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
-            pieces = queue.pieces(size, self._upto())
+            pieces = queue.pieces(size, only_packets=self._holds_back())
             if not pieces:
                 return
             times -= 1
@@ -175,16 +176,16 @@ class Link:
                 self.blocked = True
                 return
 
-    def _upto(self) -> int:
-        """How much may be sent now."""
+    def _holds_back(self) -> bool:
+        """Whether chunks have to wait for an answer."""
         now = time.monotonic()
         if self._awaiting:
             if now - self._opened_at < _ANSWER_SECONDS:
-                return PACKETS
+                return True
             self._awaiting = False
             self.queue.settle(self.dialogue.standing, before=self.dialogue.turn)
-        full = self.transport.datagrams and self.queue.kept_bytes > self._window
-        return AGAIN if full and now - self._heard_at < _ANSWER_SECONDS else NEW
+        full = self.transport.datagrams and self.queue.in_flight_bytes > self._window
+        return full and now - self._heard_at < _ANSWER_SECONDS
 
     def _send(self, pieces: list[bytes]) -> bool:
         """One system call; whether another may follow."""
@@ -310,15 +311,17 @@ class Link:
         answer = dialogue.hear(option, self.recorder.next_numbers(), queue.sent)
         if answer is None:
             return
-        self._heard_at = time.monotonic()
         self._ask.shorten()
         self._listen.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         queue.keep = True
-        queue.settle(dialogue.standing, answer.streams, before=answer.turn)
-        self._window = (
-            max(_WINDOW_MIN, self._window // 2)
-            if dialogue.standing.holes
-            else min(self._room, self._window + _WINDOW_MIN)
-        )
+        lost = queue.settle(dialogue.standing, answer.streams, before=answer.turn)
+        now = time.monotonic()
+        if now - self._heard_at > _ANSWER_SECONDS:
+            self._window = _WINDOW_FIRST
+        elif lost:
+            self._window = max(_WINDOW_MIN, self._window // 2)
+        else:
+            self._window = min(self._room, self._window + self._window // 4)
+        self._heard_at = now
         self.goodbye_heard = self.goodbye_heard or answer.goodbye

@@ -20,8 +20,6 @@ from math import inf
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._session import Standing
 
-PACKETS, AGAIN, NEW = 0, 1, 2
-
 _PACKET = -2
 """The stream of a session's own packets, which no recorder has counted."""
 
@@ -34,15 +32,17 @@ _PIECES_MAX = 512
 
 class _Item:
     """A chunk in the queue. `at`: how many bytes had been put before its end. `turn`: that of the
-    last announcement before it was sent; -1: not sent yet. `since`: when it was sent last."""
+    last announcement before it was sent; -1: not sent yet. `since`: when it was sent last.
+    `repeated`: whether it was sent more than once."""
 
-    __slots__ = ("at", "chunk", "since", "turn")
+    __slots__ = ("at", "chunk", "repeated", "since", "turn")
 
     def __init__(self, chunk: Chunk, at: int) -> None:
         self.chunk = chunk
         self.at = at
         self.turn = -1
         self.since = 0.0
+        self.repeated = False
 
     @property
     def begin(self) -> int:
@@ -67,6 +67,8 @@ class Queue:
         """Bytes ever put."""
         self.kept_bytes = 0
         """Bytes that are sent, or to be sent again, and not durable; with what keeping takes."""
+        self.in_flight_bytes = 0
+        """Those of them that are not to be sent again, as far as is known."""
         self.sent: dict[int, int] = {}
         """By stream, one more than the highest number that the kernel has."""
         self.forgotten: dict[int, int] = {}
@@ -100,15 +102,13 @@ class Queue:
         """Whether there is nothing to send."""
         return not (self._under_way or self._packets or self._again or self._new)
 
-    def pieces(self, size: int, upto: int = NEW) -> list[bytes]:
+    def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
         """What the kernel is to be offered next: whole chunks of `size` bytes at most together, or
-        one alone that is longer. The first lacks what the kernel has of it.
-
-        `upto`: only PACKETS of the session, or AGAIN what was sent before, or NEW chunks as well.
-        """
+        one alone that is longer. The first lacks what the kernel has of it."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
-        for source in (self._packets, self._again, self._new)[: upto + 1]:
+        sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
+        for source in sources:
             while source and len(under_way) < _PIECES_MAX:
                 total += len(source[0].chunk.data)
                 if total > size and under_way:
@@ -161,22 +161,33 @@ class Queue:
         self.back()
         self._packets.clear()
 
-    def settle(self, standing: Standing, named: Collection[int] = (), before: int = 0) -> None:
-        """Let go of what is durable. What is in a hole of a `named` stream, or was sent before turn
-        `before` and has not arrived, is sent again, in its order."""
+    def settle(self, standing: Standing, named: Collection[int] = (), before: int = 0) -> bool:
+        """Let go of what is durable. What was sent before turn `before` and has not arrived is sent
+        again, in its order, as is what is in a hole of a `named` stream; but if that was repeated
+        already, it may be on its way. Whether anything was found lost."""
         again: list[_Item] = []
         kept: deque[_Item] = deque()
-        for items, asked in ((self._again, True), (self._kept, False)):
-            for item in items:
-                chunk = item.chunk
-                if standing.has(*chunk[1:]):
-                    self._let_go(item)
-                elif asked or (chunk.stream in named and standing.lacks(*chunk[1:])):
-                    again.append(item)
-                else:
-                    (again if item.turn < before else kept).append(item)
+        for item in self._again:
+            if standing.has(*item.chunk[1:]):
+                self._let_go(item)
+            else:
+                again.append(item)
+        waiting = len(again)
+        for item in self._kept:
+            chunk = item.chunk
+            if standing.has(*chunk[1:]):
+                self._let_go(item)
+                continue
+            hole = chunk.stream in named and standing.lacks(*chunk[1:])
+            if item.turn < before or (hole and not item.repeated):
+                item.repeated = True
+                again.append(item)
+            else:
+                kept.append(item)
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
+        self.in_flight_bytes = sum(item.room for item in kept)
+        return len(again) > waiting
 
     def forget(self) -> None:
         """Let go of all that was sent before: nobody will ask for it."""
@@ -184,6 +195,7 @@ class Queue:
             self._let_go(item)
         self._kept.clear()
         self._again.clear()
+        self.in_flight_bytes = 0
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -223,9 +235,11 @@ class Queue:
         if item.turn < 0:
             self.kept_bytes += item.room
         item.turn, item.since = turn, now
+        self.in_flight_bytes += item.room
         self._kept.append(item)
         while self.kept_bytes > self._room and self._kept:
             oldest = self._kept.popleft()
+            self.in_flight_bytes -= oldest.room
             stream = oldest.chunk.stream
             self.forgotten[stream] = max(oldest.chunk.next, self.forgotten.get(stream, 0))
             self._let_go(oldest)
