@@ -20,25 +20,26 @@ def option(name, value):
     return struct.pack(">IIH", METADATA_MAGIC, 10 + len(name) + len(text), len(name)) + name + text
 
 
-def connected(collector, source):
+def connected(collector, source, *, receive_buffer=None):
     """A socket to one of a collector's sources."""
     address = collector.ports["sources"][source]
     if address.startswith("unix://"):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(unquote(urlsplit(address).path))
-    elif collector.status()["sources"][source]["type"] == "udp":
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.connect(collector.address(source))
+        sock, place = socket.socket(socket.AF_UNIX), unquote(urlsplit(address).path)
     else:
-        sock = socket.create_connection(collector.address(source))
+        is_udp = collector.status()["sources"][source]["type"] == "udp"
+        kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
+        sock, place = socket.socket(socket.AF_INET, kind), collector.address(source)
+    if receive_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    sock.connect(place)
     return sock
 
 
 class Client:
-    """One session, on one connection after the other. `told` is what it was told of each stream,
+    """One session, on one connection. `told` is what it was told of each stream,
     `answers` all answers; `sent` and `heard` are bytes."""
 
-    def __init__(self, collector, source, *, acknowledge=True):
+    def __init__(self, collector, source, *, acknowledge=True, receive_buffer=None):
         self.session = os.urandom(16).hex()
         self.acknowledge = acknowledge
         self.turn = 0
@@ -46,10 +47,7 @@ class Client:
         self.told = {}
         self.answers = []
         self.sent = self.heard = 0
-        self.connect(collector, source)
-
-    def connect(self, collector, source):
-        self.sock = connected(collector, source)
+        self.sock = connected(collector, source, receive_buffer=receive_buffer)
         self._rest = b""
 
     def __enter__(self):

@@ -122,35 +122,47 @@ def test_who_did_not_ask_never_receives_a_byte(listening, source):
 
 
 @pytest.mark.parametrize("source", ["tcp", "unix"])
-def test_a_client_that_does_not_read_is_taken_in_and_gets_whole_packets_when_it_does(
-    listening, source
-):
+def test_a_client_that_does_not_read_is_taken_in_and_told_when_it_does(listening, source):
     collector = listening()
-    with Client(collector, source) as client, Client(collector, source) as other:
+    with (
+        Client(collector, source, receive_buffer=4096) as client,
+        Client(collector, source) as other,
+    ):
         client.announce()
         other.announce()
-        figures = {}
+        sent = []
 
-        def overrun():
-            client.emit_each(range(1000, 1600))
-            client.announce()
-            figures.update(collector.status()["sources"][source])
-            return figures["acknowledgements"].get("unread", 0) > 5
+        def stuffed():
+            client.emit_each(range(1000, 1190))
+            counted = collector.status()["sources"][source]["acknowledgements"]
+            assert counted.keys() <= {"sent"}
+            sent.append(counted.get("sent", 0))
+            return len(sent) > 20 and sent[-1] == sent[-10] > 0
 
-        until(overrun, "answers to be passed over", pause=0.05)
+        until(stuffed, "an end of the answers to it", pause=0.05)
         other.emit(5)
         other.hear_until(lambda: other.told == {1: 5}, "the other's answer")
-        last = client.turn - 1
-        client.hear_all()
-        client.announce()
-        client.hear_until(
-            lambda: client.answers[-1]["turn"] > last and client.told == client.next,
-            "the whole state, once it reads",
-        )
+        client.hear_until(lambda: client.told == client.next, "all that it was not told before")
     collector.settle()
     status = collector.status()["sources"][source]
     assert status["seen_events"] == 5 + sum(client.next.values())
     assert status["missing_events"] == 0
+
+
+@pytest.mark.parametrize("source", TRANSPORTS)
+def test_a_session_of_very_many_streams_is_told_of_each(listening, source):
+    collector = listening()
+    with Client(collector, source) as client:
+        client.announce()
+        for stream in range(0, 3000, 100):
+            client.emit_each(range(stream, stream + 100))
+            client.hear()
+        client.hear_until(lambda: len(client.told) == 3000, "the answers about all streams")
+        client.told = {}
+        for _ in range(10):
+            client.emit(500)
+        client.announce()
+        client.hear_until(lambda: client.told == client.next, "the whole state")
 
 
 def test_no_address_gets_more_bytes_than_came_from_it(listening):

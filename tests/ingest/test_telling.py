@@ -1,0 +1,75 @@
+"""Who is told, and how much at a time, when not everybody hears and there is much to tell."""
+
+from __future__ import annotations
+
+import json
+
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.answers import STREAMS_MOST
+from tests.ingest.log import Log, heph_event, heph_session, run
+
+
+def told(ingest, *, hears=lambda number: True):
+    """The streams that are named to each session, in one call."""
+    found = {}
+    for number, data in ingest.acknowledgements(hears):
+        (record,) = FORMATS["heph"].decoder(2**16, None).feed(data)
+        answer = json.loads(json.loads(record.attributes)["value"])
+        found.setdefault(number, {}).update(
+            {int(stream): number for stream, number in answer["streams"].items()}
+        )
+    return found
+
+
+def test_what_a_peer_does_not_hear_waits_until_it_does():
+    log = Log()
+    deaf, other = log.open(), log.open()
+    for number, session in enumerate((deaf, other)):
+        log.data(session, heph_session(number, acknowledge=True) + heph_event(1, 0))
+    ingest, _ = run(log.entries)
+    assert told(ingest, hears=lambda number: number == other) == {other: {1: 1}}
+    assert told(ingest, hears=lambda number: number == other) == {}
+    before = len(log.entries)
+    log.data(deaf, heph_event(1, 1) + heph_event(2, 0))
+    run(log.entries[before:], ingest)
+    assert told(ingest, hears=lambda number: False) == {}
+    assert told(ingest) == {deaf: {1: 2, 2: 1}}
+    assert told(ingest) == {}
+
+
+def test_of_very_many_streams_each_is_told_in_its_turn_and_none_is_left_out():
+    log = Log()
+    session = log.open()
+    streams = range(3 * STREAMS_MOST)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    heard = []
+    for count in range(1, 7):
+        (names,) = told(ingest).values()
+        assert len(names) <= STREAMS_MOST
+        heard += names
+        before = len(log.entries)
+        log.data(session, b"".join(heph_event(stream, count) for stream in streams))
+        run(log.entries[before:], ingest)
+    assert sorted(heard) == sorted(2 * [*streams])
+
+
+def test_a_question_is_answered_over_as_many_calls_as_it_takes():
+    log = Log()
+    session = log.open()
+    streams = range(2 * STREAMS_MOST + 10)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    for _ in range(3):
+        told(ingest)
+    assert told(ingest) == {}
+    before = len(log.entries)
+    log.data(session, heph_session(1, acknowledge=True, turn=1))
+    run(log.entries[before:], ingest)
+    heard = {}
+    for _ in range(3):
+        heard |= told(ingest)[session]
+    assert heard == dict.fromkeys(streams, 1)
+    assert told(ingest) == {}
