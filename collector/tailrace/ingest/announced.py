@@ -200,13 +200,14 @@ class Announcements:
         """Those that asked, of which there is news that was not told, and can be told. Of those with
         more to tell than is told now, and those that do not hear it, there is news the next time."""
         for id_ in sorted(self.news):
-            known = self._known[id_]
-            if not known.state.acknowledge or known.state.voice is None:
+            known = self._known.get(id_)
+            if known is None or not known.state.acknowledge or known.state.voice is None:
                 self.news.discard(id_)
             elif hears(known.state.voice):
+                self.news.discard(id_)
                 yield known
-                if not known.more:
-                    self.news.discard(id_)
+                if known.more:
+                    self.news.add(id_)
 
     def _end(self, known: Announced, now: int) -> None:
         known.state.ended = True

@@ -33,21 +33,19 @@ _Missing = tuple[str, int, int]
 
 
 def answers(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """What is new and was not told, of at most `STREAMS_MOST` streams; with this it is told."""
+    """What is new and was not told, of at most `STREAMS_MOST` streams; with this it is told. All of
+    it as it is when the first is taken."""
+    run, turn = known.run.state, known.state.turn
+    goodbye = bool(run.goodbye_at)
     streams: dict[str, int] = {}
     holes: list[_Missing] = []
     for name, number, missing in _standing(known, now):
         if len(streams) == STREAMS_IN_ONE or len(holes) + len(missing) > HOLES_IN_ONE:
-            yield _answer(known, streams, holes)
+            yield Acknowledgement(run.id, turn, streams, holes, goodbye)
             streams, holes = {}, []
         streams[name] = number
         holes += missing
-    yield _answer(known, streams, holes)
-
-
-def _answer(known: Announced, streams: dict[str, int], holes: list[_Missing]) -> Acknowledgement:
-    run = known.run.state
-    return Acknowledgement(run.id, known.state.turn, streams, holes, bool(run.goodbye_at))
+    yield Acknowledgement(run.id, turn, streams, holes, goodbye)
 
 
 def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]]]:
@@ -65,15 +63,19 @@ def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]
     counters.news = set(new).difference(names)
     known.told = names[-1] if names else ""
     asked = {name: _asked(followed[name], now) for name in names if followed[name].counted}
-    oldest = sorted((hole.since, name, hole.first) for name in asked for hole in asked[name])
-    first_left_out: dict[str, int] = {}
+    oldest = sorted(
+        (hole.since, name, hole.first) for name in asked for hole in asked[name][:HOLES_IN_ONE]
+    )
+    stops = {
+        name: holes[HOLES_IN_ONE].first
+        for name, holes in asked.items()
+        if len(holes) > HOLES_IN_ONE
+    }
     for _, name, first in oldest[HOLES_MAX:]:
-        first_left_out[name] = min(first, first_left_out.get(name, first))
+        stops[name] = min(first, stops.get(name, first))
     standing = []
     for name, holes in asked.items():
-        stop = first_left_out.get(name, followed[name].next)
-        if len(holes) > HOLES_IN_ONE:
-            stop = min(stop, holes[HOLES_IN_ONE].first)
+        stop = stops.get(name, followed[name].next)
         wire = counters.mask
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
         standing.append((name, stop & wire, missing))

@@ -187,14 +187,19 @@ class Ingest:
     def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[tuple[int, bytes]]:
         """What there is to tell clients since the last call: a session's number and the bytes of an
         answer, of at most 1200 bytes. `hears` says whether its peer would get one; what is for others
-        waits, as does what is much for one call. Nothing may be applied before the last is taken. No
-        part of the state: after a restart everything is news."""
-        for announcements in self._announcements.values():
+        waits, as does what is much for one call. Entries may be applied between two of them. No part
+        of the state: after a restart everything is news."""
+        for announcements in list(self._announcements.values()):
             for known in announcements.tell(hears):
-                pack = FORMATS[known.state.info.format].acknowledge
-                if pack and known.state.voice is not None:
+                pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
+                if pack and voice is not None:
                     for answer in answers(known, self._now):
-                        yield known.state.voice, pack(answer)
+                        yield voice, pack(answer)
+
+    def source_of(self, number: int) -> str:
+        """The name of a session's source; empty for a session that is over."""
+        session = self._sessions.get(number)
+        return session.state.info.source if session else ""
 
     def slow(self, before: int) -> list[int]:
         """Sessions whose unfinished record began to come before a time (Unix ns)."""

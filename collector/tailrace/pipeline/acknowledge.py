@@ -16,7 +16,14 @@ from tailrace.sources.source import Source
 from tailrace.spool.spool import Spool
 
 EVERY = 0.1
-"""Seconds between two answers to a client."""
+"""Seconds between two rounds of answers."""
+
+IN_A_ROUND = 250
+"""Answers, of 15 to 70 us each, after which the next round comes later: with more clients each is told
+more seldom, and receiving and decoding have their time."""
+
+AT_ONCE = 32
+"""Answers without letting others run."""
 
 
 class Acknowledging:
@@ -28,22 +35,26 @@ class Acknowledging:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            await trio.sleep(EVERY)
-            self.once()
+            count = await self.once()
+            await trio.sleep(EVERY * max(1.0, count / IN_A_ROUND))
 
     async def last(self) -> None:
         """Return when all that has come in until now is decoded, and what there is to say is said."""
         end = self._spool.end
         while self._ingest.position < end:  # noqa: ASYNC110 - there may be no idle moment to wait for
             await trio.sleep(EVERY / 10)
-        self.once()
+        await self.once()
 
-    def once(self) -> None:
-        answers = list(self._ingest.acknowledgements(self._hears))
-        sessions = self._ingest.open_sessions() if answers else {}
-        for number, data in answers:
-            if (info := sessions.get(number)) and (source := self._sources.get(info.source)):
-                source.reply(number, data)
+    async def once(self) -> int:
+        """A round; how many answers there were."""
+        count = 0
+        for number, data in self._ingest.acknowledgements(self._hears):
+            if (name := self._ingest.source_of(number)) in self._sources:
+                self._sources[name].reply(number, data)
+            count += 1
+            if count % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return count
 
     def _hears(self, number: int) -> bool:
         return any(source.hears(number) for source in self._sources.values())
