@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.machine import Ingest
 from tailrace.units import Duration
 from tests.ingest.log import (
     SECOND,
@@ -394,3 +395,108 @@ def test_a_session_of_a_file_is_over_with_it(log):
     assert (close["closed"], close["file"]["size"]) == ("deleted", len(data))
     assert not ingest.waiting
     assert_conserved(ingest)
+
+
+def test_a_client_that_asks_is_told_what_is_durable(log):
+    session = log.open()
+    log.data(session, heph_session(7, acknowledge=True) + events(0, 1, 2) + events(0, stream=2))
+    ingest, _ = run(log.entries)
+    answer = {"session": f"{7:032x}", "turn": 0, "streams": {"1": 3, "2": 1}, "holes": []}
+    assert told(ingest) == [(session, answer | {"goodbye": False})]
+    assert told(ingest) == []
+    ingest, _ = run_more(ingest, log, lambda: log.data(session, events(3)))
+    assert told(ingest) == [(session, answer | {"streams": {"1": 4}, "goodbye": False})]
+    ingest, _ = run_more(ingest, log, lambda: log.data(session, heph_goodbye({"1": 4, "2": 1})))
+    ((_, last),) = told(ingest)
+    assert last["goodbye"]
+    assert all(last["streams"][s] == n for s, n in last["streams"].items())
+
+
+def run_more(ingest, log, act):
+    """Go on with what `act` adds to the log."""
+    before = len(log.entries)
+    act()
+    return run(log.entries[before:], ingest)
+
+
+def test_who_did_not_ask_is_told_nothing(log):
+    log.data(log.open(), heph_session(7) + events(0))
+    log.data(log.open(), events(0))
+    assert told(run(log.entries)[0]) == []
+
+
+def test_a_new_turn_and_a_restart_of_the_collector_bring_a_full_answer(log):
+    session = log.open()
+    log.data(session, heph_session(7, acknowledge=True) + events(0, 1) + events(0, stream=2))
+    ingest, _ = run(log.entries)
+    told(ingest)
+    again = heph_session(7, turn=0, acknowledge=True)
+    ingest, _ = run_more(ingest, log, lambda: log.data(session, again))
+    assert [answer["streams"] for _, answer in told(ingest)] == [{}]
+    asked = heph_session(7, turn=4, acknowledge=True)
+    ingest, _ = run_more(ingest, log, lambda: log.data(session, asked))
+    ((_, answer),) = told(ingest)
+    assert (answer["turn"], answer["streams"]) == (4, {"1": 2, "2": 1})
+    ((_, answer),) = told(Ingest.restore(ingest.snapshot()))
+    assert (answer["turn"], answer["streams"]) == (4, {"1": 2, "2": 1})
+
+
+def test_answers_go_to_the_connection_that_announced_last(log):
+    first, second = log.open(), log.open()
+    log.data(first, heph_session(7, acknowledge=True) + events(0))
+    log.data(second, heph_session(7, turn=1, acknowledge=True) + events(1))
+    log.data(first, events(2))
+    ingest, _ = run(log.entries)
+    assert [(number, answer["streams"]) for number, answer in told(ingest)] == [(second, {"1": 3})]
+    ingest, _ = run_more(ingest, log, lambda: log.close(second))
+    assert told(ingest) == []
+    log.data(first, heph_session(8, acknowledge=True) + events(0))
+    ingest, _ = run(log.entries)
+    assert {answer["session"] for number, answer in told(ingest)} == {f"{8:032x}"}
+
+
+def test_holes_are_named_while_they_are_worth_asking_for(log):
+    session = log.open(transport="udp", limits=LedgerConfig(reorder_events=16))
+    log.datagrams(
+        session, [heph_session(7, acknowledge=True), events(0, 3), heph_report([1, 4, 2])]
+    )
+    log.datagrams(session, [events(6, 8)])
+    ingest, _ = run(log.entries)
+    ((_, answer),) = told(ingest)
+    assert (answer["streams"], answer["holes"]) == ({"1": 9}, [[1, 1, 2], [1, 7, 1]])
+    log.datagrams(session, [events(*range(9, 100))])
+    ingest, rows = run(log.entries)
+    assert len(gaps(rows)) == 3
+    ((_, answer),) = told(ingest)
+    assert (answer["streams"], answer["holes"]) == ({"1": 100}, [[1, 1, 2], [1, 7, 1]])
+    log.tick(11)
+    log.datagrams(session, [events(100)])
+    ((_, answer),) = told(run(log.entries)[0])
+    assert (answer["streams"], answer["holes"]) == ({"1": 101}, [])
+
+
+def test_what_is_told_by_each_answer_alone_is_true(log):
+    """More streams and holes than fit: a number never passes a hole that is not named beside it."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7, acknowledge=True)])
+    for stream in range(100):
+        wanted = range(0, 60 if stream % 7 == 0 else 3, 1 if stream % 2 else 2)
+        log.datagrams(session, [heph_event(2**32 - 1 - stream, n) for n in wanted])
+    log.now += SECOND
+    ingest, _ = run(log.entries)
+    (counters,) = [known.run.counters for known in ingest._announced("s")._known.values()]
+    answers = told(ingest)
+    asked = 0
+    for _, answer in answers:
+        asked += len(answer["holes"])
+        for stream, number in answer["streams"].items():
+            named = {
+                first + n
+                for of_stream, first, count in answer["holes"]
+                if of_stream == int(stream)
+                for n in range(count)
+            }
+            followed = counters.state.streams[stream]
+            assert {n for n in range(number) if followed.lacks(n)} == named
+    assert asked == 64
+    assert {s for _, answer in answers for s in answer["streams"]} == set(counters.state.streams)

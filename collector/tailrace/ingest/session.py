@@ -168,7 +168,7 @@ class Session:
         self._announcements.leave(id_, self.state.number, now)
         known = self._announcements.find(id_, now)
         if self.state.file and known and not known.state.carriers:
-            self._announcements.forget(id_, now, reason)
+            self._announcements.forget(id_, now, reason, about)
 
     # What others ask
 
@@ -339,9 +339,12 @@ class Session:
         """The connection goes on with a session that others have begun; the record at a place in its
         bytes says so."""
         own, info = self._run.state, self.state.info
+        # First of all: it may be about to be forgotten.
+        self._announcements.carry(known.run.state.id, self.state.number)
+        if not own.id:
+            known.run.inherit(self._run, now)
         self._set_aside(f"resumes {known.run.state.name}", now)
         run = self._run = known.run
-        self._announcements.carry(run.state.id, self.state.number)
         known.state.bearer = self.state.number
         self.state.base = run.state.reached - self.state.skipped - offset
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}

@@ -153,6 +153,34 @@ class Counters:
         known = stream.had(seq, mark, self._window)
         return count < HEAD and seq >= stream.base and not known
 
+    def expects(self, name: str, count: int) -> bool:
+        """Whether this is a stream's next number."""
+        stream = self.state.streams.get(name)
+        return count == (stream.next & self.mask if stream else 0)
+
+    def hand_over(self) -> list[tuple[str, int, int]]:
+        """Stream, number on the wire and mark of all that came, to be another's from now on; nothing
+        where not all of it is remembered, or something has been said to be missing."""
+        state, window = self.state, self._window
+        streams = state.streams
+        if (
+            state.uncounted
+            or state.duplicates
+            or any(s.next - s.base > window or s.gaps or s.extra for s in streams.values())
+        ):
+            return []
+        events = [
+            (name, seq & self.mask, stream.mark_of(seq, window))
+            for name, stream in streams.items()
+            for seq in range(stream.base, stream.next)
+            if not stream.lacks(seq)
+        ]
+        self.release()
+        streams.clear()
+        state.seen = state.missing = state.tails = 0
+        self.windows.forget()
+        return events
+
     def last_mark(self, name: str) -> int:
         """That of a stream's last number, 0 for a stream of which nothing came."""
         stream = self.state.streams.get(name)

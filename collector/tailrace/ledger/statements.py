@@ -56,7 +56,7 @@ class Statements:
                 said = Hole(max(low, stream.next), high, now, now, Reason.SENDER)
                 ahead = [d for d in stream.discarded if d.last >= stream.next]
                 stream.discarded = _with(ahead, said)[:DISCARDED_MAX]
-            self._changed(name, stream, before)
+            self._changed(name, stream, before, now)
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
         """By stream, the number on the wire that its next event would have had."""
@@ -69,7 +69,7 @@ class Statements:
                 continue
             before = stream.ranges
             self._reaches(name, stream, self._unwrapped(stream, final), now)
-            self._changed(name, stream, before)
+            self._changed(name, stream, before, now)
 
     def over(self, now: int) -> None:
         """The run is over: if no goodbye said how far its streams went, what was discarded does."""
@@ -78,7 +78,7 @@ class Statements:
                 before = stream.ranges
                 self._reaches(name, stream, stream.discarded[-1].last + 1, now)
                 stream.discarded = []
-                self._changed(name, stream, before)
+                self._changed(name, stream, before, now)
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:
         distance = (number - stream.next) % self._range
@@ -112,9 +112,10 @@ class Statements:
                 ]
                 part.reason = said.reason
 
-    def _changed(self, name: str, stream: StreamCounter, before: int) -> None:
+    def _changed(self, name: str, stream: StreamCounter, before: int, now: int) -> None:
         self._commons.state.ranges += stream.ranges - before
         self._counters.windows.keep_bounds(name, stream)
+        self._counters.windows.heard({name}, now)
         self._counters.news.add(name)
 
 

@@ -74,6 +74,11 @@ class Windows:
                 self._close(name, stream, hole)
         self._open.clear()
 
+    def forget(self) -> None:
+        """There are no streams any more."""
+        self._open.clear()
+        self._due = _NEVER_DUE
+
     def _next_due(self) -> int:
         streams = self._state.streams
         since = (hole.since for name in self._open for hole in streams[name].holes)
