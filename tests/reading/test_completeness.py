@@ -53,8 +53,8 @@ def test_of_a_statement_it_is_of_the_whole_table(store):
     )
 
 
-@pytest.fixture
-def timed(tmp_path):
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
     """One session after another, each of an hour and with a gap of another size; the last is open."""
     rows = []
     for number in range(4):
@@ -76,14 +76,22 @@ def timed(tmp_path):
         gap(10_000, 1, **late),
         session("close", offset=1, closed="x", closed_at=EPOCH + 5 * HOUR, **late),
     ]
-    with tailrace.open(make(tmp_path, rows)) as opened:
+    ahead = {"session": "ahead"}  # its clock is 13 hours ahead of the collector's
+    rows += [
+        clocked(epoch=EPOCH + 20 * HOUR, **ahead),
+        session("open", opened=EPOCH + 7 * HOUR, **ahead),
+        row(seq=0, start=5, end=6, **ahead),
+        gap(100_000, 1, **ahead),
+        session("close", offset=1, closed="x", closed_at=EPOCH + 8 * HOUR, **ahead),
+    ]
+    with tailrace.open(make(tmp_path_factory.mktemp("timed"), rows)) as opened:
         yield opened
 
 
 @pytest.mark.parametrize(
     ("since", "until", "missing"),
     [
-        (None, None, 11_111),
+        (None, None, 111_111),
         (None, 0, 0),
         (None, 1, 1),
         (None, 6, 10_001),
@@ -92,7 +100,9 @@ def timed(tmp_path):
         (HOUR + 1, 2 * HOUR + 1, 10_010),
         (2.5 * HOUR, 3.5 * HOUR, 10_010),
         (5 * HOUR + 1, 6 * HOUR, 0),
-        (6 * HOUR, None, 1000),
+        (6 * HOUR, None, 101_000),
+        (19 * HOUR, None, 101_000),
+        (20 * HOUR + 6, None, 1000),
         (1000 * HOUR, None, 1000),  # the open session may have lost something just now
     ],
 )
@@ -103,10 +113,10 @@ def test_of_a_time_it_is_of_the_sessions_of_that_time(timed, since, until, missi
         if value is not None
     }
     assert said(timed.spans(**when)) == (missing, 0)
-    chosen = {each["session"] for each in timed.gaps(**when)}
-    assert sum(each["remaining"] for each in timed.gaps(**when)) == missing
-    assert {each["session"] for each in timed.sessions(**when)} == chosen
-    assert {each["session"] for each in timed.streams(**when)} == chosen
+    gaps = timed.gaps(**when).pl()
+    assert gaps["remaining"].sum() == missing
+    for result in (timed.sessions(**when), timed.streams(**when)):
+        assert set(result.pl()["session"]) == set(gaps["session"])
 
 
 def test_a_session_of_which_no_time_is_known_may_be_of_any(tmp_path):

@@ -63,7 +63,7 @@ def everything(store):
     return {view: list(getattr(store, view)()) for view in TEXT_FILTERS}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     view=st.sampled_from(["spans", "events"]),
     source=texts("sim", "files", "no such"),
@@ -75,12 +75,10 @@ def everything(store):
 )
 def test_they_choose_what_python_would(store, everything, view, **filters):
     expected = [row for row in everything[view] if fits(row, filters)]
-    result = getattr(store, view)(**filters)
-    assert sorted_rows(result) == sorted_rows(expected)
-    assert len(result) == len(expected)
+    assert sorted_rows(getattr(store, view)(**filters)) == sorted_rows(expected)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(source=texts("sim", "files"), session=texts("a", HOSTILE), stream=texts(1, "2", ""))
 def test_gaps_and_streams_are_chosen_alike(store, everything, source, session, stream):
     filters = {"source": source, "session": session, "stream": stream}
@@ -168,7 +166,7 @@ def test_what_wall_shows_is_a_time_to_the_nanosecond(ns):
 
 
 def test_a_rows_own_wall_finds_it(store, everything):
-    for row in everything["events"][20:100:20]:
+    for row in everything["events"][20:100:40]:
         if row["wall"] is not None:
             assert row in list(store.events(since=row["wall"]))
             assert row not in list(store.events(until=row["wall"]))

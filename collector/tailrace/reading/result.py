@@ -38,8 +38,8 @@ class Result:
 
     Everything that asks raises QueryError when the statement cannot be run, StoreError when the table
     cannot be read, and IncompleteError when something is missing and that was forbidden. An answer
-    that is still being read when its files are deleted may be broken off with StoreError: ask again. A result may be asked
-    from several threads; each iterator and each reader belongs to one.
+    that is still being read when its files are deleted may be broken off with StoreError: ask again.
+    A result may be asked from several threads; each iterator and each reader belongs to one.
     """
 
     def __init__(self, asking: Asking, question: Question, *, complete_only: bool) -> None:
