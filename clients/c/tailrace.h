@@ -1525,6 +1525,7 @@ static int tlr_allocate(size_t bytes, size_t threads) {
         free(memory);
         return ENOMEM;
     }
+    memset(memory, 0, table);
     tlr.streams = (tlr_stream *)(void *)memory;
     tlr.stream_count = threads;
     tlr.ring_size = (uint32_t)ring;

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,9 @@ class Program:
             text=True,
             env=_without_address() | environ,
         )
+        self._watchdog = threading.Timer(60, self.process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
 
     def tell(self, *lines: str) -> None:
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
@@ -72,14 +76,16 @@ class Program:
     def end(self, *lines: str, code: int = 0) -> list[str]:
         """Give it the rest of its script; what it still said."""
         said, complained = self.process.communicate(
-            "".join(f"{line}\n" for line in lines), timeout=120
+            "".join(f"{line}\n" for line in lines)
         )
+        self._watchdog.cancel()
         assert self.process.returncode == code, complained
         assert not complained, complained
         return said.splitlines()
 
     def close(self) -> None:
         """Whatever it is doing."""
+        self._watchdog.cancel()
         self.process.kill()
         if not self.process.stdin.closed:
             self.process.communicate()

@@ -177,7 +177,7 @@ static volatile sig_atomic_t handled;
 
 static void handle(int signal_number) {
     (void)signal_number;
-    handled++;
+    handled = handled + 1;
     tailrace_event("handler");
 }
 

@@ -1,0 +1,50 @@
+"""The header under each compiler and standard, with every warning an error."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.c.building import CLIENT, HERE, WARNINGS, build, need
+from tests.c.listening import hear
+
+BUILDS = [
+    ("gcc", "c99"), ("gcc", "gnu99"), ("gcc", "c11"), ("gcc", "gnu17"),
+    ("clang", "c99"), ("clang", "gnu17"),
+    ("g++", "c++17"), ("g++", "gnu++20"), ("clang++", "c++17"), ("clang++", "gnu++20"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("compiler", "standard"), BUILDS)
+def test_it_compiles_without_a_warning(compiler, standard):
+    build(HERE / "forms.c", f"-std={standard}", "-O1", compiler=compiler)
+
+
+@pytest.mark.parametrize("level", ["-O0", "-Os", "-O3"])
+def test_no_level_of_optimisation_finds_more_to_warn_of(level):
+    for compiler in ("gcc", "clang"):
+        build(HERE / "forms.c", level, compiler=compiler)
+
+
+@pytest.mark.parametrize("first", ["gcc", "g++"])
+@pytest.mark.parametrize("second", ["clang", "clang++"])
+def test_c_and_cpp_files_make_one_program(tmp_path, first, second):
+    """The implementation in either language, its users in the other."""
+    for compiler, source in ((first, "one.c"), (second, "two.c")):
+        need(compiler)
+        plus = compiler.endswith("++")
+        language = ["-x", "c++", "-std=c++17"] if plus else ["-std=c99"]
+        subprocess.run(
+            [compiler, *WARNINGS, f"-I{CLIENT}", *language, "-c", HERE / source]
+            + ["-o", tmp_path / f"{source}.o"],
+            check=True,
+        )
+    objects = [tmp_path / "one.c.o", tmp_path / "two.c.o"]
+    subprocess.run(["g++", *objects, "-pthread", "-o", tmp_path / "program"], check=True)
+    address = {"TAILRACE_ADDRESS": f"file://{tmp_path}/t"}
+    subprocess.run([tmp_path / "program"], env=address, check=True)
+    assert [event.name for event in hear((tmp_path / "t").read_bytes()).events] == [
+        "here",
+        "elsewhere",
+    ]
