@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+from contextlib import suppress
 
 CONNECT_SECONDS = 2.0
 """How long a peer may take to accept."""
@@ -34,5 +35,6 @@ def wait(connection: socket.socket | None, seconds: float, *, to_send: bool) -> 
     """Until something came, or there is room to send if that is asked; at most so long."""
     if connection is not None:
         poll = select.poll()
-        poll.register(connection, select.POLLIN | (select.POLLOUT if to_send else 0))
-        poll.poll(max(0.0, seconds) * 1000)
+        with suppress(ValueError):  # closed by another thread just now
+            poll.register(connection, select.POLLIN | (select.POLLOUT if to_send else 0))
+            poll.poll(max(0.0, seconds) * 1000)

@@ -27,7 +27,7 @@ FIRST_ANSWER_SECONDS = 0.5
 """How long after connecting a flush waits for a collector that has said nothing yet."""
 
 _ANSWER_SECONDS = 1.0
-_SILENT_SECONDS = 5.0
+_SILENT_SECONDS = 10.0
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
 _ASK_SECONDS = (0.3, 5.0)
@@ -66,6 +66,7 @@ class Link:
         self._answers = Answers()
         self._torn = False
         self._awaiting = False
+        self._nobody = False
         self._opened_at = self._announced_at = self._heard_at = -1e9
         self._retry = Backoff(*_RETRY_SECONDS)
         self._ask = Backoff(*_ASK_SECONDS)
@@ -95,7 +96,7 @@ class Link:
 
     def push(self, times: int) -> None:
         """Send what is recorded in at most so many system calls, and one to listen."""
-        if not (self._torn or self.blocked):
+        if self.transport.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
 
@@ -148,7 +149,7 @@ class Link:
         return not self.queue.idle or self.queue.kept_bytes > 0
 
     def _rest(self, now: float) -> float | None:
-        if not self.transport.is_open:
+        if self._nobody or not self.transport.is_open:
             return self._retry.left(now)
         if self.blocked:
             return _ROOM_SECONDS
@@ -184,6 +185,8 @@ class Link:
                 return True
             self._awaiting = False
             self.queue.settle(self.dialogue.standing, before=self.dialogue.turn)
+        if self._nobody:
+            return True
         full = self.transport.datagrams and self.queue.in_flight_bytes > self._window
         return full and now - self._heard_at < _ANSWER_SECONDS
 
@@ -213,9 +216,9 @@ class Link:
                 self._discard(chunk, "refused")
                 ranges = [Range(chunk.stream, chunk.first, chunk.next)]
                 self.queue.first_packet(self.dialogue.report(self.recorder.discarded, ranges))
-        else:  # nobody received an *earlier* datagram; this one is not out yet
+        else:
             self.queue.back()
-            self.queue.first_packet(self.dialogue.announcement())
+            self._find_nobody()
         return True
 
     def _discard(self, chunk: Chunk, reason: str) -> None:
@@ -262,8 +265,10 @@ class Link:
         """Announce, ask and report, where it is time to."""
         transport, dialogue, queue = self.transport, self.dialogue, self.queue
         if transport.datagrams:
-            asking = now - queue.oldest > _ASK_SECONDS[0] and not self._ask.left(now)
+            overdue = now - queue.oldest > _ASK_SECONDS[0] and not self._ask.left(now)
+            asking = not self._retry.left(now) if self._nobody else overdue
             if asking:
+                self._nobody = False
                 dialogue.turn += 1
                 self._ask.grow(now)
             sending = self.fresh or not queue.idle
@@ -298,13 +303,20 @@ class Link:
                 most -= 1
                 for option in (Answers() if datagrams else self._answers).feed(data):
                     self._take_in(option)
-        except ConnectionRefusedError:  # a datagram found nobody; the kernel has told that now
-            if self.transport.is_open:
-                self.queue.first_packet(self.dialogue.announcement())
         except OSError:
-            pass
-        if not self.transport.is_open:
-            self._break(time.monotonic())
+            if self.transport.is_open:
+                self._find_nobody()
+            else:
+                self._break(time.monotonic())
+
+    def _find_nobody(self) -> None:
+        """A datagram sent before was refused: whoever comes there is to know who sends. One that
+        has answered is waited for, as for a connection."""
+        if self.dialogue.answered < 0:
+            self.queue.first_packet(self.dialogue.announcement())
+        elif not self._nobody:
+            self._nobody = True
+            self._retry.grow(time.monotonic())
 
     def _take_in(self, option: bytes) -> None:
         dialogue, queue = self.dialogue, self.queue
@@ -313,6 +325,7 @@ class Link:
             return
         self._ask.shorten()
         self._listen.shorten()
+        self._retry.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         queue.keep = True
         lost = queue.settle(dialogue.standing, answer.streams, before=answer.turn)

@@ -58,6 +58,8 @@ class Sender:
         # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._unstarted = [True]
+        """Empty once the thread is started: `pop` is atomic, and needs no lock."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -203,11 +205,17 @@ class Sender:
 
     def _rouse(self) -> bool:
         """See that the thread is at work; False if there can be no thread (any more)."""
-        if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._run, name="tailrace", daemon=True)
+        if self._thread is None:
             try:
+                self._unstarted.pop()
+                thread = threading.Thread(target=self._run, name="tailrace", daemon=True)
                 thread.start()
-            except RuntimeError:  # the interpreter is ending, or out of threads
+            except IndexError:  # another caller is about to start it
+                return True
+            except (
+                RuntimeError
+            ):  # the interpreter is ending, out of threads, or one that may have none
+                self._unstarted.append(True)
                 return False
             self._thread = thread
         self._called = True
