@@ -12,6 +12,7 @@ Whoever knows a session's id can go on with it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from tailrace.ingest.run import Run
@@ -87,7 +88,7 @@ class Announcements:
     ) -> None:
         self._states = states
         self._known = {id_: Announced(s, attach(s.info, s.run)) for id_, s in states.items()}
-        self._away = {id_: None for id_, s in states.items() if not s.carriers}
+        self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
 

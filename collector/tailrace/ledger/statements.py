@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from operator import attrgetter
 
 from tailrace.ledger.commons import Commons
@@ -26,7 +27,10 @@ from tailrace.ledger.stream import Hole, StreamCounter, parts_of
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
-DISCARDED_MAX = 64
+DISCARDED_MAX = 8
+RANGES_MAX = 4096
+"""Ranges of one report that are taken; what it says of others is the network's doing."""
+
 TAILS_MAX = 2**30
 """More than a thousand million: what the fastest client counts in some minutes."""
 
@@ -44,7 +48,7 @@ class Statements:
 
     def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
         """Ranges of a stream, a first number as on the wire, and how many."""
-        for name, first, count in ranges:
+        for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._counters.follow(name)
             if stream is None or not stream.counted:
                 continue
