@@ -43,7 +43,7 @@ _RANGES_PER_REPORT = 16
 _SHARES = 8
 """Lanes that wait for nothing hold at most one part in so many of the memory."""
 _JOIN_SECONDS = 0.1
-_ENCODING_ERRORS = (
+ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
 """Those of our own making: what else is raised in here is a signal handler's, and the program's."""
@@ -294,7 +294,7 @@ class Recorder:
         try:
             shape = packer(name, attributes)
             self._shapes[(name, *attributes)] = shape
-        except _ENCODING_ERRORS:
+        except ENCODING_ERRORS:
             return None
         return shape
 
@@ -345,7 +345,7 @@ class Recorder:
             self._finish(lane, stream, error.number, self._encode(name, start, end, attributes))
             return b"done"
         self._account(lane, stream)
-        if isinstance(error, _ENCODING_ERRORS):
+        if isinstance(error, ENCODING_ERRORS):
             return None
         raise error
 
@@ -382,7 +382,7 @@ class Recorder:
             if start < 0 or end < 0 or start > _U64_MAX or end > _U64_MAX:
                 start, end = min(max(0, start), _U64_MAX), min(max(0, end), _U64_MAX)
             return int(_substream()) & _U64_MAX, start, end, _wire.body(name, attributes)
-        except _ENCODING_ERRORS:
+        except ENCODING_ERRORS:
             return None
 
     def _number(self, lane: _Lane, stream: _Stream, encoded: _Encoded | None) -> None:
@@ -402,7 +402,7 @@ class Recorder:
     def _store(self, lane: _Lane, stream: _Stream, counter: int, packet: bytes) -> None:
         """Keep a packet, behind the report of what was discarded before it; or discard it."""
         holes = stream.holes
-        told = sum(first < counter for first, _ in holes)
+        told = sum(first < counter for first, _ in holes[:])  # a profiler that emits adds to them
         whole = self._report(stream.number, holes[:told]) + packet if told else packet
         size = len(whole)
         if self._closed:

@@ -1,17 +1,12 @@
 """The functions of the package that emit, and what switches them on and off.
 
-While they are off a span costs a call and two functions in C that do nothing. `Recorder`, `Span`
-and these functions come from the compiled module `_native` where that was built, unless
-TAILRACE_PURE is in the environment; they do the same, byte for byte.
+While they are off, a span costs a call and two functions in C that do nothing.
 """
 
 from __future__ import annotations
 
 from tailrace_client._recorder import Recorder
 from tailrace_client._span import OFF, Span
-
-compiled = False
-"""Whether it is the compiled module that records."""
 
 _recorder: Recorder | None = None
 
