@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from tailrace.cli import COMMANDS
 from tailrace.config.load import load
@@ -17,7 +20,9 @@ from tailrace.sources.address import split
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "deploy/compose.yaml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-UNIT = (ROOT / "deploy/tailrace.service").read_text()
+UNIT = (ROOT / "deploy/systemd/tailrace.service").read_text()
+USER_UNIT = (ROOT / "deploy/systemd/user.service").read_text()
+DAEMONSET = (ROOT / "deploy/kubernetes/daemonset.yaml").read_text()
 
 
 def test_the_environment_of_the_compose_file_is_a_configuration():
@@ -45,6 +50,18 @@ def test_the_unit_runs_commands_that_exist():
     assert set(commands) <= set(COMMANDS)
 
 
+def test_the_daemonset_is_one_and_its_environment_a_configuration():
+    (daemonset,) = yaml.safe_load_all(DAEMONSET)
+    kubernetes_validate.validate(daemonset, "1.37", strict=True)
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    environ = {variable["name"]: variable["value"] for variable in container["env"]}
+    config = load(None, environ=environ, flags={}).config
+    listening = {(split(s.listen)[1], type(s) is UdpConfig) for s in config.sources.values()}
+    listening.add((split(config.admin.listen)[1], False))
+    ports = {(p["containerPort"], p.get("protocol") == "UDP") for p in container["ports"]}
+    assert ports == listening
+
+
 def test_what_the_dockerfile_copies_is_there():
     for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE):
         for source in sources.split():
@@ -54,12 +71,16 @@ def test_what_the_dockerfile_copies_is_there():
 @pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
 )
-def test_systemd_accepts_the_unit(tmp_path):
+@pytest.mark.parametrize("manager", ["system", "user"])
+def test_systemd_accepts_the_units(manager, tmp_path):
+    program = tmp_path / "tailrace"
+    program.touch(mode=0o755)
     unit = tmp_path / "tailrace.service"
-    unit.write_text(UNIT)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
-    )
+    text = UNIT if manager == "system" else USER_UNIT
+    unit.write_text(text.replace("%h/.local/bin/tailrace", str(program)))
+    verify = ["systemd-analyze", f"--{manager}", "verify", unit]
+    environ = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(verify, capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector, until
 
-UNIT = (Path(__file__).parents[2] / "deploy/tailrace.service").read_text()
+UNIT = (Path(__file__).parents[2] / "deploy/systemd/tailrace.service").read_text()
 
 PR_SET_MDWE, MDWE_REFUSE_EXEC_GAIN, PR_GET_MDWE = 65, 1, 66
 DENIED = f"""
