@@ -212,9 +212,7 @@ class Sender:
                 thread.start()
             except IndexError:  # another caller is about to start it
                 return True
-            except (
-                RuntimeError
-            ):  # the interpreter is ending, out of threads, or one that may have none
+            except RuntimeError:  # the interpreter is ending, or may have none, or no more
                 self._unstarted.append(True)
                 return False
             self._thread = thread
