@@ -12,6 +12,7 @@ class Recorder:
         self.opened = {}
         self.chunks = {}
         self.closed = {}
+        self.full = False
 
     def open(self, transport, peer, *, record_max, garbage_max=0):
         number = len(self.opened) + 1
@@ -35,7 +36,7 @@ class Recorder:
         return {}
 
     async def room(self):
-        await trio.lowlevel.checkpoint()
+        await until(lambda: not self.full)
 
     def received(self, number=1):
         return b"".join(self.chunks.get(number, []))
@@ -43,5 +44,6 @@ class Recorder:
 
 async def until(condition):
     with trio.fail_after(30):
+        await trio.lowlevel.checkpoint()
         while not condition():  # noqa: ASYNC110 - of anything
             await trio.sleep(0.005)

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from tailrace.config.schema import TcpConfig, UnixConfig
+from tailrace.sources.connection import Connection
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.tcp import TcpListener
 from tailrace.sources.unix import UnixListener
@@ -114,20 +115,15 @@ async def test_a_peer_that_does_not_read_gets_whole_packets_once_it_does(make):
             assert sent + unread == 10_000
             assert sent * PACKET < 2**20, "the kernel keeps little for it"
             await trio.sleep(0.02)
+            assert not source.hears(1)
             source.reply(1, packet(10_000))
             assert replies(source)["unread"] == unread + 1
             sock.sendall(b"y")
             await until(lambda: intake.received() == b"xy")
             assert numbers(await read(sock, sent * PACKET)) == [*range(sent)]
-            await until(lambda: sock_empty(sock))
+            await until(lambda: source.hears(1))
             source.reply(1, packet(10_001))
             assert numbers(await read(sock, PACKET)) == [10_001]
-
-
-def sock_empty(sock):
-    with contextlib.suppress(BlockingIOError):
-        return not sock.recv(1, socket.MSG_PEEK)
-    return True
 
 
 async def test_a_peer_that_goes_with_packets_unread_is_gone(make):
@@ -144,6 +140,41 @@ async def test_a_peer_that_goes_with_packets_unread_is_gone(make):
         with connect(source) as sock:
             sock.sendall(b"next")
             await until(lambda: intake.received(2) == b"next")
+
+
+async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_nothing(make):
+    """Nobody receives then, so nobody hears of the end."""
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            intake.full = True
+            sock.sendall(b"y")
+            await until(lambda: intake.received() == b"xy")
+            for number in range(1000):
+                source.reply(1, packet(number))
+            assert not source.hears(1)
+        await until(lambda: source.hears(1))
+        source.reply(1, packet(0))
+        assert replies(source)["gone"] == 1
+        assert intake.closed == {}
+        intake.full = False
+        await until(lambda: 1 in intake.closed)
+        assert not source.hears(1)
+
+
+async def test_a_connection_that_is_about_to_be_closed_is_gone():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(ours, "me")
+        async with trio.open_nursery() as nursery:
+            with connection.answering(nursery):
+                assert connection.hears
+                assert connection.reply(b"1") == "sent"
+            assert not connection.hears
+            assert connection.reply(b"2") == "gone"
+        assert theirs.recv(9) == b"1"
 
 
 async def test_one_that_is_cut_off_with_packets_unread_is_closed_with_the_reason(make):
