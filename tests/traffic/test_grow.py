@@ -34,11 +34,13 @@ def metadata(thread, *, finished=1):
 
 
 def ovni(seed, size=30_000):
-    """Shaped as an ovni trace; what is in the streams does not matter."""
+    """Shaped as an ovni trace; what is in the streams does not matter, but that no two runs' begin
+    alike: nobody could tell those apart."""
     random = Random(seed)
     files = {"clock-offsets.txt": b"rank hostname\n0 a 0 0 0\n"}
     for thread in THREADS:
-        files[f"{thread}/stream.obs"] = b"ovni\1\0\0\0" + random.randbytes(random.randrange(size))
+        body = random.randbytes(random.randrange(8, size))
+        files[f"{thread}/stream.obs"] = b"ovni\1\0\0\0" + body
         files[f"{thread}/stream.json"] = metadata(thread)
     return files
 
