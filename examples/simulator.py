@@ -1,37 +1,116 @@
-"""A discrete-event simulator with a clock of its own, observed: `tailrace run -- python examples/simulator.py`.
+"""A discrete-event simulator, traced in its own time: `tailrace run -- python examples/simulator.py`.
 
-Two machines take jobs from a queue. Each job is a span on the stream of its machine; a queue that
-grows too long is an event. Without a collector all of it is off, and next to free.
+Jobs arrive, are served by a clerk, and by one of two machines; some of them come back. Each station
+is a stream: its services are spans, its queue is a counter, in simulated nanoseconds. Without a
+collector all of it is off, and next to free.
+
+The longest waits, afterwards:
+
+    tailrace query "SELECT stream, name, duration / 1e9 AS seconds, attributes ->> '$.waited' AS waited
+                    FROM spans WHERE name = 'service' ORDER BY waited::DOUBLE DESC LIMIT 10"
 """
 
 from __future__ import annotations
 
 import heapq
 import random
+from collections import deque
+from collections.abc import Callable
+from itertools import count
 
 import tailrace_client as trace
 
 JOBS = 500
-MACHINES = (1, 2)
+SECOND = 10**9
+
+
+class Simulator:
+    """Calls what was put off, in the order of the times it was put off to."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._put_off: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        """`delay` is in simulated seconds."""
+        at = self.now + round(delay * SECOND)
+        heapq.heappush(self._put_off, (at, next(self._order), action))
+
+    def run(self) -> None:
+        while self._put_off:
+            self.now, _, action = heapq.heappop(self._put_off)
+            action()
+
+
+class Station:
+    """A queue before some servers; `onward` takes the jobs that are served."""
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        stream: int,
+        name: str,
+        *,
+        servers: int,
+        service: Callable[[], float],
+        onward: Callable[[int], None],
+    ) -> None:
+        self._simulator = simulator
+        self._stream = stream
+        self._name = name
+        self._free = servers
+        self._service = service
+        self._onward = onward
+        self._queue: deque[tuple[int, int]] = deque()
+
+    def arrive(self, job: int) -> None:
+        self._queue.append((job, self._simulator.now))
+        self._serve()
+
+    def _serve(self) -> None:
+        trace.use_stream(self._stream)
+        trace.counter("queue length", len(self._queue), station=self._name)
+        if self._free and self._queue:
+            self._free -= 1
+            job, arrived = self._queue.popleft()
+            begun = self._simulator.now
+            self._simulator.after(self._service(), lambda: self._done(job, arrived, begun))
+
+    def _done(self, job: int, arrived: int, begun: int) -> None:
+        trace.use_stream(self._stream)
+        trace.write(
+            "service",
+            begun,
+            self._simulator.now,
+            station=self._name,
+            job=job,
+            waited=(begun - arrived) / SECOND,
+        )
+        self._free += 1
+        self._serve()
+        self._onward(job)
 
 
 def main() -> None:
-    trace.connect()
+    simulator = Simulator()
+    trace.connect(clock=lambda: simulator.now, process="jobs")
     rng = random.Random(1)
-    free = [(0.0, machine) for machine in MACHINES]
-    longest_wait = 0.0
+
+    def inspect(job: int) -> None:
+        if rng.random() < 0.1:
+            trace.event("rework", job=job)
+            clerk.arrive(job)
+
+    machines = Station(
+        simulator, 2, "machines", servers=2, service=lambda: rng.expovariate(0.6), onward=inspect
+    )
+    clerk = Station(simulator, 1, "clerk", servers=1, service=lambda: 0.7, onward=machines.arrive)
     arrival = 0.0
     for job in range(JOBS):
         arrival += rng.expovariate(1.0)
-        since, machine = heapq.heappop(free)
-        begun = max(arrival, since)
-        trace.use_stream(machine)
-        with trace.span("job", job=job, waited=begun - arrival):
-            finished = begun + rng.expovariate(0.6)
-        if begun - arrival > longest_wait:
-            longest_wait = begun - arrival
-            trace.event("longest wait so far", seconds=longest_wait)
-        heapq.heappush(free, (finished, machine))
+        simulator.after(arrival, lambda job=job: clerk.arrive(job))  # type: ignore[misc]
+    simulator.run()
     trace.close()
 
 

@@ -1,0 +1,93 @@
+"""A job of several processes, traced and then read back: `tailrace serve &`, and
+
+    python examples/multiprocessing_job.py
+
+Every worker is a producer of its own, under its process's name; a worker says goodbye when it ends,
+so that the collector knows of each how much it emitted. The parent waits for that and then asks the
+table who did what, and whether anything of it is missing. An address (`TAILRACE_ADDRESS`) and a store
+may be given: `multiprocessing_job.py tcp://127.0.0.1:7701 /tmp/tailrace`. Needs `pip install tailrace`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+import tailrace
+import tailrace_client as trace
+
+WORKERS = 3
+PIECES = 24
+ADDRESS = "tcp://127.0.0.1:7701"
+
+
+def begin(address: str, job: str) -> None:
+    """Runs once in each worker."""
+    trace.connect(address, process=job)
+
+
+@trace.traced
+def factors(number: int) -> list[int]:
+    """The prime factors of a number, by trial: some take long."""
+    found = []
+    candidate = 2
+    while candidate * candidate <= number:
+        while number % candidate == 0:
+            found.append(candidate)
+            number //= candidate
+        candidate += 1
+    return [*found, number] if number > 1 else found
+
+
+def piece(number: int) -> int:
+    with trace.span("piece", number=number) as span:
+        found = factors(number)
+        span.set(factors=found)
+    return len(found)
+
+
+def ended(store: tailrace.Store, job: str) -> list[str]:
+    """The sessions of the job's workers, when all have said goodbye."""
+    sql = "SELECT session FROM sessions WHERE closed IS NOT NULL AND producer ->> '$.process' = ?"
+    for _ in range(100):
+        sessions = [row["session"] for row in store.sql(sql, [job])]
+        if len(sessions) == WORKERS:
+            return sessions
+        time.sleep(0.1)
+        store.refresh()
+    raise SystemExit("the table does not have all workers yet: is this the collector's store?")
+
+
+def main(address: str, store: str | None) -> None:
+    job = f"job {os.getpid()}"
+    rng = random.Random(1)
+    numbers = [rng.randrange(10**10, 10**11) for _ in range(PIECES)]
+    with ProcessPoolExecutor(WORKERS, initializer=begin, initargs=(address, job)) as pool:
+        print(f"{sum(pool.map(piece, numbers))} prime factors")
+
+    with tailrace.open(store) as results:
+        workers = ended(results, job)
+        pieces = results.spans(session=workers, name="piece")
+        print(f"{len(pieces)} pieces of work; {pieces.completeness.text}")
+        print(
+            results.sql(
+                """
+                SELECT producer ->> '$.pid' AS worker, count(*) AS pieces, sum(duration) // 1000 AS us
+                FROM spans JOIN sessions USING (source, session)
+                WHERE spans.name = 'piece' AND producer ->> '$.process' = ?
+                GROUP BY worker ORDER BY worker
+                """,
+                [job],
+            )
+        )
+        pieces.require_complete()
+
+
+if __name__ == "__main__":
+    main(
+        sys.argv[1] if len(sys.argv) > 1 else os.environ.get("TAILRACE_ADDRESS", ADDRESS),
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

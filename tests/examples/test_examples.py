@@ -1,0 +1,174 @@
+"""Every example does what its text says, before a real collector, and all of it arrives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tests.system.collector import until
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+QUERY = re.compile(r'tailrace query "(.*?)"', re.DOTALL)
+
+
+@pytest.fixture
+def run(collector):
+    """Runs a command with the collector's addresses, then waits until all that it sent is in the
+    table. What it printed."""
+
+    def start(*command):
+        environ = os.environ | {
+            "TAILRACE_ADDRESS": url(collector, "tcp"),
+            "TAILRACE_JETS_TCP": url(collector, "jets").removeprefix("tcp://"),
+        }
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environ
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        collector.settle()
+        return done.stdout
+
+    return start
+
+
+@pytest.fixture
+def store(collector):
+    """Opens the table; nothing may be missing of it, and all sessions are over."""
+
+    def ended():
+        with tailrace.open(collector.store) as store:
+            words = closed(store)
+        return words and all(words)
+
+    def opened():
+        until(ended, "all sessions to end")
+        return tailrace.open(collector.store, complete_only=True)
+
+    return opened
+
+
+def url(collector, source):
+    host, port = collector.address(source)
+    return f"tcp://{host}:{port}"
+
+
+def closed(store):
+    return [row["closed"] for row in store.sessions()]
+
+
+def asked(example, store):
+    """The rows of the queries in an example's text."""
+    statements = QUERY.findall(example.read_text().replace("\n *", "\n"))
+    assert statements
+    return [list(store.sql(statement)) for statement in statements]
+
+
+def test_all_examples_are_here_and_in_the_readme():
+    table = (ROOT / "README.md").read_text()
+    examples = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".c"}]
+    assert sorted(examples) == [
+        "multiprocessing_job.py", "rtl_jets.py", "simulator.py", "solver.c",
+    ]  # fmt: skip
+    assert all(f"(examples/{name})" in table for name in examples)
+
+
+def test_the_simulator(run, store):
+    run(sys.executable, EXAMPLES / "simulator.py")
+    results = store()
+    assert closed(results) == ["goodbye"]
+    (session,) = results.sessions()
+    assert (session["clock"], session["ticks_per_second"]) == ("logical", 1e9)
+    reworked = len(results.events(name="rework"))
+    for stream, servers in ((1, 1), (2, 2)):
+        services = results.spans(stream=stream, name="service").pl()
+        assert services.height == 500 + reworked
+        assert services["time"].null_count() == services.height
+        changes = sorted(
+            [(start, 1) for start in services["start"]] + [(end, -1) for end in services["end"]]
+        )
+        busy = most = 0
+        for _, change in changes:
+            busy += change
+            most = max(most, busy)
+        assert most == servers
+    assert len(results.events(kind="counter")) == 4 * (500 + reworked)
+    ((longest, *rest),) = asked(EXAMPLES / "simulator.py", results)
+    assert len(rest) == 9
+    assert float(longest["waited"]) > float(rest[-1]["waited"]) > 0
+
+
+def test_the_pipeline(run, store, collector):
+    printed = run(sys.executable, EXAMPLES / "rtl_jets.py")
+    cycles = int(re.fullmatch(r"300 instructions in (\d+) cycles\n", printed)[1])
+    results = store()
+    assert closed(results) == ["eof"]
+    core, *instructions = results.spans(order=["start", "id"])
+    assert (core["category"], core["start"], core["end"]) == ("Core", 0, cycles)
+    assert len(instructions) == 300
+    assert {each["parent"] for each in instructions} == {core["id"]}
+    events = results.events(kind="instant").pl()
+    stalls = events.filter(name="stall")["parent"].to_list()
+    for each in instructions:
+        assert each["ticks"] >= 5 + stalls.count(each["id"])
+    assert cycles == max(each["end"] for each in instructions) == 300 + 4 + len(stalls)
+    stages = events["name"].value_counts().rows_by_key("name")
+    assert {name: count[0][0] for name, count in stages.items()} == dict.fromkeys(
+        ("fetch", "decode", "execute", "memory", "write-back"), 300
+    ) | {"stall": len(stalls)}
+    ((add, *_),) = asked(EXAMPLES / "rtl_jets.py", results)
+    assert add["cycles"] >= 5
+
+
+def test_the_pipeline_in_a_file(tmp_path):
+    sink = f"file://{tmp_path}/pipeline.jets"
+    subprocess.run([sys.executable, EXAMPLES / "rtl_jets.py", sink], check=True, timeout=60)
+    command = [
+        sys.executable,
+        "-m",
+        "tailrace",
+        "import",
+        "--store",
+        tmp_path,
+        sink.removeprefix("file://"),
+    ]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    with tailrace.open(tmp_path, complete_only=True) as results:
+        assert len(results.spans()) == 301
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler: apt install gcc")
+def test_the_solver(run, store, tmp_path):
+    (line,) = re.findall(r"cc .*", (EXAMPLES / "solver.c").read_text())
+    command = shlex.split(line.replace("/tmp/solver", str(tmp_path / "solver")))  # noqa: S108 - replaced
+    subprocess.run([*command, "-Wall", "-Wextra", "-Werror"], check=True, cwd=ROOT, timeout=60)
+    assert re.fullmatch(r"residual \S+ after 400 sweeps\n", run(tmp_path / "solver"))
+    results = store()
+    assert closed(results) == ["goodbye"]
+    for stream in (1, 2):
+        assert len(results.spans(stream=stream, name="sweep")) == 400
+        assert len(results.spans(stream=stream, name="wait")) == 800
+    assert len(results.events(kind="counter", name="residual")) == 8
+    assert len(results.events(name="solved")) == 1
+    (rows,) = asked(EXAMPLES / "solver.c", results)
+    assert [row["name"] for row in rows if row["stream"] == "2"] == ["sweep", "wait"]
+
+
+def test_the_job_of_several_processes(run, store, collector):
+    job = EXAMPLES / "multiprocessing_job.py"
+    printed = run(sys.executable, job, url(collector, "tcp"), collector.store)
+    lines = printed.splitlines()
+    assert lines[1] == "24 pieces of work; nothing is known to be missing"
+    assert lines[2].split() == ["worker", "pieces", "us"]
+    assert sum(int(line.split()[1]) for line in lines[3:-1]) == 24
+    results = store()
+    assert closed(results) == ["goodbye"] * 3
+    assert len(results.spans(name="piece")) == len(results.spans(name="factors")) == 24
