@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from inspect import cleandoc
 
 import click
 
-from tailrace.cli import COMMANDS, ExitCode, load, tailrace
+import tailrace
+from tailrace.cli import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
 from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
@@ -33,6 +36,7 @@ def render() -> str:
         "",
         "Written from the code by `make reference`; a test compares the two.",
         *_commands(),
+        *_reading(),
         *_configuration(),
         *_columns(),
         *_views(),
@@ -54,7 +58,7 @@ def _cell(value):
 
 def _commands():
     yield from ("", "## Commands")
-    above = click.Context(tailrace, info_name="tailrace", **tailrace.context_settings)
+    above = click.Context(command_line, info_name="tailrace", **command_line.context_settings)
     for name in COMMANDS:
         command = load(name)
         context = click.Context(command, info_name=name, parent=above)
@@ -67,6 +71,32 @@ def _commands():
         ("code", "meaning"),
         *((code.value, code.name.lower().replace("_", " ")) for code in ExitCode),
     )
+
+
+def _reading():
+    yield from ("", "## Reading from Python", "", f"`tailrace.{_call(tailrace.open)}`", "")
+    yield cleandoc(tailrace.open.__doc__)
+    for class_ in (tailrace.Store, tailrace.Result, tailrace.Completeness):
+        yield from ("", f"### `{class_.__name__}`", "", cleandoc(class_.__doc__), "")
+        for name, member in vars(class_).items():
+            shown = _call(member) if inspect.isfunction(member) else name
+            if not name.startswith("_") and (
+                inspect.isfunction(member) or type(member) is property
+            ):
+                yield f"- `.{shown}`: {textwrap.indent(inspect.getdoc(member), '  ').lstrip()}"
+
+
+def _call(function):
+    """A call as one writes it: the keywords without what they mean alike everywhere."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    words = [
+        p.name if p.default is p.empty or p.kind is p.KEYWORD_ONLY else f"{p.name}={p.default!r}"
+        for p in parameters
+    ]
+    keywords = next((i for i, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY), None)
+    if keywords is not None:
+        words[keywords:keywords] = ["*"]
+    return f"{function.__name__}({', '.join(words)})"
 
 
 def _configuration():

@@ -10,7 +10,8 @@ from tailrace.query.filters import Condition
 
 
 class Completeness(NamedTuple):
-    """Events missing, net of what came after all, by reason; of how many gaps nobody knows the size."""
+    """Events `missing`, net of what came after all, by reason; and `unknown`, the number of gaps of which
+    nobody knows the size."""
 
     missing: dict[str, int]
     unknown: int
@@ -22,7 +23,7 @@ class Completeness(NamedTuple):
 
     @property
     def text(self) -> str:
-        """A clause for people."""
+        """The same in words."""
         if self.complete:
             return "nothing is known to be missing"
         parts = [f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count]
@@ -32,6 +33,9 @@ class Completeness(NamedTuple):
         if self.unknown:
             text += f", and of {self.unknown} gaps nobody knows the size"
         return text
+
+    def __str__(self) -> str:
+        return self.text
 
     def demand(self, which: str) -> None:
         """Raise IncompleteError when anything is missing; `which` says how to see it."""

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 METADATA = b"tailrace.completeness"
-"""The key of an Arrow schema's metadata, and of a data frame's `attrs`, that says what is missing."""
 
 
 class Result:
-    """Rows that are looked for when they are wanted, and each time anew.
+    """Rows that are looked for when they are wanted, and each time anew: as Arrow, as data frames, by
+    iteration as dicts of what `tailrace query --json` prints (nested values and JSON as objects). `len`
+    counts, `print` and notebooks show the first rows, and what takes Arrow takes a result.
 
     All that is got from one result is of the store's snapshot: the same rows, and what is missing of
     them, until the store is refreshed. (Upkeep deletes files an hour after it has merged them; a store
@@ -68,8 +69,8 @@ class Result:
         return Result(self._asking, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """The same rows, of which nothing may be missing: raise IncompleteError, now or when they are
-        asked for, if anything is."""
+        """The same rows, if nothing is missing of them: raise IncompleteError, now or when they are
+        asked for after a refresh, if anything is."""
         self.completeness.demand("`.gaps()`")
         return Result(self._asking, self._question, complete_only=True)
 
@@ -81,13 +82,13 @@ class Result:
         return pyarrow.RecordBatchReader.from_batches(schema, _batches(begun))
 
     def arrow(self) -> pyarrow.Table:
-        """All rows as an Arrow table. Its schema's metadata say what is missing (`METADATA`)."""
+        """All rows as an Arrow table. What is missing is in its schema's metadata, as JSON, under
+        `tailrace.completeness`."""
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:
-        """All rows as a pandas data frame. Whole numbers stay exact where some are missing (`Int64`).
-
-        Raise MissingPackageError without pandas."""
+        """All rows as a pandas data frame, whole numbers exact beside nulls (`Int64`). What is missing
+        is in its `attrs`. Raise MissingPackageError without pandas (`pip install 'tailrace[pandas]'`)."""
         library = _package("pandas")
         table = self.arrow()
         exact = {
@@ -99,16 +100,16 @@ class Result:
         return frame
 
     def pl(self) -> polars.DataFrame:
-        """All rows as a polars data frame. Raise MissingPackageError without polars."""
+        """All rows as a polars data frame. Raise MissingPackageError without polars
+        (`pip install 'tailrace[polars]'`)."""
         frame: polars.DataFrame = _package("polars").from_arrow(self.arrow())
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """For all that takes Arrow (PyCapsule interface): `polars.DataFrame(result)`."""
+        """For what takes Arrow (PyCapsule interface): `polars.DataFrame(result)`."""
         return self.batches().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row after row, as `tailrace query --json` has them, nested values and JSON as objects."""
         begun = self._begin(
             lambda engine, sql, values: engine.ask(sql, Shape.JSON, parameters=values)
         )

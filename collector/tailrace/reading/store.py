@@ -52,7 +52,7 @@ class Store:
     zone) or Unix nanoseconds, and mean `since <= time < until`, of the start of a row or, where rows
     have no time, as that of their session (see `Result.completeness`). `columns` are what to give,
     all by default; `order` are columns to sort by, with a `-` before those that fall; `limit` is how
-    many rows to give at most. The columns of each view are in REFERENCE.
+    many rows to give at most. What cannot be a column, a text, a time or a number is a QueryError.
 
     A store may be used from several threads. Their questions wait for one another until each has its
     first rows, and are then read side by side.
