@@ -10,6 +10,9 @@ native = Extension(
     "tailrace_client._native",
     ["src/tailrace_client/_native.c"],
     py_limited_api=True,  # one for CPython 3.10 and all later ones
+    extra_compile_args=[
+        "-g0"
+    ],  # what debuggers want names the directory; a wheel is the same anywhere
     optional=True,
 )
 # It relies on the interpreter's lock, which a free-threaded Python has not.
