@@ -1,10 +1,17 @@
-"""Ends of a connection for tests: what a client sends comes out here as bytes."""
+"""Ends of a connection for tests: silent ones, of which what a client sends comes out as bytes, and one
+that answers as clients/PROTOCOL.md says."""
 
 from __future__ import annotations
 
+import json
+import selectors
 import socket
+import struct
 import threading
 import time
+from collections import defaultdict
+
+from clients.python.tests.reader import Metadata, packets
 
 
 def until(condition, seconds=20.0):
@@ -100,3 +107,194 @@ class TcpCollector:
             self.hang_up()
         self.thread.join(20)
         assert not self.thread.is_alive()
+
+
+def option(name, fields):
+    """A metadata packet with a JSON object."""
+    body = struct.pack("!H", len(name)) + name.encode() + json.dumps(fields).encode()
+    return struct.pack("!II", 0x75D11D4D, 8 + len(body)) + body
+
+
+class Session:
+    """What an answering collector knows of one: `stored` numbers by stream are durable, `heard` ones
+    are lost if it is killed before the next answer."""
+
+    def __init__(self):
+        self.stored = defaultdict(set)
+        self.heard = defaultdict(list)
+        self.announcements = []
+        self.reports = []
+        self.goodbyes = []
+        self.twice = 0
+
+    def commit(self):
+        for stream, numbers in self.heard.items():
+            for number in numbers:
+                self.twice += number in self.stored[stream]
+                self.stored[stream].add(number)
+        self.heard.clear()
+
+    def answer(self, id_, turn):
+        streams, holes = {}, []
+        for stream, numbers in self.stored.items():
+            following = max(numbers) + 1
+            streams[str(stream)] = following
+            missing = sorted(set(range(following)) - numbers)
+            while missing:
+                first = last = missing.pop(0)
+                while missing and missing[0] == last + 1:
+                    last = missing.pop(0)
+                holes.append([stream, first, last - first + 1])
+        ended = bool(self.goodbyes) and not self.goodbyes[-1]["more"]
+        return {
+            "session": id_, "turn": turn, "streams": streams, "holes": holes[:20], "goodbye": ended,
+        }  # fmt: skip
+
+
+class Answering:
+    """A collector that may be killed and started again on the same address: `sessions` are those
+    of all its lives. `lose(datagram number)` says which datagrams it never gets."""
+
+    def __init__(self, scheme, place=None, *, every=0.02, lose=lambda number: False):
+        self.scheme = scheme
+        self.place = place or ("127.0.0.1", 0)
+        self.every = every
+        self.lose = lose
+        self.sessions = defaultdict(Session)
+        self.datagrams = 0
+        self.mute = False
+        self.thread = None
+
+    @property
+    def address(self):
+        if self.scheme == "unix":
+            return f"unix://{self.place}"
+        return f"{self.scheme}://{self.place[0]}:{self.place[1]}"
+
+    @property
+    def only(self):
+        """The one session there is."""
+        (session,) = self.sessions.values()
+        return session
+
+    def start(self):
+        family = socket.AF_UNIX if self.scheme == "unix" else socket.AF_INET
+        kind = socket.SOCK_DGRAM if self.scheme == "udp" else socket.SOCK_STREAM
+        self.listener = socket.socket(family, kind)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.scheme == "unix":
+            self.place.unlink(missing_ok=True)
+            self.listener.bind(str(self.place))
+        else:
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**22)
+            self.listener.bind(self.place)
+            self.place = self.listener.getsockname()
+        if self.scheme != "udp":
+            self.listener.listen()
+        self.listener.settimeout(0)
+        self.over = False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def kill(self):
+        """Connections are reset; what was not answered for is lost."""
+        self.over = True
+        if self.thread:
+            self.thread.join(20)
+            assert not self.thread.is_alive()
+            self.thread = None
+
+    __enter__ = start
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def run(self):
+        """`peers`: by connection or address, what is left of a packet, the session and turn."""
+        selector = selectors.DefaultSelector()
+        selector.register(self.listener, selectors.EVENT_READ)
+        peers = {}
+        answer_at = time.monotonic() + self.every
+        while not self.over:
+            for key, _ in selector.select(self.every / 2):
+                if key.fileobj is not self.listener:
+                    self.read(key.fileobj, peers, selector)
+                elif self.scheme == "udp":
+                    self.read_datagrams(peers)
+                else:
+                    connection, _ = self.listener.accept()
+                    connection.settimeout(0)
+                    peers[connection] = [b"", None, 0]
+                    selector.register(connection, selectors.EVENT_READ)
+            if time.monotonic() >= answer_at:
+                answer_at = time.monotonic() + self.every
+                self.answer(peers)
+        for connection in peers:
+            if self.scheme != "udp":
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                connection.close()
+        self.listener.close()
+        for session in self.sessions.values():
+            session.heard.clear()
+
+    def read(self, connection, peers, selector):
+        try:
+            data = connection.recv(2**20)
+        except OSError:
+            data = b""
+        if not data:
+            selector.unregister(connection)
+            connection.close()
+            del peers[connection]
+            return
+        data = peers[connection][0] + data
+        at = 0
+        while at + 8 <= len(data) and at + int.from_bytes(data[at + 4 : at + 8], "big") <= len(
+            data
+        ):
+            at += int.from_bytes(data[at + 4 : at + 8], "big")
+        peers[connection][0] = data[at:]
+        self.take(peers[connection], data[:at])
+
+    def read_datagrams(self, peers):
+        try:
+            while True:
+                data, peer = self.listener.recvfrom(65536)
+                self.datagrams += 1
+                if not self.lose(self.datagrams):
+                    self.take(peers.setdefault(peer, [b"", None, 0]), data)
+        except OSError:
+            return
+
+    def take(self, peer, data):
+        for packet in packets(data):
+            if isinstance(packet, Metadata):
+                self.take_metadata(peer, packet)
+            elif peer[1]:
+                self.sessions[peer[1]].heard[packet.stream].append(packet.counter)
+
+    def take_metadata(self, peer, packet):
+        fields = {} if packet.name == "epoch" else json.loads(packet.option)
+        if packet.name == "tailrace.session":
+            peer[1], peer[2] = fields["session"], fields["turn"]
+            self.sessions[peer[1]].announcements.append(fields)
+        elif packet.name == "tailrace.report":
+            self.sessions[peer[1]].reports.append(fields)
+        elif packet.name == "tailrace.goodbye":
+            self.sessions[peer[1]].goodbyes.append(fields)
+
+    def answer(self, peers):
+        for session in self.sessions.values():
+            session.commit()
+        for connection, (_, id_, turn) in list(peers.items()):
+            if id_ and not self.mute:
+                data = option("tailrace.ack", self.sessions[id_].answer(id_, turn))
+                try:
+                    if self.scheme == "udp":
+                        self.listener.sendto(data, connection)
+                    else:
+                        connection.send(data)
+                except OSError:
+                    pass

@@ -215,7 +215,7 @@ class Link:
             for chunk in self.queue.refused():
                 self._discard(chunk, "refused")
                 ranges = [Range(chunk.stream, chunk.first, chunk.next)]
-                self.queue.first_packet(self.dialogue.report(self.recorder.discarded, ranges))
+                self.queue.packet(self.dialogue.report(self.recorder.discarded, ranges))
         else:
             self.queue.back()
             self._find_nobody()
@@ -293,7 +293,7 @@ class Link:
             self._report_at = now + _REPORT_SECONDS
             packet = self.dialogue.report(discarded)
             if packet:
-                self.queue.first_packet(packet)
+                self.queue.packet(packet)
 
     def _hear(self, most: int) -> None:
         """Read answers, in at most so many system calls."""

@@ -93,6 +93,10 @@ class Queue:
         """A packet of the session, to be sent before all else."""
         self._packets.appendleft(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
 
+    def packet(self, data: bytes) -> None:
+        """A packet of the session, to be sent before any chunk."""
+        self._packets.append(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
+
     def last_packet(self, data: bytes) -> None:
         """A packet of the session, to be sent after all chunks so far."""
         self._new.append(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tailrace_client._chunk import UNNUMBERED, Chunk
+from tailrace_client._queue import Queue
+from tailrace_client._session import Range, Standing
+
+
+def chunk(first, count, stream=1, size=None):
+    """Events of a stream; each byte of the data is its number."""
+    data = bytes((first + n) % 256 for n in range(count)) * (size or 1)
+    return Chunk(data, stream, first, first + count)
+
+
+class Course(RuleBasedStateMachine):
+    """A queue between a recorder and a peer that gets whole chunks, on a connection that breaks."""
+
+    def __init__(self):
+        super().__init__()
+        self.released = 0
+        self.queue = Queue(10**6, self.release)
+        self.recorded = 0
+        self.put_bytes = 0
+        self.turn = 0
+        self.connection = []
+        """What the kernel has of this connection: bytes."""
+        self.arrived = set()
+
+    def release(self, size):
+        self.released += size
+
+    @rule(counts=st.lists(st.integers(1, 5), max_size=3))
+    def record(self, counts):
+        for count in counts:
+            self.queue.put([chunk(self.recorded, count)])
+            self.recorded += count
+            self.put_bytes += count
+
+    @rule(size=st.integers(1, 12), taken=st.integers(0, 12))
+    def send(self, size, taken):
+        pieces = b"".join(self.queue.pieces(size))
+        self.connection += pieces[:taken]
+        self.queue.through(min(taken, len(pieces)), self.turn, 0.0)
+
+    @rule(arrived=st.integers(0, 40))
+    def breaks(self, arrived):
+        """So much of what was sent has arrived; then there is a new connection."""
+        self.arrived |= set(self.connection[:arrived])
+        self.connection = []
+        self.queue.broken()
+        self.turn += 1
+        self.queue.settle(self.standing(), before=self.turn)
+
+    @rule()
+    def answered(self):
+        self.arrived |= set(self.connection)
+        self.queue.settle(self.standing(), {1}, self.turn)
+
+    def standing(self):
+        following = max(self.arrived, default=-1) + 1
+        holes = [Range(1, n, n + 1) for n in range(following) if n not in self.arrived]
+        return Standing({1: following}, {1: holes})
+
+    @invariant()
+    def what_has_not_arrived_is_still_there(self):
+        """Unless it was recorded beyond 256 numbers, which the bytes do not tell apart."""
+        if self.recorded > 256:
+            return
+        queue = self.queue
+        waiting = set()
+        for items in (queue._under_way, queue._again, queue._new, queue._kept):
+            for item in items:
+                waiting |= set(range(item.chunk.first, item.chunk.next))
+        assert waiting | self.arrived | set(self.connection) >= set(range(self.recorded))
+        assert waiting | self.arrived >= set(range(self.recorded))
+
+    @invariant()
+    def every_byte_is_kept_or_released(self):
+        queue = self.queue
+        held = sum(
+            len(item.chunk.data)
+            for items in (queue._under_way, queue._again, queue._new, queue._kept)
+            for item in items
+        )
+        assert held + self.released == self.put_bytes
+        sent = [*queue._again, *queue._kept, *(i for i in queue._under_way if i.turn >= 0)]
+        assert queue.kept_bytes == sum(item.room for item in sent)
+        assert queue.in_flight_bytes == sum(item.room for item in queue._kept)
+
+
+TestCourse = Course.TestCase
+TestCourse.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def sent(queue, *, turn=0, size=10**6):
+    """All that the queue has to send, as one."""
+    data = b""
+    while pieces := queue.pieces(size):
+        data += b"".join(pieces)
+        queue.through(sum(map(len, pieces)), turn, 0.0)
+    return data
+
+
+def test_packets_come_before_what_is_sent_again_and_that_before_what_is_new():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 2), chunk(2, 2)])
+    assert sent(queue) == b"\0\1\2\3"
+    queue.settle(Standing(), before=1)
+    queue.put([chunk(4, 2)])
+    queue.first_packet(b"later")
+    queue.first_packet(b"first")
+    queue.last_packet(b"bye")
+    assert queue.pieces(10**6, only_packets=True) == [b"first", b"later"]
+    assert sent(queue, turn=1) == b"firstlater\0\1\2\3\4\5bye"
+
+
+def test_a_connection_that_breaks_within_a_chunk_begins_anew_with_that_chunk():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 3), chunk(3, 3)])
+    queue.first_packet(b"hello")
+    queue.pieces(100)
+    queue.through(9, 0, 0.0)
+    assert queue.pieces(100) == [b"\4\5"]
+    queue.broken()
+    assert queue.pieces(100) == [b"\3\4\5"]
+
+
+def test_the_oldest_is_forgotten_where_there_is_no_room_and_what_is_new_never_is():
+    released = []
+    queue = Queue(1000, released.append)
+    for number in range(10):
+        queue.put([chunk(number, 1)])
+    assert len(sent(queue)) == 10
+    assert len(queue._kept) == 3  # each with what it takes to keep it
+    assert queue.forgotten == {1: 7}
+    assert sum(released) == 7
+    queue.settle(Standing({1: 10}))
+    assert queue.settled(Standing({1: 10})) == queue.put_bytes
+    assert queue.settled(Standing({1: 6})) == 0
+
+
+def test_a_hole_is_repeated_once_and_again_when_a_later_turn_shows_that_that_was_lost_too():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 2), chunk(2, 2), chunk(4, 2)])
+    sent(queue)
+    hole = Standing({1: 6}, {1: [Range(1, 3, 4)]})
+    assert queue.settle(hole, {1}, 0)
+    assert sent(queue) == b"\2\3"
+    assert not queue.settle(hole, {1}, 0)
+    assert sent(queue) == b""
+    assert not queue.settle(hole, set(), 0)
+    assert queue.kept_bytes
+    assert queue.settle(hole, {1}, 1)
+    assert sent(queue, turn=1) == b"\2\3"
+    queue.settle(Standing({1: 6}), {1}, 1)
+    assert queue.kept_bytes == 0
+
+
+def test_unnumbered_chunks_are_let_go_when_they_are_sent_and_come_again_when_they_are_not():
+    released = []
+    queue = Queue(10**6, released.append)
+    queue.put([Chunk(b"one\n", UNNUMBERED, 0, 0), Chunk(b"two\n", UNNUMBERED, 0, 0)])
+    queue.pieces(100)
+    queue.through(6, 0, 0.0)
+    assert released == [4]
+    queue.broken()
+    assert sent(queue) == b"two\n"
+    assert sum(released) == 8
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40))
+def test_pieces_are_whole_and_in_order_and_together_no_longer_than_asked(sizes):
+    queue = Queue(10**9, lambda size: None)
+    queue.put([Chunk(bytes(size), 1, n, n + 1) for n, size in enumerate(sizes)])
+    seen = []
+    while pieces := queue.pieces(1432):
+        assert len(pieces) == 1 or sum(map(len, pieces)) <= 1432
+        seen += map(len, pieces)
+        queue.through(sum(map(len, pieces)), 0, 0.0)
+    assert seen == sizes

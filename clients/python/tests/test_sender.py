@@ -1,0 +1,433 @@
+"""The sender with a recorder and real sockets: what arrives, and what it costs the program."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from clients.python.tests.collectors import (
+    Answering,
+    TcpCollector,
+    UdpCollector,
+    option,
+    until,
+)
+from clients.python.tests.reader import Event, events, packets
+from tailrace_client import Emitter, _link, _sender
+
+SCHEMES = ["tcp", "unix", "udp"]
+
+
+@pytest.fixture
+def answering(tmp_path):
+    """A function that makes a collector that answers, not started; it is ended with the test."""
+    made = []
+
+    def make(scheme, **options):
+        place = tmp_path / "socket" if scheme == "unix" else None
+        if scheme == "tcp" and "place" not in options:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                place = free.getsockname()
+        if scheme == "udp":
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+                free.bind(("127.0.0.1", 0))
+                place = free.getsockname()
+        made.append(Answering(scheme, place, **options))
+        return made[-1]
+
+    yield make
+    for collector in made:
+        collector.kill()
+
+
+@pytest.fixture
+def emitters():
+    """A function that makes emitters; they are closed with the test, at once."""
+    made = []
+
+    def make(address, **options):
+        made.append(Emitter(address, **options))
+        return made[-1]
+
+    yield make
+    for emitter in made:
+        emitter.close(0)
+
+
+def whole(session, **streams):
+    """Whether of these streams all numbers are stored, and no others."""
+    expected = {int(name[1:]): set(range(count)) for name, count in streams.items()}
+    return {s: n for s, n in session.stored.items() if n} == expected
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_flush_is_true_when_the_collector_has_said_that_all_is_durable(answering, emitters, scheme):
+    collector = answering(scheme).start()
+    emitter = emitters(collector.address, process="solver")
+    for number in range(5000):
+        emitter.event("x", number=number)
+    assert emitter.flush(20)
+    session = collector.only
+    assert whole(session, s1=5000)
+    assert session.announcements[0]["process"] == "solver"
+    link = emitter._sender.link
+    assert link.queue.kept_bytes == 0
+    assert emitter.close(20)
+    assert session.goodbyes[-1] == {"streams": {"1": 5000}, "more": False, "discarded": {}}
+    assert session.twice == 0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_flush_is_false_as_long_as_that_is_not_said(answering, emitters, scheme):
+    collector = answering(scheme).start()
+    emitter = emitters(collector.address)
+    emitter.event("x")
+    assert emitter.flush(20)
+    collector.mute = True
+    emitter.event("y")
+    assert not emitter.flush(0.3)
+    collector.mute = False
+    assert emitter.flush(20)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_collector_that_comes_late_gets_everything_once(answering, emitters, scheme):
+    collector = answering(scheme)
+    emitter = emitters(collector.address)
+    for _ in range(3000):
+        emitter.event("x")
+    assert not emitter.flush(0.2)
+    collector.start()
+    assert emitter.close(20)
+    assert whole(collector.only, s1=3000)
+    assert collector.only.goodbyes[-1]["streams"] == {"1": 3000}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_collector_that_is_killed_again_and_again_gets_everything(answering, emitters, scheme):
+    """Each time it loses what it has not answered for."""
+    collector = answering(scheme, every=0.05)
+    emitter = emitters(collector.address)
+    for _ in range(5):
+        collector.start()
+        for _ in range(40):
+            emitter.event("x", text="y" * 50)
+            time.sleep(0.002)
+        collector.kill()
+        for _ in range(10):
+            emitter.event("x")
+            time.sleep(0.002)
+    collector.start()
+    assert emitter.close(20)
+    assert whole(collector.only, s1=250)
+    turns = [said["turn"] for said in collector.only.announcements]
+    assert turns == sorted(turns)
+    assert turns[-1] > 0
+
+
+def test_after_a_reconnection_only_what_is_not_durable_is_sent_again(answering, emitters):
+    collector = answering("tcp").start()
+    emitter = emitters(collector.address)
+    for _ in range(1000):
+        emitter.event("x")
+    assert emitter.flush(20)
+    collector.kill()
+    collector.start()
+    for _ in range(1000):
+        emitter.event("x")
+    assert emitter.flush(20)
+    assert whole(collector.only, s1=2000)
+    assert collector.only.twice == 0
+
+
+def test_lost_datagrams_are_sent_again_and_so_is_a_lost_tail(answering, emitters):
+    collector = answering("udp", lose=lambda number: number % 3 == 1)
+    collector.start()
+    emitter = emitters(collector.address)
+    for number in range(20):
+        for _ in range(100):
+            emitter.event("x", number=number, text="y" * 100)
+        time.sleep(0.005)
+    assert emitter.flush(20)
+    assert whole(collector.only, s1=2000)
+    assert emitter.close(20)
+    assert collector.only.goodbyes
+
+
+def test_datagrams_slow_down_while_answers_come_and_nothing_is_lost(answering, emitters):
+    collector = answering("udp").start()
+    emitter = emitters(collector.address, buffer_bytes=2**20)
+    emitter.event("x")
+    assert emitter.flush(20)
+    link = emitter._sender.link
+    most = 0
+    for _ in range(200):
+        for _ in range(50):
+            emitter.event("x", text="y" * 100)
+        most = max(most, link.queue.in_flight_bytes)
+        time.sleep(0.001)
+    assert emitter.flush(20)
+    assert most <= 2**20 / 2 + 2**16
+    assert not any(emitter.discarded.values())
+    assert whole(collector.only, s1=10_001)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage, garbage, garbage",
+        b"\x75\xd1\x1d\x4d\xff\xff\xff\xff" * 100,
+        option("tailrace.ack", {"session": "0" * 32, "turn": 0, "streams": {"1": 100}}),
+        option("tailrace.ack", [[]]),
+        b"\x75\xd1\x1d\x4d\x00\x00\x00\x10\x00\x0ctail",
+        os.urandom(5000),
+    ],
+    ids=["text", "long", "stranger", "list", "cut", "random"],
+)
+def test_hostile_answers_free_nothing_and_stop_nothing(
+    answering, emitters, scheme, answer, monkeypatch
+):
+    collector = answering(scheme).start()
+    monkeypatch.setattr("clients.python.tests.collectors.option", lambda *_: answer)
+    emitter = emitters(collector.address)
+    for _ in range(100):
+        emitter.event("x")
+    until(lambda: collector.sessions and whole(collector.only, s1=100))
+    link = emitter._sender.link
+    assert link.dialogue.answered == -1
+    assert link.queue.kept_bytes > 0
+    emitter.event("y")
+    assert emitter.close(20)
+    until(lambda: whole(collector.only, s1=101))
+
+
+def test_an_answer_that_is_ahead_of_what_was_sent_frees_nothing(answering, emitters, monkeypatch):
+    collector = answering("tcp").start()
+    lies = iter(range(1000, 2**31, 10**6))
+    monkeypatch.setattr(
+        "clients.python.tests.collectors.Session.answer",
+        lambda self, id_, turn: {"session": id_, "turn": turn, "streams": {"1": next(lies)}},
+    )
+    emitter = emitters(collector.address)
+    for _ in range(100):
+        emitter.event("x")
+    link = emitter._sender.link
+    until(lambda: link.dialogue.answered == 0)
+    assert not emitter.flush(0.2)
+    assert link.queue.kept_bytes > 0
+
+
+def test_a_collector_that_never_answers_is_kept_for_as_long_as_it_may_yet_do_so(
+    emitters, monkeypatch
+):
+    monkeypatch.setattr(_link, "_SILENT_SECONDS", 1.0)
+    with TcpCollector() as collector:
+        emitter = emitters(collector.address)
+        emitter.event("one")
+        assert emitter.flush(20)
+        link = emitter._sender.link
+        assert link.queue.kept_bytes > 0
+        time.sleep(1)
+        emitter.event("two")
+        until(lambda: not link.queue.keep)
+        assert link.queue.kept_bytes == 0
+        collector.hang_up()
+        until(lambda: collector.ended == 1)
+        emitter.event("three")
+        assert emitter.close(20)
+        until(lambda: collector.ended == 2)
+        first, second = (events(bytes(session)) for session in collector.sessions)
+    assert [event.description for event in first] == ["one", "two"]
+    assert [event.description for event in second] == ["three"]
+
+
+def test_what_a_collector_had_no_time_to_answer_for_is_sent_again(emitters):
+    with TcpCollector() as collector:
+        emitter = emitters(collector.address)
+        emitter.event("one")
+        until(lambda: collector.sessions and events(bytes(collector.sessions[0])))
+        collector.hang_up()
+        until(lambda: collector.ended == 1)
+        emitter.event("two")
+        assert emitter.close(20)
+        until(lambda: collector.ended == 2)
+        sessions = [packets(bytes(session)) for session in collector.sessions]
+    assert [[p[0] for p in session[:2]] for session in sessions] == [
+        ["epoch", "tailrace.session"],
+        ["epoch", "tailrace.session"],
+    ]
+    assert sessions[0][0] == sessions[1][0]
+    numbers = [[p.counter for p in session if isinstance(p, Event)] for session in sessions]
+    assert numbers == [[0], [0, 1]]
+
+
+def test_a_stalled_collector_costs_an_event_no_more_than_its_calls(emitters, monkeypatch):
+    """Its window is closed. Not one call of the emitting thread waits, and they are counted."""
+    calls = []
+
+    class Counted(socket.socket):
+        def sendmsg(self, *arguments):
+            if threading.current_thread() is threading.main_thread():
+                calls.append("send")
+                assert self.gettimeout() == 0
+            return super().sendmsg(*arguments)
+
+        def recv(self, *arguments):
+            if threading.current_thread() is threading.main_thread():
+                calls.append("receive")
+            return super().recv(*arguments)
+
+    with TcpCollector(receive_buffer=4096) as collector:
+        collector.reading.clear()
+        monkeypatch.setattr(socket, "socket", Counted)
+        emitter = emitters(collector.address, buffer_bytes=2**20)
+        emitter.event("x")
+        until(lambda: emitter._sender.transport.is_open)
+        most, emitted = 0, 1
+        while not emitter.discarded["full"]:
+            calls.clear()
+            emitter.event("x", text="y" * 1000)
+            emitted += 1
+            most = max(most, len(calls))
+        monkeypatch.undo()
+        assert 1 <= most <= _sender.PROMPT_SENDS + 1
+        link = emitter._sender.link
+        until(lambda: link.blocked)
+        calls.clear()
+        for _ in range(1000):
+            emitter.event("x", text="y" * 1000)
+        assert calls == []
+        collector.reading.set()
+        assert emitter.close(20)
+        until(lambda: collector.ended)
+        found = [event.counter for event in events(bytes(collector.sessions[0]))]
+    assert len(found) == emitted + 1000 - emitter.discarded["full"]
+    assert found[0] == 0
+
+
+def test_a_full_disk_discards_and_does_not_stop_the_program(emitters):
+    emitter = emitters("file:///dev/full", buffer_bytes=100_000)
+    for _ in range(3000):
+        emitter.event("x", text="y" * 100)
+    assert emitter.discarded["full"] > 0
+    assert not emitter.flush(0.2)
+    assert not emitter.close(0.2)
+    discarded = emitter.discarded
+    assert discarded["full"] + discarded["closed"] == 3000
+
+
+def test_a_pipe_that_nobody_reads_is_waited_for_and_one_that_is_full_too(emitters, tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    emitter = emitters(f"file://{path}", buffer_bytes=2**22)
+    for _ in range(5000):
+        emitter.event("x", text="y" * 100)
+    assert not emitter.flush(0.2)
+    data = bytearray()
+
+    def read():
+        with path.open("rb") as pipe:
+            while piece := pipe.read(4096):
+                data.extend(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert emitter.close(20)
+    reader.join(20)
+    assert [event.counter for event in events(bytes(data))] == list(range(5000))
+
+
+def test_sixteen_threads_and_not_one_event_missing(answering, emitters):
+    collector = answering("unix").start()
+    emitter = emitters(collector.address, buffer_bytes=2**24)
+
+    def work():
+        for _ in range(1000):
+            with emitter.span("x"):
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert emitter.close(20)
+    assert sum(map(len, collector.only.stored.values())) == 16_000
+    for stream, number in collector.only.goodbyes[-1]["streams"].items():
+        assert collector.only.stored[int(stream)] == set(range(number))
+
+
+def test_discards_are_reported_and_said_at_the_end(answering, emitters):
+    collector = answering("tcp")
+    emitter = emitters(collector.address, buffer_bytes=20_000)
+    for _ in range(2000):
+        emitter.event("x")
+    full = emitter.discarded["full"]
+    assert full > 0
+    collector.start()
+    assert emitter.flush(20)
+    emitter.event("at last")
+    assert emitter.close(20)
+    session = collector.only
+    assert session.goodbyes[-1]["discarded"] == {"full": full}
+    assert session.goodbyes[-1]["streams"] == {"1": 2001}
+    ranges = [tuple(r) for report in session.reports for r in report["ranges"]]
+    lost = {n for stream, first, count in ranges for n in range(first, first + count)}
+    assert lost == set(range(2001)) - session.stored[1]
+    assert len(lost) == full
+
+
+def test_when_nothing_happens_the_thread_sleeps(answering, emitters, monkeypatch):
+    rounds = []
+    attend = _link.Link.attend
+
+    def counted(self):
+        rounds.append(self)
+        return attend(self)
+
+    monkeypatch.setattr(_link.Link, "attend", counted)
+    collector = answering("tcp").start()
+    emitter = emitters(collector.address)
+    emitter.event("x")
+    assert emitter.flush(20)
+    time.sleep(0.3)  # it has looked for another answer meanwhile
+    rounds.clear()
+    time.sleep(0.5)
+    assert rounds == []
+
+
+def test_an_event_reaches_a_silent_collector_without_a_flush(emitters):
+    with UdpCollector() as collector:
+        emitter = emitters(collector.address)
+        emitter.event("x")
+        assert [packet[-2] for packet in packets(collector.receive())][-1:] in (
+            ["x"],
+            ["tailrace.session"],
+        )
+
+
+def test_close_gives_up_in_time_and_counts_what_was_not_sent():
+    with TcpCollector() as closed:
+        port = closed.port
+    emitter = Emitter(f"tcp://127.0.0.1:{port}")
+    for _ in range(7):
+        emitter.event("x")
+    assert not emitter.close(0.05)
+    assert not emitter.flush(0.05)
+    assert emitter.discarded["closed"] == 7
+    emitter.event("y")
+    assert emitter.discarded["closed"] == 8
+
+
+def test_nothing_is_done_where_nothing_was_emitted(emitters):
+    with TcpCollector() as collector:
+        emitter = emitters(collector.address)
+        assert emitter.flush()
+        assert emitter.close()
+        assert emitter._sender._thread is None
+        assert collector.sessions == []

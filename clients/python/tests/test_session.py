@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, strategies as st
+
+from clients.python.tests.collectors import option
+from clients.python.tests.reader import packets
+from tailrace_client._session import Answers, Range, Session, Standing
+
+
+def said(data):
+    """The names and JSON objects of metadata packets."""
+    return [(name, json.loads(value)) for name, value in packets(data) if name != "epoch"]
+
+
+def answer(told, /, **fields):
+    return json.dumps({"session": told.id, "turn": 0} | fields).encode()
+
+
+def test_an_announcement_says_who_it_is_behind_the_epoch():
+    session = Session(epoch=1_700_000_000_000_000_000, process="solver")
+    epoch, announced = packets(session.announcement())
+    assert epoch == ("epoch", (1_700_000_000_000_000_000).to_bytes(8, "big"))
+    assert announced.name == "tailrace.session"
+    fields = json.loads(announced.option)
+    assert fields.pop("client").startswith("tailrace-python ")
+    assert fields == {
+        "session": session.id, "turn": 0, "acknowledge": True, "process": "solver", "pid": os.getpid(),
+        "host": socket.gethostname(),
+    }  # fmt: skip
+    assert len(bytes.fromhex(session.id)) == 16
+    assert Session(epoch=0).id != session.id
+
+
+def test_a_clock_of_its_own_is_announced_and_has_no_epoch():
+    (announced,) = said(Session(epoch=None, asks=False).announcement())
+    fields = announced[1]
+    assert (fields["clock"], fields["ticks_per_second"]) == ("logical", 10**9)
+    assert fields["acknowledge"] is False
+
+
+def test_a_report_has_what_was_discarded_with_numbers_as_on_the_wire():
+    session = Session(epoch=0)
+    packet = session.report({"full": 3, "nested": 0}, [Range(1, 2**32 + 5, 2**32 + 8)])
+    assert said(packet) == [
+        ("tailrace.report", {"discarded": {"full": 3}, "ranges": [[1, 5, 3]]}),
+    ]
+
+
+@given(st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 2**40), max_size=400))
+def test_goodbyes_name_every_stream_once_and_the_last_says_so(numbers):
+    parts = list(Session(epoch=0).goodbyes(numbers, {"full": 7}, 1432))
+    assert all(len(part) <= 1432 for part in parts)
+    fields = [said(part)[0][1] for part in parts]
+    assert [f["more"] for f in fields] == [True] * (len(fields) - 1) + [False]
+    assert fields[-1]["discarded"] == {"full": 7}
+    named = [(int(s), n) for f in fields for s, n in f["streams"].items()]
+    assert sorted(named) == sorted((s, n % 2**32) for s, n in numbers.items())
+
+
+def test_an_answer_moves_what_is_durable_and_names_holes():
+    session = Session(epoch=0)
+    heard = session.hear(
+        answer(session, streams={"1": 50, "3": 7}, holes=[[1, 40, 3]]),
+        {1: 100, 3: 7},
+        {1: 60, 3: 7},
+    )
+    assert heard == (0, frozenset({1, 3}), False)
+    assert session.answered == 0
+    standing = session.standing
+    assert standing.durable == {1: 50, 3: 7}
+    assert standing.holes == {1: [Range(1, 40, 43)]}
+    assert standing.has(1, 0, 40)
+    assert not standing.has(1, 39, 41)
+    assert standing.lacks(1, 39, 41)
+    assert not standing.has(1, 43, 51)
+    assert not standing.lacks(1, 43, 51)
+    # Another answer that names other streams only leaves the hole where it is.
+    session.hear(answer(session, streams={"3": 7}), {1: 100, 3: 7}, {1: 60, 3: 7})
+    assert not session.standing.has(1, 39, 41)
+    session.hear(answer(session, streams={"1": 50}), {1: 100, 3: 7}, {1: 60, 3: 7})
+    assert session.standing.has(1, 39, 41)
+
+
+def test_numbers_of_answers_are_unwrapped():
+    session = Session(epoch=0)
+    numbers = {1: 2**32 + 100}
+    for number in (2**31 - 1, 2**32 - 2, 20):
+        assert session.hear(answer(session, streams={"1": number}), numbers, numbers)
+    assert session.standing.durable == {1: 2**32 + 20}
+    session.hear(answer(session, streams={"1": 20}, holes=[[1, 2**32 - 5, 10]]), numbers, numbers)
+    assert session.standing.holes == {1: [Range(1, 2**32 - 5, 2**32 + 5)]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"streams": {"1": 101}},  # more than there ever was
+        {"streams": {"2": 1}},  # of a stream that is not
+        {"streams": {"1": 2**31 + 5}},  # behind
+        {"turn": 1},  # not asked yet
+        {"turn": -1},
+        {"turn": True},
+        {"session": "another"},
+        {"session": None},
+        {"streams": {"1": "50"}},
+        {"streams": {"1": 50.0}},
+        {"streams": {"one": 50}},
+        {"streams": [[1, 50]]},
+        {"streams": {"1": 50}, "holes": [[1]]},
+        {"streams": {"1": 50}, "holes": [[1, 2, "3"]]},
+        {"streams": {"1": 50}, "holes": 7},
+        {"streams": {"1": 50}, "turn": []},
+    ],
+)
+def test_what_cannot_be_is_believed_in_nothing(fields):
+    session = Session(epoch=0)
+    session.hear(answer(session, **fields), {1: 100}, {1: 100})
+    assert not any(session.standing.durable.values())
+
+
+def test_what_was_not_sent_is_not_durable_whatever_is_said():
+    session = Session(epoch=0)
+    session.hear(answer(session, streams={"1": 90}), {1: 100}, {1: 60})
+    assert session.standing.durable == {1: 60}
+
+
+def test_what_is_durable_stays_so():
+    session = Session(epoch=0)
+    for number in (90, 60):
+        session.hear(answer(session, streams={"1": number}), {1: 100}, {1: 100})
+    assert session.standing.durable == {1: 90}
+
+
+PLAIN = st.sampled_from([None, True, 0, 1, 5, 6, 7, 9, 2**31, 2**32, -1, 0.5, "1", "x"])
+JSON = st.one_of(
+    PLAIN,
+    st.lists(st.lists(PLAIN, max_size=4), max_size=4),
+    st.dictionaries(st.sampled_from(["1", "2", "x", "-1"]), PLAIN, max_size=4),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["turn", "streams", "holes", "goodbye", "session"]), JSON),
+    st.booleans(),
+)
+def test_no_answer_raises_or_makes_durable_what_was_not_sent(fields, ours):
+    session = Session(epoch=0)
+    fields = {**fields, "session": session.id} if ours else fields
+    session.hear(json.dumps(fields).encode(), {1: 9, 2: 4}, {1: 6})
+    assert session.standing.durable.get(1, 0) <= 6
+    assert session.standing.durable.get(2, 0) == 0
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(data):
+    session = Session(epoch=0)
+    assert session.hear(data, {}, {}) is None
+    Answers().feed(data)
+    assert session.hear(b"[" * 100_000, {}, {}) is None
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_answers_are_read_however_they_are_cut(cuts):
+    data = b"".join(
+        [
+            option("tailrace.ack", {"a": 1}),
+            option("epoch", {"other": 2}),
+            option("tailrace.ack", {"b": "x" * 200}),
+            option("tailrace.ackn", {"c": 3}),
+        ]
+    )
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reader = Answers()
+    found = [
+        json.loads(value)
+        for begin, end in pairwise(places)
+        for value in reader.feed(data[begin:end])
+    ]
+    assert found == [{"a": 1}, {"b": "x" * 200}]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"\x75\xd1\x1d\x4d\xff\xff\xff\xff",
+        b"\x75\xd1\x1d\x4d\x00\x00\x00\x00",
+        bytes(20),
+    ],
+)
+def test_behind_what_is_no_packet_nothing_is_heard_or_kept(garbage):
+    reader = Answers()
+    assert reader.feed(garbage) == []
+    assert reader.feed(option("tailrace.ack", {})) == []
+    assert reader._pending == b""
+
+
+def test_a_standing_that_knows_nothing_has_nothing():
+    assert not Standing().has(1, 0, 1)
+    assert not Standing().lacks(1, 0, 1)
