@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.decoding.formats import FORMATS
-from tests.faults.growing import Case, Life, Trace
+from tests.faults.growing import PATIENT, Case, Life, Trace
 from tests.query.asking import ask
 from tests.traffic.grow import Style, tree
 
@@ -100,7 +101,8 @@ def imported(directory, format_, generations):
             "--format",
             format_,
         ]
-        subprocess.run([*command, runs], check=True, capture_output=True, timeout=120)
+        environ = os.environ | PATIENT
+        subprocess.run([*command, runs], env=environ, check=True, capture_output=True, timeout=120)
     (sessions,) = views(store).values()
     return sessions
 
