@@ -258,7 +258,9 @@ async def refusal(path):
     with pytest.RaisesGroup(OSError) as caught:
         async with running(unix(path)):
             pass
-    return caught.value.exceptions[0]
+    error = caught.value.exceptions[0]
+    assert str(error).endswith(f": '{path}'")
+    return error
 
 
 async def test_a_peer_is_a_process_of_a_user(path):
@@ -308,7 +310,7 @@ async def test_a_socket_that_somebody_listens_on_is_left_alone(path, backlog):
             other.settimeout(0)
             with contextlib.suppress(BlockingIOError):
                 other.connect(str(path))
-        assert "another process listens there" in str(await refusal(path))
+        assert "Address already in use" in str(await refusal(path))
         assert path.is_socket()
 
 

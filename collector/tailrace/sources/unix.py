@@ -35,8 +35,7 @@ class UnixListener:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             # The file is made with the socket's own mode less the umask: at no time is it wider.
             os.fchmod(sock.fileno(), self._mode)
-            remove_stale(self._path)
-            sock.bind(str(self._path))
+            _bind(sock, self._path)
             made = self._path.lstat()
             try:
                 self._path.chmod(self._mode)
@@ -57,12 +56,15 @@ def url(path: Path) -> str:
     return f"unix://{quote(str(path))}"
 
 
-def remove_stale(path: Path) -> None:
-    """Remove the socket's file that a process left which was killed. Raise OSError when what is
-    there is something else."""
-    if in_use(path):
-        raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
-    path.unlink(missing_ok=True)
+def _bind(sock: socket.socket, path: Path) -> None:
+    """In place of the file that a killed process left, if there is one. Raise OSError."""
+    try:
+        if not in_use(path):
+            path.unlink(missing_ok=True)
+        sock.bind(str(path))
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def in_use(path: Path) -> bool:
@@ -73,7 +75,7 @@ def in_use(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISSOCK(found.st_mode):
-        raise FileExistsError(errno.EEXIST, "there is something that is no socket", str(path))
+        raise FileExistsError(errno.EEXIST, "there is something that is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0)
         try:
