@@ -115,7 +115,7 @@ SETTINGS = [
      'FILE:3: sources.local.format: must be one of "heph", "jets", which a unix source can carry; '
      "not 'ovni'"),
     *((UNIX + f"mode = {mode}\n", f"FILE:5: sources.local.mode: {problem}") for mode, problem in [
-        ("0o660", "must be a string, not a whole number"),
+        ("0o660", 'must be a string, as in "0660", not a whole number'),
         ("'rw'", "'rw' is not a file mode; allowed: octal, as in \"0660\""),
         ("'1660'", "'1660' is not a file mode; allowed: octal, as in \"0660\""),
         ("'0680'", "'0680' is not a file mode; allowed: octal, as in \"0660\""),

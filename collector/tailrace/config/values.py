@@ -36,7 +36,8 @@ def convert(key: str, type_: object, value: object) -> object:
     except msgspec.ValidationError as error:
         if stripped(type_) in {Size, Duration}:
             raise ValueError(str(error)) from None
-        raise ValueError(_mismatch(type_, value)) from None
+        example = ' as in "0660",' if key == "mode" else ""
+        raise ValueError(_mismatch(type_, value, example)) from None
     _check_text(converted)
     if isinstance(converted, int | float):
         _check_amount(converted)
@@ -68,14 +69,14 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
     return f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}"
 
 
-def _mismatch(type_: object, value: object) -> str:
+def _mismatch(type_: object, value: object, example: str) -> str:
     """Strings are shown where a single word is expected; elsewhere they may be secrets."""
     if get_origin(type_) in {list, dict}:
         wrong = "must hold nothing but strings" if type(value) is get_origin(type_) else ""
         return wrong or f"must be a {words(type_)}, not {kind(value)}"
     shown = repr(value) if isinstance(value, str) else kind(value)
     article = "" if choices(type_) else "a "
-    return f"must be {article}{words(type_)}, not {shown}"
+    return f"must be {article}{words(type_)},{example} not {shown}"
 
 
 def _check_amount(number: float) -> None:
