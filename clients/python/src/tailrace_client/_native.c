@@ -35,7 +35,7 @@ typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;
     PyObject *wire_text, *wire_value, *wire_report; /* functions of _wire */
     PyObject *encoding_errors;                      /* _recorder.ENCODING_ERRORS */
-    PyObject *chunk_type, *substream_get, *local_type, *monotonic_ns;
+    PyObject *chunk_type, *tuple_new, *substream_get, *local_type, *monotonic_ns;
     PyObject *lane_name, *counter_name, *error_name, *name_name; /* texts used as names */
     PyObject *off;     /* the span of all that are off */
     PyObject *current; /* what the module's functions record to; NULL: nothing */
@@ -1212,14 +1212,17 @@ recorder_use_stream(PyObject *object, PyObject *number)
     Py_RETURN_NONE;
 }
 
-/* A piece taken, as a Chunk; its bytes are let go. */
+/* A piece taken, as a Chunk; its bytes are let go. Made by `tuple.__new__`, in C, so that no signal
+   handler's exception can come in between. */
 static PyObject *
 chunk_of(State *state, uint32_t stream, Piece *piece)
 {
-    PyObject *chunk = PyObject_CallFunction(
-        state->chunk_type, "y#IKK", piece->data, (Py_ssize_t)piece->size, stream,
-        (unsigned long long)piece->first, (unsigned long long)piece->next);
+    PyObject *fields = Py_BuildValue(
+        "y#IKK", piece->data, (Py_ssize_t)piece->size, stream, (unsigned long long)piece->first,
+        (unsigned long long)piece->next);
     free(piece->data);
+    PyObject *chunk = fields ? PyObject_CallFunctionObjArgs(state->tuple_new, state->chunk_type, fields, NULL) : NULL;
+    Py_XDECREF(fields);
     return chunk;
 }
 
@@ -1490,6 +1493,7 @@ module_exec(PyObject *module)
     PyObject *substream = import_from("tailrace_client._substream", "SUBSTREAM");
     state->substream_get = substream ? PyObject_GetAttrString(substream, "get") : NULL;
     Py_XDECREF(substream);
+    state->tuple_new = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__new__");
     state->lane_name = PyUnicode_InternFromString("lane");
     state->counter_name = PyUnicode_InternFromString("tailrace.counter");
     state->error_name = PyUnicode_InternFromString("error");
@@ -1497,7 +1501,7 @@ module_exec(PyObject *module)
     state->recorder_type = add_type(module, &recorder_spec, "Recorder");
     state->span_type = add_type(module, &span_spec, "Span");
     state->lane_type = add_type(module, &lane_spec, NULL);
-    if (!state->substream_get || !state->lane_name || !state->counter_name || !state->error_name ||
+    if (!state->substream_get || !state->tuple_new || !state->lane_name || !state->counter_name || !state->error_name ||
         !state->name_name || !state->recorder_type || !state->span_type || !state->lane_type)
         return -1;
     Span *off = PyObject_GC_New(Span, state->span_type);
@@ -1520,6 +1524,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->wire_report);
     Py_VISIT(state->encoding_errors);
     Py_VISIT(state->chunk_type);
+    Py_VISIT(state->tuple_new);
     Py_VISIT(state->substream_get);
     Py_VISIT(state->local_type);
     Py_VISIT(state->monotonic_ns);
@@ -1542,6 +1547,7 @@ module_clear(PyObject *module)
     Py_CLEAR(state->wire_report);
     Py_CLEAR(state->encoding_errors);
     Py_CLEAR(state->chunk_type);
+    Py_CLEAR(state->tuple_new);
     Py_CLEAR(state->substream_get);
     Py_CLEAR(state->local_type);
     Py_CLEAR(state->monotonic_ns);

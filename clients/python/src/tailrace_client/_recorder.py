@@ -48,6 +48,9 @@ ENCODING_ERRORS = (
 )  # fmt: skip
 """Those of our own making: what else is raised in here is a signal handler's, and the program's."""
 
+_DOUBT = [-1, 0]
+"""Among a stream's holes: there may be more of them."""
+
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
 
@@ -175,7 +178,9 @@ class Recorder:
         now = self.clock()
         self.write(name, now, now, {"tailrace.counter": value, **attributes})
 
-    def write(self, name: str, start: int, end: int, attributes: Mapping[str, object], /) -> None:
+    def write(  # noqa: PLR0912 - the hot path, in one piece
+        self, name: str, start: int, end: int, attributes: Mapping[str, object], /
+    ) -> None:
         """A span whose times, readings of the clock, are known already."""
         lane = self._local.lane or self._join()
         stream = lane.stream
@@ -199,8 +204,16 @@ class Recorder:
                 else:
                     lane.room = room
                     stream.packets += (packet,)
-        except BaseException as error:  # noqa: BLE001 - `_mend` raises it again
-            packet = self._mend(lane, stream, error, name, start, end, attributes)
+        except MisfitError as misfit:
+            encoded = self._encode(name, start, end, attributes)
+            self._finish(lane, stream, misfit.number, encoded)
+            packet = b"kept, or discarded"
+        except BaseException as error:
+            stream.holes += (_DOUBT,)
+            self._account(lane, stream, stream.next)
+            if not isinstance(error, ENCODING_ERRORS):
+                raise
+            packet = None
         finally:
             lane.inside = False
         if packet is None:
@@ -308,9 +321,12 @@ class Recorder:
         else:
             with self._lock:
                 self._leave(lane)
-        self._local.lease = _Lease(lane, self._free_lanes)
-        self._local.lane = lane
-        return lane
+        lease = _Lease(lane, self._free_lanes)
+        local = self._local
+        if local.lane is None:  # a signal handler may have joined meanwhile
+            local.lease = lease
+            local.lane = lane
+        return local.lane
 
     def _leave(self, lane: _Lane) -> None:
         """Back to the lane's own stream."""
@@ -328,26 +344,6 @@ class Recorder:
             stream = self._streams[free] = lane.own = lane.stream = _Stream(free)
             stream.user = lane
         return stream
-
-    def _mend(
-        self,
-        lane: _Lane,
-        stream: _Stream,
-        error: BaseException,
-        name: str,
-        start: int,
-        end: int,
-        attributes: Mapping[str, object],
-    ) -> bytes | None:
-        """A packer has failed: do without it; None where that is yet to be done. What is raised
-        is not ours, but a signal handler's."""
-        if isinstance(error, MisfitError):
-            self._finish(lane, stream, error.number, self._encode(name, start, end, attributes))
-            return b"done"
-        self._account(lane, stream)
-        if isinstance(error, ENCODING_ERRORS):
-            return None
-        raise error
 
     def _write(
         self, lane: _Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
@@ -389,7 +385,8 @@ class Recorder:
         try:
             self._finish(lane, stream, next(stream.counter), encoded)
         except BaseException:
-            self._account(lane, stream)
+            stream.holes += (_DOUBT,)
+            self._account(lane, stream, stream.next)
             raise
 
     def _finish(self, lane: _Lane, stream: _Stream, counter: int, encoded: _Encoded | None) -> None:
@@ -402,6 +399,8 @@ class Recorder:
     def _store(self, lane: _Lane, stream: _Stream, counter: int, packet: bytes) -> None:
         """Keep a packet, behind the report of what was discarded before it; or discard it."""
         holes = stream.holes
+        if holes and _DOUBT in holes:
+            self._account(lane, stream, counter)
         told = sum(first < counter for first, _ in holes[:])  # a profiler that emits adds to them
         whole = self._report(stream.number, holes[:told]) + packet if told else packet
         size = len(whole)
@@ -453,14 +452,18 @@ class Recorder:
         else:
             holes.insert(at, [first, lost])
 
-    def _account(self, lane: _Lane, stream: _Stream) -> None:
-        """After an exception in the midst: what has a number and is nowhere is discarded."""
+    def _account(self, lane: _Lane, stream: _Stream, until: int) -> None:
+        """After an exception in the midst: what has a number, below `until`, and is nowhere is
+        discarded. Where this fails, too (the stack may be full), the next event does it."""
         following = stream.next
         waiting = stream.packets[-1:]
-        known = number(waiting[0], following) + 1 if waiting else stream.taken
-        known = max([known, *(first + lost for first, lost in stream.holes)])
-        if known < following:
-            self._lose(lane, stream, known, "nested", following - known)
+        at = number(waiting[0], following) + 1 if waiting else stream.taken
+        for first, lost in [*sorted(hole for hole in stream.holes if hole[1]), [until, 0]]:
+            if at < first:
+                self._lose(lane, stream, at, "nested", first - at)
+            at = max(at, first + lost)
+        while _DOUBT in stream.holes:
+            stream.holes.remove(_DOUBT)
 
     def _call(self, lane: _Lane) -> None:
         if self._idle:

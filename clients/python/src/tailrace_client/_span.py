@@ -21,7 +21,7 @@ class Span:
         self._name = name
         self._attributes = attributes
 
-    def set(self, **attributes: object) -> None:
+    def set(self, /, **attributes: object) -> None:
         """Add attributes known only now."""
         self._attributes.update(attributes)
 
@@ -51,7 +51,7 @@ class _Off(Span):
     def __init__(self) -> None:
         """Nothing to keep."""
 
-    def set(self, **attributes: object) -> None:
+    def set(self, /, **attributes: object) -> None:
         """Nobody would see them."""
 
 
