@@ -1,6 +1,6 @@
 """A bad network between producers that begin anew behind one socket and a collector, and its book.
 
-    network = Network(seed, epochs=True)
+    network = Network(seed, epochs=True, announced=True)
     for leaving in network.course():
         ...  # datagrams that arrive together, or PAUSE: longer than the collector waits, in silence
     network.book
@@ -9,14 +9,19 @@ A producer has several runs, one after the other from the same socket, each with
 counters begin at 0 or just below 2^32. Datagrams of one to four events are dropped, sent twice, or
 overtaken by up to `DEPTH` later ones, across the end of a run too; so are the copies.
 
+Producers that announce their runs throw events away, which they report in the datagram of the next event
+of the stream, send again in a pause what was dropped, and end with a goodbye, which is neither lost
+nor late: what is still on its way comes after it. Their streams may lose their last events.
+
 What no collector can know from counters is left out, and this is the list:
 
-- the last number of each stream of a run arrives, and so does the first where that is not 0; of such
-  a stream, a number before the wrap arrives first;
+- the last number of each stream of a run arrives, unless it is announced, and so does the first where
+  that is not 0; of such a stream, a number before the wrap arrives first;
 - runs last longer than datagrams are late, and than a collector waits for late ones: the last events
   of a run have times far from the first ones of the next, and each run has a long pause;
 - no pause comes while something of an earlier run is still on its way;
 - with epochs: the first datagram of a run is neither lost nor late, nor overtakes the run before;
+- no report comes after the next run's beginning: it says nothing of whose it is;
 - without: no number below `HEAD` (on the wire) is lost, only the first run may begin above 0, all runs
   have the same streams, and none ends at the numbers with which the next one begins.
 """
@@ -28,7 +33,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from tests.ingest.log import heph_epoch, heph_event
+from tests.ingest.log import heph_epoch, heph_event, heph_goodbye, heph_report, heph_session
 
 DEPTH = 12
 HEAD = 64
@@ -57,6 +62,14 @@ class Book:
         """Events that arrive a second time, by run."""
         self.healed: set[Event] = set()
         """Late events that the collector must have taken for lost in a pause."""
+        self.discarded: set[Event] = set()
+        """Those that their producer threw away; they are in `sent`, too."""
+        self.reported: set[Event] = set()
+        """Those of which its word has arrived."""
+
+    @property
+    def missing(self) -> set[Event]:
+        return self.dropped | self.discarded
 
 
 class _Packet(NamedTuple):
@@ -68,20 +81,28 @@ class _Packet(NamedTuple):
     """Whether its producer did nothing for long before."""
     last: bool = False
     """Whether it has the last event of a stream."""
+    reports: tuple[Event, ...] = ()
+    """Events of which it says that they were thrown away."""
 
 
 class Network:
-    def __init__(self, seed: int, *, epochs: bool) -> None:
+    def __init__(self, seed: int, *, epochs: bool, announced: bool = False) -> None:
         self.book = Book()
         self.runs = 0
-        self._random = Random(f"network/{seed}/{epochs}")
+        self._random = Random(f"network/{seed}/{epochs}" + "/announced" * announced)
+        self._seed = seed
         self._epochs = epochs
+        self._announced = announced
         self._streams = [3, 1, 4][: self._random.randint(1, 3)]
         self._held: list[tuple[int, int, _Packet]] = []
         """Packets on their way: after how many others they arrive, a number for order, what."""
         self._passed = 0
         self._arrived: dict[tuple[int, int], list[int]] = {}
         self._firsts: dict[tuple[int, int], int] = {}
+        self._finals: dict[tuple[int, int], int] = {}
+        """Of the runs that have said goodbye."""
+        self._lost: list[_Packet] = []
+        """Dropped packets of the run in being."""
 
     def course(self) -> Iterator[list[bytes] | None]:
         random = self._random
@@ -93,6 +114,8 @@ class Network:
                 if packet.idle or (self._calm(run) and random.random() < 0.03):
                     self._pause()
                     yield PAUSE
+                    if self._announced and (again := self._again()):
+                        yield again
                 if packet.opens and self._epochs:
                     # What is still on its way arrives after it.
                     self._arrive(packet)
@@ -102,6 +125,8 @@ class Network:
                     if leaving:
                         yield leaving
             epoch += packets[-1][1] + random.randrange(60 * _SECOND)
+            if self._announced:
+                yield self._goodbyes(run)
         rest = [packet for *_, packet in sorted(self._held)]
         for packet in rest:
             self._arrive(packet)
@@ -122,9 +147,11 @@ class Network:
         place = 0
         while place < len(turns):
             size = random.randint(1, EVENTS_MAX) if random.random() < 0.3 else 1
-            events, data = [], b""
+            events, reports, data = [], [], b""
             if self._epochs and (place == 0 or random.random() < 0.05):
                 data = heph_epoch(epoch)
+                if self._announced:
+                    data += heph_session(self._seed * 1000 + run)
             opens, idles, last = place == 0, False, False
             for turn in range(place, min(place + size, len(turns))):
                 stream = turns[turn]
@@ -132,13 +159,61 @@ class Network:
                 if turn == place and idle < turn:
                     idle, idles, ticks = len(turns), True, ticks + 1000 * _SECOND
                 start = ticks - random.randrange(ticks // 2 if random.random() < 0.1 else 1000)
+                if self._announced and random.random() < 0.06:
+                    thrown = self._discard(run, stream, numbers)
+                    timely = turn < len(turns) - EVENTS_MAX * (DEPTH + 1)
+                    if thrown and timely and random.random() < 0.8:
+                        first = thrown[0].number % 2**32
+                        data += heph_report([stream, first, len(thrown)])
+                        reports += thrown
                 data += heph_event(stream, numbers[stream], start=max(start, 0), end=ticks)
                 events.append(Event(run, stream, numbers[stream]))
                 numbers[stream] += 1
                 last |= turn in ends
             self.book.sent += events
             place += size
-            yield _Packet(data, tuple(events), opens, idles, last), ticks
+            yield _Packet(data, tuple(events), opens, idles, last, tuple(reports)), ticks
+        self._numbers = numbers
+
+    def _discard(self, run: int, stream: int, numbers: dict[int, int]) -> list[Event]:
+        """The producer throws some events away, which use up their numbers."""
+        if numbers[stream] == self._firsts[run, stream] > 0:
+            return []
+        size = self._random.randint(1, 3)
+        thrown = [Event(run, stream, numbers[stream] + n) for n in range(size)]
+        numbers[stream] += size
+        self.book.sent += thrown
+        self.book.discarded.update(thrown)
+        return thrown
+
+    def _goodbyes(self, run: int) -> list[bytes]:
+        """The end of a run: a report of what it threw away at last, and how far its streams went."""
+        random, said = self._random, []
+        for stream in self._numbers:
+            if random.random() < 0.3:
+                thrown = self._discard(run, stream, self._numbers)
+                said += thrown
+        self.book.reported.update(said)
+        reports = [[e.stream, e.number % 2**32, 1] for e in said]
+        finals = {str(stream): number % 2**32 for stream, number in self._numbers.items()}
+        self._finals |= {(run, stream): number for stream, number in self._numbers.items()}
+        self._lost.clear()
+        first = dict(list(finals.items())[:1])
+        return [
+            heph_report(*reports) + heph_goodbye(first, more=True),
+            heph_goodbye(finals),
+        ]
+
+    def _again(self) -> list[bytes]:
+        """What of the dropped packets is sent again, after a pause."""
+        chosen = [packet for packet in self._lost if self._random.random() < 0.5]
+        for packet in chosen:
+            self._lost.remove(packet)
+            self.book.dropped.difference_update(packet.events)
+            self.book.healed.update(e for e in packet.events if self._lacks(e))
+        for packet in chosen:
+            self._arrive(packet)
+        return [packet.data for packet in chosen]
 
     def _first(self, run: int, stream: int) -> int:
         may_wrap = self._epochs or run == 0
@@ -155,6 +230,7 @@ class Network:
         fate = random.random()
         if fate < 0.12 and not self._needed(packet):
             self.book.dropped.update(packet.events)
+            self._lost.append(packet)
         elif fate < 0.3:
             self._hold(packet)
         else:
@@ -173,7 +249,7 @@ class Network:
         self._held.append((self._passed + by, 2 * self._passed + 1, packet))
 
     def _needed(self, packet: _Packet) -> bool:
-        if packet.last or (packet.opens and self._epochs):
+        if (packet.last and not self._announced) or (packet.opens and self._epochs):
             return True
         return any(
             (event.number == (first := self._firsts[event.run, event.stream]) and first > 0)
@@ -184,15 +260,17 @@ class Network:
     def _arrive(self, packet: _Packet) -> None:
         for run, stream, number in packet.events:
             self._arrived.setdefault((run, stream), []).append(number)
+        self.book.reported.update(packet.reports)
 
     def _pause(self) -> None:
         """What has been overtaken and not arrived is taken for lost now."""
         for *_, packet in self._held:
-            for event in packet.events:
-                key = event.run, event.stream
-                arrived = self._arrived.get(key, [])
-                if not arrived or event.number in arrived or event in self.book.healed:
-                    continue
-                begins = min(arrived) if self._firsts[key] else -1
-                if begins < event.number < max(arrived):
-                    self.book.healed.add(event)
+            self.book.healed.update(event for event in packet.events if self._lacks(event))
+
+    def _lacks(self, event: Event) -> bool:
+        """Whether the collector knows that it lacks this event."""
+        key = event.run, event.stream
+        arrived = self._arrived.get(key, [])
+        ends = self._finals.get(key, max(arrived, default=-1))
+        begins = min(arrived) if self._firsts[key] and arrived else -1
+        return event.number not in arrived and begins < event.number < ends

@@ -13,7 +13,7 @@ Whoever knows a session's id can go on with it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from tailrace.ingest.run import Run
 from tailrace.ingest.state import AnnouncedState, OpenInfo, RunState
@@ -53,8 +53,14 @@ class Announced:
 
     @property
     def more(self) -> bool:
-        """Whether there is a stream with news."""
-        return self.run.counters is not None and bool(self.run.counters.news)
+        """Whether there is something to tell."""
+        return self.asked or (self.run.counters is not None and bool(self.run.counters.news))
+
+    def untell(self, streams: Collection[str]) -> None:
+        """An answer with these streams did not get through."""
+        if self.run.counters is not None:
+            self.run.counters.news.update(streams)
+        self.asked |= not streams
 
     @property
     def waiting(self) -> bool:

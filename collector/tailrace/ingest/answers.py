@@ -7,7 +7,7 @@ than to the first hole that is worth asking for and is not named beside it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from tailrace.decoding.decoder import Acknowledgement
@@ -28,13 +28,37 @@ ASKED_NS = 10 * 10**9
 _first = attrgetter("first")
 
 
+class Answer:
+    """For a session's peer. Whoever hands it on says whether it could be."""
+
+    __slots__ = ("data", "number", "taken")
+
+    def __init__(self, number: int, data: bytes) -> None:
+        self.number = number
+        self.data = data
+        self.taken = True
+
+
 _Missing = tuple[str, int, int]
 """Stream, first number on the wire, how many."""
 
 
-def answers(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """What is new and was not told, of at most `STREAMS_MOST` streams; with this it is told. All of
-    it as it is when the first is taken."""
+def answers(
+    known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
+) -> Iterator[Answer]:
+    """What is new and was not told, of at most `STREAMS_MOST` streams, as it is when the first is
+    asked for. With this it is told, but for what is not taken, and what comes after that."""
+    taken = True
+    for said in _acknowledgements(known, now):
+        if taken:
+            answer = Answer(number, pack(said))
+            yield answer
+            taken = answer.taken
+        if not taken:
+            known.untell(said.streams)
+
+
+def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
     run, turn = known.run.state, known.state.turn
     goodbye = bool(run.goodbye_at)
     streams: dict[str, int] = {}

@@ -14,7 +14,7 @@ import msgspec
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
-from tailrace.ingest.answers import answers
+from tailrace.ingest.answers import Answer, answers
 from tailrace.ingest.run import Run
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
@@ -184,17 +184,16 @@ class Ingest:
         """Let go of a session for the sake of a new stream; whether there was one."""
         return self._announced(source).forget_first(self._now, "too many streams")
 
-    def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[tuple[int, bytes]]:
-        """What there is to tell clients since the last call: a session's number and the bytes of an
-        answer, of at most 1200 bytes. `hears` says whether its peer would get one; what is for others
-        waits, as does what is much for one call. Entries may be applied between two of them. No part
-        of the state: after a restart everything is news."""
+    def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[Answer]:
+        """What there is to tell clients since the last call, in answers of at most 1200 bytes. `hears`
+        says whether a session's peer might take one; what is for others waits, as does what was not
+        taken and what is much for one call. Entries may be applied between two of them. No part of
+        the state: after a restart everything is news."""
         for announcements in list(self._announcements.values()):
             for known in announcements.tell(hears):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
                 if pack and voice is not None:
-                    for answer in answers(known, self._now):
-                        yield voice, pack(answer)
+                    yield from answers(known, voice, pack, self._now)
 
     def source_of(self, number: int) -> str:
         """The name of a session's source; empty for a session that is over."""

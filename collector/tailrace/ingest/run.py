@@ -257,7 +257,7 @@ class Run:
 
     def end(self, reason: str, about: dict[str, object], now: int) -> None:
         """It is over, though something late may still come."""
-        if self._statements:
+        if self._statements and not self.state.goodbye_at:
             self._statements.over(now)
         self.settle(now)
         closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}

@@ -34,7 +34,7 @@ from typing import Literal
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, StreamCounter, take
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, StreamCounter, take
 from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
@@ -184,7 +184,7 @@ class Counters:
     def last_mark(self, name: str) -> int:
         """That of a stream's last number, 0 for a stream of which nothing came."""
         stream = self.state.streams.get(name)
-        return stream.mark_of(stream.next - 1, self._window) if stream else NEVER
+        return stream.last_mark(self._window) if stream else NEVER
 
     def follow(self, name: str) -> StreamCounter | None:
         """The stream, from its beginning on; None when there is no room for one more."""
@@ -267,9 +267,7 @@ class Counters:
         if seq < 0 or stream.next - seq > self._window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
-            hole = Hole(seq + 1, stream.base - 1, now, now, Reason.NETWORK)
-            stream.holes.insert(0, hole)
-            self.windows.opened(name, hole)
+            self.windows.open_before(name, stream, seq + 1, now)
         stream.base = seq
         stream.remember(seq, mark, self._window)
         return seq

@@ -80,21 +80,33 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Whether this very event is remembered."""
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
+    def last_mark(self, window: int) -> int:
+        """That of the highest number that came; the client may have said that it went further."""
+        seq = self.next - 1
+        while at := self._missing_at(seq):
+            seq = at.first - 1
+        return self.mark_of(seq, window)
+
     def fallen(self, mark: int, window: int) -> bool:
         """Whether an event's time lies far before the stream's last: no event that is merely late."""
-        return _far_before(mark, self.mark_of(self.next - 1, window))
+        return _far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
         """Whether a number is in an open hole or a remembered gap."""
-        return find(self.holes, seq) is not None or find(self.gaps, seq) is not None
+        return self._missing_at(seq) is not None
+
+    def _missing_at(self, seq: int) -> Hole | None:
+        """The open hole or remembered gap that a number is in."""
+        for ranges in (self.holes, self.gaps):
+            if (at := find(ranges, seq)) is not None:
+                return ranges[at]
+        return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
         """Whether an event may be one that is lacking: its time does not lie far before that of the
         last one before the hole."""
-        for ranges in (self.holes, self.gaps):
-            if (at := find(ranges, seq)) is not None:
-                return not _far_before(mark, self.mark_of(ranges[at].first - 1, window))
-        return False
+        hole = self._missing_at(seq)
+        return hole is not None and not _far_before(mark, self.mark_of(hole.first - 1, window))
 
     def keep_gap(self, hole: Hole) -> None:
         """Remember a closed hole, by itself: what is said of a part of it is then said of one row."""

@@ -36,17 +36,20 @@ class Windows:
     def open(self, name: str, stream: StreamCounter, last: int, reason: str, now: int) -> None:
         """The numbers from a stream's next one up to `last` have not come; it goes on after them."""
         hole = Hole(stream.next, last, now, stream.heard or now, reason)
-        for part in parts_of(hole, stream.discarded, Reason.SENDER):
-            stream.holes.append(part)
-            self.opened(name, part)
+        stream.holes += self._opened(name, stream, hole)
         stream.discarded = [d for d in stream.discarded if d.last > last]
         stream.next = last + 1
 
-    def opened(self, name: str, hole: Hole) -> None:
-        """A stream has one more hole."""
+    def open_before(self, name: str, stream: StreamCounter, first: int, now: int) -> None:
+        """The numbers from the first one up to a stream's beginning have not come."""
+        hole = Hole(first, stream.base - 1, now, now, Reason.NETWORK)
+        stream.holes[:0] = self._opened(name, stream, hole)
+
+    def _opened(self, name: str, stream: StreamCounter, hole: Hole) -> list[Hole]:
         self._state.missing += hole.last - hole.first + 1
         self._open.add(name)
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
+        return parts_of(hole, stream.discarded, Reason.SENDER)
 
     def filled(self, name: str, stream: StreamCounter) -> None:
         """A stream's last hole may have been filled."""
