@@ -55,10 +55,10 @@ def course(rows, session=None):
 def told(ingest):
     """What clients are told: session number, and the answer's JSON."""
     answers = []
-    for number, data in ingest.acknowledgements(lambda number: True):
-        assert len(data) <= 1200
-        (record,) = FORMATS["heph"].decoder(2**16, None).feed(data)
-        answers.append((number, json.loads(json.loads(record.attributes)["value"])))
+    for answer in ingest.acknowledgements(lambda number: True):
+        assert len(answer.data) <= 1200
+        (record,) = FORMATS["heph"].decoder(2**16, None).feed(answer.data)
+        answers.append((answer.number, json.loads(json.loads(record.attributes)["value"])))
     return answers
 
 

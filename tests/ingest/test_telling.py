@@ -9,15 +9,17 @@ from tailrace.ingest.answers import STREAMS_MOST
 from tests.ingest.log import Log, heph_event, heph_session, run
 
 
-def told(ingest, *, hears=lambda number: True):
-    """The streams that are named to each session, in one call."""
+def told(ingest, *, hears=lambda number: True, most=1000):
+    """The streams that are named to each session in one call; so many packets are taken."""
     found = {}
-    for number, data in ingest.acknowledgements(hears):
-        (record,) = FORMATS["heph"].decoder(2**16, None).feed(data)
-        answer = json.loads(json.loads(record.attributes)["value"])
-        found.setdefault(number, {}).update(
-            {int(stream): number for stream, number in answer["streams"].items()}
-        )
+    for answer in ingest.acknowledgements(hears):
+        (record,) = FORMATS["heph"].decoder(2**16, None).feed(answer.data)
+        said = json.loads(json.loads(record.attributes)["value"])
+        most -= 1
+        answer.taken = most >= 0
+        if answer.taken:
+            streams = {int(stream): number for stream, number in said["streams"].items()}
+            found.setdefault(answer.number, {}).update(streams)
     return found
 
 
@@ -72,4 +74,28 @@ def test_a_question_is_answered_over_as_many_calls_as_it_takes():
     for _ in range(3):
         heard |= told(ingest)[session]
     assert heard == dict.fromkeys(streams, 1)
+    assert told(ingest) == {}
+
+
+def test_what_is_not_taken_is_told_another_time():
+    log = Log()
+    session = log.open()
+    streams = range(STREAMS_MOST + 30)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    heard = {}
+    for most in (0, 3, 0, 1, 2, 100, 100):
+        heard |= told(ingest, most=most).get(session, {})
+    assert heard == dict.fromkeys(streams, 1)
+    assert told(ingest) == {}
+
+
+def test_an_answer_without_streams_that_is_not_taken_is_told_another_time():
+    log = Log()
+    session = log.open()
+    log.data(session, heph_session(1, acknowledge=True))
+    ingest, _ = run(log.entries)
+    assert told(ingest, most=0) == {}
+    assert told(ingest) == {session: {}}
     assert told(ingest) == {}

@@ -100,6 +100,23 @@ def test_whatever_is_sent_and_answered_the_sum_holds(steps):
     trio.run(main)
 
 
+async def test_after_one_that_was_too_large_it_hears_when_there_is_room_for_it():
+    async with running() as (source, intake):
+        with client(source) as sock:
+            assert not source.hears(1)
+            sock.send(EVENT)
+            await until(lambda: intake.received() == EVENT)
+            assert source.hears(1)
+            assert not source.reply(1, b"x" * 2 * len(EVENT))
+            assert not source.hears(1)
+            sock.send(EVENT)
+            await until(lambda: source.hears(1))
+            assert source.reply(1, b"x" * (2 * len(EVENT) - 1))
+            assert source.hears(1)
+            assert source.reply(1, b"x")
+            assert not source.hears(1)
+
+
 async def test_strangers_and_those_forgotten_are_sent_nothing():
     async with running(peers_max=1) as (source, intake):
         with client(source) as noisy, client(source) as first, client(source) as second:

@@ -125,6 +125,18 @@ def test_what_was_acknowledged_is_in_the_table_after_a_kill(own):
     own.stop()
 
 
+def test_a_client_that_sends_little_is_told_when_it_has_sent_enough(shared):
+    """Over UDP: an answer is larger than an event, and never is more sent than came."""
+    with Client(shared, "udp") as client:
+        client.announce()
+        for _ in range(30):
+            client.emit(1)
+            client.hear(0.05)
+            assert client.heard <= client.sent
+        assert client.told[1] > 20
+        assert client.turn == 1
+
+
 @pytest.mark.parametrize("source", TRANSPORTS)
 def test_who_did_not_ask_never_receives_a_byte(shared, source):
     since = Since(shared, source)

@@ -1,8 +1,8 @@
 """Durable to known: clients that asked are told which of their events are on disk.
 
 What is decoded is durable, so what the ingest has to say may be said at once. Nothing here waits
-for a client: to one that does not read, nothing more is said until it does. A datagram that gets lost
-is not said again by itself: the client asks, with another announcement.
+for a client: what one does not take is told when it does. A datagram that gets lost is not said again
+by itself: the client asks, with another announcement.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Acknowledging:
     async def once(self) -> int:
         """A round; how many answers there were."""
         count = 0
-        for number, data in self._ingest.acknowledgements(self._hears):
-            if (name := self._ingest.source_of(number)) in self._sources:
-                self._sources[name].reply(number, data)
+        for answer in self._ingest.acknowledgements(self._hears):
+            source = self._sources.get(self._ingest.source_of(answer.number))
+            answer.taken = source is not None and source.reply(answer.number, answer.data)
             count += 1
             if count % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

@@ -83,9 +83,9 @@ class ConnectionSource:
         connection = self._connections.get(number)
         return connection is not None and connection.hears
 
-    def reply(self, number: int, data: bytes) -> None:
+    def reply(self, number: int, data: bytes) -> bool:
         connection = self._connections.get(number)
-        self._figures.replied(connection.reply(data) if connection else Outcome.GONE)
+        return self._figures.replied(connection.reply(data) if connection else Outcome.GONE)
 
     def figures(self) -> SourceFigures:
         self._figures.open = len(self._connections)

@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 class Peer:
-    __slots__ = ("address", "allowance", "heard", "number")
+    __slots__ = ("address", "allowance", "heard", "needed", "number")
 
     def __init__(self, address: Address, number: int, now: float) -> None:
         self.address = address
@@ -24,6 +24,8 @@ class Peer:
         self.allowance = 0
         """Bytes that have come from it beyond those that were sent to it. An address may be forged:
         whoever has it gets no more from us than was sent to us in its name."""
+        self.needed = 1
+        """How many of them must be there before the next try: a packet was too large."""
 
 
 _Heard = OrderedDict[Address, Peer]

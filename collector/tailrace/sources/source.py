@@ -129,8 +129,10 @@ class SourceFigures(msgspec.Struct):
     behind_bytes: int = 0
     """Bytes of followed files from the place reached to their end, as last seen."""
 
-    def replied(self, outcome: Outcome) -> None:
+    def replied(self, outcome: Outcome) -> bool:
+        """Count it; whether the packet is on its way."""
         self.replies[outcome] = self.replies.get(outcome, 0) + 1
+        return outcome is Outcome.SENT
 
 
 class Source(Protocol):
@@ -148,12 +150,12 @@ class Source(Protocol):
         ...
 
     def hears(self, number: int) -> bool:
-        """Whether a session has a peer that some packets could be handed to now."""
+        """Whether a session has a peer that might take a packet now."""
         ...
 
-    def reply(self, number: int, data: bytes) -> None:
-        """Hand a packet to a session's peer, now or never: it neither waits nor raises. What a peer
-        gets of several packets are whole ones, in their order, some perhaps left out."""
+    def reply(self, number: int, data: bytes) -> bool:
+        """Hand a packet to a session's peer, now or never: it neither waits nor raises. Whether it is
+        on its way. What a peer gets of several packets are whole ones, in their order."""
         ...
 
     def figures(self) -> SourceFigures: ...

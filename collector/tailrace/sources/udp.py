@@ -97,10 +97,10 @@ class UdpSource:
 
     def hears(self, number: int) -> bool:
         peer = self._peers.of_session(number)
-        return peer is not None and peer.allowance > 0
+        return peer is not None and peer.allowance >= peer.needed
 
-    def reply(self, number: int, data: bytes) -> None:
-        self._figures.replied(self._reply(self._peers.of_session(number), data))
+    def reply(self, number: int, data: bytes) -> bool:
+        return self._figures.replied(self._reply(self._peers.of_session(number), data))
 
     def figures(self) -> SourceFigures:
         figures = self._figures
@@ -117,12 +117,14 @@ class UdpSource:
         if peer is None or self._sock is None:
             return Outcome.GONE
         if len(data) > peer.allowance:
+            peer.needed = len(data)
             return Outcome.EXCESS
         try:
             self._sock.sendto(data, peer.address)
         except OSError:
             return Outcome.REFUSED
         peer.allowance -= len(data)
+        peer.needed = 1
         return Outcome.SENT
 
     def _size_buffer(self, sock: socket.socket) -> None:

@@ -102,8 +102,8 @@ class TailSource:
     def hears(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
         return False
 
-    def reply(self, number: int, data: bytes) -> None:
-        """Nobody gets it."""
+    def reply(self, number: int, data: bytes) -> bool:  # noqa: ARG002 - nor here
+        return False
 
     def figures(self) -> SourceFigures:
         figures = self._figures
