@@ -184,6 +184,29 @@ FROM stored
 WHERE kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')
 GROUP BY source, format, session, stream;
 
+-- From when to when each session may have had events: from its first byte, or earliest event, to its
+-- close, or latest event. Null is not known; `ends` is null while it is open.
+CREATE VIEW part.session_times AS
+SELECT source, session,
+  least(r.opened, s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS begins,
+  CASE WHEN w.closed THEN
+    greatest(w.closed_at, s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second))
+  END AS ends
+FROM (
+  SELECT source, session, min(time) AS first_time, max(time) AS last_time,
+    min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
+  FROM stored
+  GROUP BY source, session
+) AS s
+LEFT JOIN (
+  SELECT source, session, true AS closed, max(try_cast(ours ->> '$.closed_at' AS BIGINT)) AS closed_at
+  FROM part.session_words
+  WHERE ours ->> '$.closed' IS NOT NULL
+  GROUP BY source, session
+) AS w USING (source, session)
+LEFT JOIN part.runs AS r USING (source, session)
+LEFT JOIN part.clocks AS c USING (source, session);
+
 CREATE VIEW part.open_counts AS
 SELECT source, format, session, stream, count(*) AS open_spans
 FROM part.open_begins

@@ -23,17 +23,9 @@ Texts = str | Iterable[str]
 
 Streams = str | int | Iterable[str | int]
 
-_SESSIONS_THEN = """(source, session) IN (
-  SELECT (source, session)
-  FROM sessions
-  LEFT JOIN (
-    SELECT source, session, min(first_time) AS first_time, max(last_time) AS last_time
-    FROM streams GROUP BY source, session
-  ) USING (source, session)
-  WHERE {}
-)"""
-_BEGAN_BEFORE = "coalesce(least(opened, first_time) < ?, true)"
-_ENDED_SINCE = "(closed IS NULL OR coalesce(greatest(closed_at, last_time) >= ?, true))"
+_SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.session_times WHERE {})"
+_BEGAN_BEFORE = "coalesce(begins < ?, true)"
+_ENDED_SINCE = "coalesce(ends >= ?, true)"
 
 
 class Question(NamedTuple):
