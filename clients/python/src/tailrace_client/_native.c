@@ -474,9 +474,11 @@ put_body(State *state, Bytes *bytes, PyObject *name, const Attributes *attribute
         return -1;
     Py_ssize_t count = attributes->names ? PyTuple_Size(attributes->names) : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyTuple_GetItem(attributes->names, i);
         PyObject *value = attributes->array ? attributes->array[i] : PyTuple_GetItem(attributes->tuple, i);
-        if (put_name(state, bytes, PyTuple_GetItem(attributes->names, i)) < 0 ||
-            put_value(state, bytes, value) < 0)
+        if (attributes->first && PyUnicode_Compare(key, state->counter_name) == 0)
+            continue;
+        if (put_name(state, bytes, key) < 0 || put_value(state, bytes, value) < 0)
             return -1;
     }
     return 0;
@@ -1380,21 +1382,6 @@ module_span(PyObject *module, PyObject *const *args, Py_ssize_t given, PyObject 
     return make_span((Recorder *)state->current, args, given, names);
 }
 
-typedef PyObject *Emit(Recorder *, PyObject *const *, Py_ssize_t, PyObject *);
-
-/* Emit to the one recorder, which may be another one in the middle of it. */
-static inline PyObject *
-emit(PyObject *module, Emit *function, PyObject *const *args, Py_ssize_t given, PyObject *names)
-{
-    State *state = PyModule_GetState(module);
-    if (state->current == NULL)
-        Py_RETURN_NONE;
-    PyObject *current = Py_NewRef(state->current);
-    PyObject *result = function((Recorder *)current, args, given, names);
-    Py_DECREF(current);
-    return result;
-}
-
 static PyObject *
 emit_write(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
@@ -1404,22 +1391,39 @@ emit_write(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *na
     return emit_known(self, args[0], args[1], args[2], &attributes);
 }
 
+typedef PyObject *Emit(Recorder *, PyObject *const *, Py_ssize_t, PyObject *);
+
+/* Emit to the one recorder, which may be switched off in the middle of it, or else do nothing with
+   `count` arguments. */
+static inline PyObject *
+emit(PyObject *module, Emit *function, Py_ssize_t count, PyObject *const *args, Py_ssize_t given, PyObject *names)
+{
+    State *state = PyModule_GetState(module);
+    PyObject *current = state->current;
+    if (current == NULL && given == count)
+        Py_RETURN_NONE;
+    Py_XINCREF(current);
+    PyObject *result = function((Recorder *)current, args, given, names);
+    Py_XDECREF(current);
+    return result;
+}
+
 static PyObject *
 module_event(PyObject *module, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
-    return emit(module, emit_event, args, given, names);
+    return emit(module, emit_event, 1, args, given, names);
 }
 
 static PyObject *
 module_counter(PyObject *module, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
-    return emit(module, emit_counter, args, given, names);
+    return emit(module, emit_counter, 2, args, given, names);
 }
 
 static PyObject *
 module_write(PyObject *module, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
-    return emit(module, emit_write, args, given, names);
+    return emit(module, emit_write, 3, args, given, names);
 }
 
 static PyObject *

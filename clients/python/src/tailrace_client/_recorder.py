@@ -176,6 +176,7 @@ class Recorder:
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
         """A value at this time: an event whose first attribute says so."""
         now = self.clock()
+        attributes.pop("tailrace.counter", None)
         self.write(name, now, now, {"tailrace.counter": value, **attributes})
 
     def write(  # noqa: PLR0912 - the hot path, in one piece
@@ -466,7 +467,8 @@ class Recorder:
             stream.holes.remove(_DOUBT)
 
     def _call(self, lane: _Lane) -> None:
-        if self._idle:
+        stream = lane.stream
+        if self._idle and stream and stream.packets:
             self._idle = False
             with suppress(Exception):
                 self._started()

@@ -36,6 +36,7 @@ def counter(name: str, value: float, /, **attributes: object) -> None:
     recorder = _recorder
     if recorder is not None:
         now = recorder.clock()
+        attributes.pop("tailrace.counter", None)
         recorder.write(name, now, now, {"tailrace.counter": value, **attributes})
 
 
