@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
-from collections import deque
+import socket
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from clients.python.tests.collectors import TcpCollector, UdpCollector, until
-from tailrace_client._transport import DATAGRAM_BYTES, File, Tcp, Udp, parse
-
-
-def send_all(transport, packets):
-    while packets or transport.unsent():
-        transport.send(packets)
-        transport.wait(1)
+from tailrace_client._datagrams import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Udp
+from tailrace_client._file import File
+from tailrace_client._streams import Tcp, Unix
+from tailrace_client._transport import parse
 
 
 @pytest.mark.parametrize(
@@ -23,16 +20,19 @@ def send_all(transport, packets):
     [
         "", "udp", "udp://", "udp://host", "tcp://host:0", "tcp://host:x", "tcp://host:70000", "http://host:1",
         "file://", "file:///", "file://elsewhere/path", "udp://host:1/path", "tcp://:1", "tcp://[::1:1",
+        "unix://", "unix:///", "unix://elsewhere/path", "unix:///" + "x" * 103, "unix:///a%00b", "file:///a%00b",
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_and_the_forms_are_named(address):
-    with pytest.raises(ValueError, match=r"udp://host:port, tcp://host:port or file:///path"):
+    forms = "unix:///path, tcp://host:port, udp://host:port or file:///path"
+    with pytest.raises(ValueError, match=forms):
         parse(address)
 
 
 def test_each_form_of_address_gives_its_transport(tmp_path):
     assert isinstance(parse("udp://localhost:1"), Udp)
     assert isinstance(parse("tcp://[::1]:65535/"), Tcp)
+    assert isinstance(parse("unix:///run/tailrace/heph.sock"), Unix)
     file = parse(f"file://{tmp_path}/a%20b")
     assert isinstance(file, File)
     file.open()
@@ -40,143 +40,203 @@ def test_each_form_of_address_gives_its_transport(tmp_path):
     assert (tmp_path / "a b").exists()
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(1, 2000), min_size=1, max_size=60))
-def test_datagrams_hold_whole_packets_in_order_and_stay_within_a_frame(sizes):
-    packets = [bytes([number]) * size for number, size in enumerate(sizes)]
-    with UdpCollector() as collector:
-        transport = parse(collector.address)
-        transport.preamble = b"\xff" * 23
-        transport.open()
-        queue = deque(packets)
-        while queue:
-            assert transport.send(queue) > 0
-        transport.close()
-        datagrams = collector.waiting()
-    assert b"".join(datagrams) == transport.preamble + b"".join(packets)
-    ends = {0}
-    for packet in [transport.preamble, *packets]:
-        ends.add(max(ends) + len(packet))
-    at = 0
-    for datagram in datagrams:
-        assert at in ends
-        at += len(datagram)
-        own = datagram.removeprefix(transport.preamble)
-        assert len(datagram) <= DATAGRAM_BYTES or len(set(own)) == 1  # one packet travels alone
+@pytest.mark.parametrize(
+    ("host", "size"),
+    [
+        ("127.0.0.1", LOCAL_DATAGRAM_BYTES),
+        ("127.8.9.10", LOCAL_DATAGRAM_BYTES),
+        ("localhost", LOCAL_DATAGRAM_BYTES),
+        ("[::1]", LOCAL_DATAGRAM_BYTES),
+        ("192.0.2.1", DATAGRAM_BYTES),  # an address for examples
+        ("[2001:db8::1]", DATAGRAM_BYTES),
+        ("collector.example", DATAGRAM_BYTES),
+    ],
+)
+def test_datagrams_are_longer_where_no_frame_cuts_them(host, size):
+    assert parse(f"udp://{host}:7701").chunk_bytes == size
 
 
-def test_a_datagram_refused_on_behalf_of_an_earlier_one_is_sent_again_with_the_preamble():
+def test_a_datagram_refused_on_behalf_of_an_earlier_one_is_said_and_the_next_goes_out():
     with UdpCollector() as collector:
         port = collector.socket.getsockname()[1]
     transport = parse(f"udp://127.0.0.1:{port}")
-    transport.preamble = b"preamble"
     transport.open()
-    assert transport.send(deque([b"into the void"])) == 13
+    assert transport.send([b"into the void"]) == 13
     with UdpCollector(port) as collector:  # the refusal of the first waits in the socket by now
-        assert transport.send(deque([b"one"])) == 3
-        assert transport.send(deque([b"two"])) == 3
+        with pytest.raises(ConnectionRefusedError):
+            transport.send([b"one"])
+        assert transport.is_open
+        assert transport.send([b"one", b"two"]) == 6
         transport.close()
-        assert b"".join(collector.waiting()) == b"onepreambletwo"
-    assert transport.lost == 0
+        assert collector.waiting() == [b"onetwo"]
 
 
-def test_a_datagram_that_the_kernel_will_never_take_is_counted_and_passed_over():
+def test_a_datagram_that_the_kernel_will_never_take_is_an_error_that_leaves_it_open():
     with UdpCollector() as collector:
         transport = parse(collector.address)
         transport.open()
-        assert transport.send(deque([bytes(66_000)])) == 66_000
-        assert transport.send(deque([b"next"])) == 4
+        with pytest.raises(OSError) as raised:  # noqa: PT011 - its errno says which
+            transport.send([bytes(66_000)])
+        assert raised.value.errno == errno.EMSGSIZE
+        assert transport.send([b"next"]) == 4
         transport.close()
-        assert transport.lost == 1
-        assert collector.receive() == b"next"
 
 
-def test_a_connection_that_breaks_within_a_packet_begins_anew_with_that_packet():
-    with TcpCollector(receive_buffer=4096) as collector:
-        collector.reading.clear()
-        transport = parse(collector.address)
-        transport.preamble = b"<"
-        transport.open()
-        packets = deque([bytes([number]) * 100_000 for number in range(200)])
-        through = 0
-        while done := transport.send(packets):
-            through += done
-        assert transport.unsent() > 0
-        collector.reading.set()
-        until(lambda: collector.sessions)
-        collector.hang_up()
-        with pytest.raises(ConnectionError):
-            send_all(transport, packets)
-        assert not transport.is_open
-        transport.open()
-        send_all(transport, packets)
-        transport.close()
-        until(lambda: collector.ended == 2)
-        first, second = map(bytes, collector.sessions)
-    assert transport.connections == 2
-    assert second[:1] == b"<"
-    again = second[1]
-    assert again > 0
-    assert second == b"<" + b"".join(bytes([number]) * 100_000 for number in range(again, 200))
-    assert (b"<" + b"".join(bytes([n]) * 100_000 for n in range(200))).startswith(first)
-
-
-def test_an_orderly_end_of_the_connection_is_seen_before_a_packet_goes_into_it():
-    with TcpCollector() as collector:
+def test_what_a_datagram_socket_gets_back_is_read_one_by_one():
+    with UdpCollector() as collector:
         transport = parse(collector.address)
         transport.open()
-        transport.send(deque([b"one"]))
-        until(lambda: collector.sessions and bytes(collector.sessions[0]) == b"one")
-        collector.hang_up()
-        until(lambda: collector.ended == 1)
-        packets = deque([b"two"])
-        with pytest.raises(ConnectionResetError):
-            transport.send(packets)
-        assert packets == deque([b"two"])
+        assert transport.receive() == b""
+        transport.send([b"x"])
+        _, peer = collector.socket.recvfrom(10)
+        collector.socket.sendto(b"one", peer)
+        collector.socket.sendto(b"two", peer)
+        transport.wait(20, to_send=False)
+        assert [transport.receive(), transport.receive(), transport.receive()] == [
+            b"one",
+            b"two",
+            b"",
+        ]
+        transport.close()
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def connection(request, tmp_path):
+    """A stream transport that is open, and the peer's end of it, whose receive buffer is small."""
+    if request.param == "tcp":
+        listener = socket.create_server(("127.0.0.1", 0))
+        transport = parse(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        transport = parse(f"unix://{tmp_path}/socket")
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with listener:
+        transport.open()
+        peer, _ = listener.accept()
+        with peer:
+            yield transport, peer
+    transport.close()
+
+
+def test_a_stream_takes_what_there_is_room_for_and_never_waits(connection):
+    transport, peer = connection
+    data = os.urandom(2**20)
+    sent = 0
+    while taken := transport.send([data[sent % 2**20 :], data]):
+        sent += taken
+    assert transport.is_open
+    received = bytearray()
+    while len(received) < sent:
+        received += peer.recv(2**20)
+    assert bytes(received) == (data * (sent // 2**20 + 1))[:sent]
+    transport.wait(20, to_send=True)
+    assert transport.send([b"more"]) == 4
+
+
+def test_an_orderly_end_and_a_reset_are_seen_when_something_is_received(connection):
+    transport, peer = connection
+    peer.send(b"answer")
+    transport.wait(20, to_send=False)
+    assert transport.receive() == b"answer"
+    assert transport.receive() == b""
+    peer.close()
+    transport.wait(20, to_send=False)
+    with pytest.raises(ConnectionError):
+        transport.receive()
+    assert not transport.is_open
+    assert transport.receive() == b""
+    assert transport.send([b"x"]) == 0
+
+
+def test_finishing_waits_for_the_peer_to_have_read_all_and_is_not_held_up_by_answers(connection):
+    transport, peer = connection
+    transport.send([b"x" * 1000])
+    peer.send(b"an answer that nobody reads")
+    assert len(peer.recv(2000)) == 1000
+    peer.shutdown(socket.SHUT_WR)
+    transport.finish(20)
+    assert not transport.is_open
+    assert peer.recv(100) == b""
+
+
+def test_a_peer_that_never_ends_is_not_waited_for_longer_than_asked(connection):
+    transport, _ = connection
+    transport.finish(0.05)
+    assert not transport.is_open
+
+
+def test_a_port_that_nobody_listens_on_is_refused_even_if_it_is_our_own():
+    with TcpCollector() as closed:
+        address = closed.address
+    transport = parse(address)
+    with pytest.raises(OSError):  # noqa: PT011 - refused, or whatever the system says
+        transport.open()
+    assert not transport.is_open
+    transport.wait(0, to_send=True)
 
 
 def test_a_file_is_gone_on_with_or_emptied_as_its_format_wants(tmp_path):
     path = tmp_path / "trace"
-    for append, expected in ((True, b"old<new"), (False, b"<new")):
+    for append, expected in ((True, b"oldnewmore"), (False, b"newmore")):
         path.write_bytes(b"old")
         transport = parse(f"file://{path}", append=append)
-        transport.preamble = b"<"
         transport.open()
-        transport.send(deque([b"new"]))
+        transport.send([b"new"])
+        transport.close()
+        transport.open()
+        transport.send([b"more"])
         transport.close()
         assert path.read_bytes() == expected
 
 
-def test_a_full_disk_is_waited_for():
+def test_a_full_disk_has_no_room():
     transport = parse("file:///dev/full")
     transport.open()
-    assert transport.send(deque([b"one"])) == 0
+    assert transport.send([b"one"]) == 0
     assert transport.is_open
-    assert transport.unsent() == 1
     transport.close()
 
 
-def test_a_file_that_fails_within_a_packet_is_opened_again_and_begins_with_that_packet(tmp_path):
-    """A limit of the process makes the kernel take a part of a packet and refuse the rest."""
-    path = tmp_path / "trace"
-    transport = parse(f"file://{path}", append=False)
-    transport.preamble = b"<"
+def test_a_file_that_fails_is_closed(tmp_path):
+    """A limit of the process makes the kernel take a part and refuse the rest."""
+    transport = parse(f"file://{tmp_path}/trace")
     transport.open()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    packets = deque([b"a" * 60, b"b" * 60])
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        assert transport.send(packets) == 60
+        assert transport.send([b"a" * 60, b"b" * 60]) == 100
         with pytest.raises(OSError) as raised:  # noqa: PT011 - its errno says which
-            transport.send(packets)
+            transport.send([b"b" * 20])
         assert raised.value.errno == errno.EFBIG
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert not transport.is_open
-    assert transport.unsent() == 1
-    transport.open()
-    assert transport.send(packets) == 60
-    transport.close()
-    assert path.read_bytes() == b"<" + b"a" * 60 + b"b" * 39 + b"<" + b"b" * 60
+
+
+def test_a_pipe_that_nobody_reads_cannot_be_opened_and_does_not_wait(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    transport = parse(f"file://{tmp_path}/pipe")
+    with pytest.raises(OSError) as raised:  # noqa: PT011 - its errno says which
+        transport.open()
+    assert raised.value.errno == errno.ENXIO
+
+
+def test_a_forked_childs_transport_is_another_and_closes_its_parents(tmp_path):
+    with TcpCollector() as collector:
+        transport = parse(collector.address)
+        transport.open()
+        child = transport.forked()
+        assert not transport.is_open
+        assert not child.is_open
+        child.open()
+        child.send([b"x"])
+        until(lambda: len(collector.sessions) == 2 and collector.sessions[1] == b"x")
+        child.close()
+    file = parse(f"file://{tmp_path}/trace").forked()
+    file.open()
+    file.close()
+    assert [path.name for path in tmp_path.iterdir()] == [f"trace.{os.getpid()}"]

@@ -1,0 +1,361 @@
+"""The process's own emitter, and processes as they begin, fork and end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import tailrace_client
+from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
+from clients.python.tests.reader import Event, events, packets
+from tailrace_client import _link
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch):
+    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.0)
+
+
+@pytest.fixture
+def collector():
+    with UdpCollector() as opened:
+        yield opened
+
+
+@pytest.fixture
+def answering(tmp_path):
+    with Answering("unix", tmp_path / "socket") as collector:
+        yield collector
+
+
+@pytest.fixture
+def process():
+    yield tailrace_client
+    tailrace_client.close()
+
+
+def received(collector):
+    return [packet for datagram in collector.waiting() for packet in packets(datagram)]
+
+
+def run(program, *arguments, code=0, **environ):
+    """Run a program with the client to its end."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments],
+        env={"PYTHONPATH": ":".join(sys.path), **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def ended(collector):
+    """Of each session: how many events are stored, whether it ended with a goodbye that says so."""
+    return sorted(
+        (
+            sum(map(len, session.stored.values())),
+            [said["streams"] for said in session.goodbyes[-1:]]
+            == [{str(s): max(n) + 1 for s, n in session.stored.items()}],
+        )
+        for session in collector.sessions.values()
+    )
+
+
+def test_without_an_address_everything_is_off(process, monkeypatch):
+    monkeypatch.delenv("TAILRACE_ADDRESS", raising=False)
+    threads = threading.active_count()
+    assert not process.connect().enabled
+    with process.span("x", a=1) as span, process.substream(3):
+        span.set(b=2)
+    process.event("x")
+    process.counter("x", 1)
+    process.write("x", 0, 1, a=1)
+    process.use_stream(1)
+    assert process.flush()
+    assert process.close()
+    assert process.span("x") is process.span("y")
+    assert threading.active_count() == threads
+
+
+def test_every_function_acts_on_the_emitter_of_the_process(process, collector):
+    clock = iter(range(100))
+    process.connect(collector.address, clock=lambda: next(clock), process="me")
+    process.use_stream(5)
+    with process.span("span", a=1), process.substream(3):
+        process.event("event")
+        process.counter("counter", 2, b=3)
+    process.write("write", 7, 9, name=1, start=2)
+    process.use_stream(None)
+    process.event("own")
+    assert process.flush()
+    assert process.close()
+    session, *found, goodbye = received(collector)
+    assert json.loads(session.option)["process"] == "me"
+    assert [(p.stream, p.substream, p.start, p.end, p.description) for p in found] == [
+        (5, 3, 1, 1, "event"),
+        (5, 3, 2, 2, "counter"),
+        (5, 0, 0, 3, "span"),
+        (5, 0, 7, 9, "write"),
+        (1, 0, 4, 4, "own"),
+    ]
+    assert [name for name, _, _ in found[3].attributes] == ["name", "start"]
+    assert json.loads(goodbye.option)["streams"] == {"1": 1, "5": 4}
+    process.event("off")
+    assert received(collector) == []
+
+
+def test_the_environment_says_where_unless_the_program_does(process, collector, monkeypatch):
+    monkeypatch.setenv("TAILRACE_ADDRESS", collector.address)
+    process.connect()
+    process.event("x")
+    process.close()
+    assert len(received(collector)) == 4
+    with UdpCollector() as other:
+        process.connect(other.address)
+        process.event("z")
+        process.close()
+        assert len(received(other)) == 4
+    assert received(collector) == []
+
+
+def test_a_second_connect_closes_the_first_connection(process, collector):
+    process.connect(collector.address)
+    process.event("x")
+    process.connect(collector.address)
+    assert received(collector)[-1].name == "tailrace.goodbye"
+
+
+def test_a_bad_address_in_the_program_is_an_error_and_in_the_environment_a_warning(
+    process, monkeypatch
+):
+    with pytest.raises(ValueError, match="is not an address"):
+        process.connect("localhost:7701")
+    monkeypatch.setenv("TAILRACE_ADDRESS", "localhost:7701")
+    with pytest.warns(RuntimeWarning, match="TAILRACE_ADDRESS: 'localhost:7701' is not an address"):
+        assert not process.connect().enabled
+
+
+ENDS = {
+    "returns": "",
+    "exits": "sys.exit(3)",
+    "raises": "raise SystemExit",
+    "in a thread that goes on": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "in the middle of many": "\nfor _ in range(10_000): t.event('more')",
+    "with a span open": "span = t.span('open'); span.__enter__()",
+    "closed by itself": "t.close(); t.event('late')",
+    "closed twice": "t.close(); t.close()",
+    "connected twice": "t.connect(); t.event('again')",
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_process_that_ends_has_delivered_everything_and_said_goodbye(answering, end):
+    program = f"import sys, threading, tailrace_client as t; t.connect(); t.event('x'); {end}"
+    run(program, code=3 if "sys.exit(3)" in end else 0, TAILRACE_ADDRESS=answering.address)
+    assert all(goodbye for _, goodbye in ended(answering))
+    stored = [count for count, _ in ended(answering)]
+    assert stored == {"more": [10_001], "again": [1, 1]}.get(
+        end.split("'")[-2] if "'" in end else "", [1]
+    )
+
+
+def test_an_emitter_that_nobody_closes_is_flushed_at_the_end_too(answering):
+    program = "import sys, tailrace_client as t; e = t.Emitter(sys.argv[1]); e.event('bye')"
+    run(program, answering.address)
+    assert ended(answering) == [(1, True)]
+
+
+def test_what_comes_after_the_end_is_not_waited_for(answering):
+    """A function that was registered with atexit before the client was imported runs after it."""
+    program = """
+import atexit
+atexit.register(lambda: t.event("late"))
+import tailrace_client as t
+t.connect()
+t.event("x")
+"""
+    run(program, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(1, True)]
+
+
+def test_a_first_event_at_the_very_end_is_sent_without_a_thread(answering):
+    """From Python 3.12 on no thread can be started while the interpreter ends."""
+    program = """
+import atexit, threading
+import tailrace_client as t
+def last():
+    def start(self): raise RuntimeError("can't create new thread at interpreter shutdown")
+    threading.Thread.start = start
+    t.event("x")
+t.connect()
+atexit.register(last)
+"""
+    run(program, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(1, True)]
+
+
+def test_a_process_does_not_wait_longer_at_its_end_than_it_says():
+    """Nobody listens; with the exit's own second it ends by itself, and the test's limit is 60."""
+    with TcpCollector() as closed:
+        address = closed.address
+    run("import tailrace_client as t; t.connect(); t.event('bye')", TAILRACE_ADDRESS=address)
+
+
+@pytest.mark.parametrize(
+    "how", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)"]
+)
+def test_what_was_flushed_before_a_sudden_end_is_there(answering, how):
+    program = (
+        f"import os, tailrace_client as t; t.connect(); t.event('x'); assert t.flush(20); {how}"
+    )
+    code = {"9": -9, "5": -15}.get(how[-2], 0)
+    run(program, code=code, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(1, False)]
+
+
+def test_a_forked_child_is_a_producer_of_its_own(answering):
+    program = """
+import os, tailrace_client as t
+t.connect()
+t.event("of both?")
+child = os.fork()
+for _ in range(1 if child else 5): t.event("x")
+t.close(20)
+if child:
+    os.waitpid(child, 0)
+else:
+    os._exit(0)
+"""
+    run(program, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(2, True), (5, True)]
+    pids = {said["pid"] for s in answering.sessions.values() for said in s.announcements}
+    assert len(pids) == 2
+
+
+def test_a_forked_child_that_emits_nothing_says_nothing(answering):
+    program = """
+import os, tailrace_client as t
+t.connect()
+t.event("x")
+t.flush(20)
+if os.fork() == 0:
+    os._exit(not t.close(20))
+assert os.wait()[1] == 0
+"""
+    run(program, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(1, True)]
+
+
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path):
+    program = """
+import os, tailrace_client as t
+t.connect()
+t.event("parent")
+t.flush(20)
+if os.fork() == 0:
+    t.event("child")
+    t.close(20)
+    os._exit(0)
+os.wait()
+"""
+    run(program, TAILRACE_ADDRESS=f"file://{tmp_path}/trace")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[0] == "trace"
+    assert names[1].removeprefix("trace.").isdigit()
+    found = [[e.description for e in events((tmp_path / name).read_bytes())] for name in names]
+    assert found == [["parent"], ["child"]]
+
+
+def test_a_process_that_forks_while_its_threads_emit_never_hangs(answering):
+    program = """
+import os, threading, tailrace_client as t
+t.connect()
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        t.event("thread")
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(8):
+    if os.fork() == 0:
+        t.event("child")
+        os._exit(not t.close(20))
+    assert os.wait()[1] == 0
+stop.set()
+for thread in threads: thread.join()
+"""
+    run(program, TAILRACE_ADDRESS=answering.address)
+    assert ended(answering)[:8] == [(1, True)] * 8
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", ["Process", "Pool", "Executor"])
+def test_a_multiprocessing_worker_that_ends_has_delivered_everything(
+    answering, tmp_path, method, kind
+):
+    """Without a word of the program about it; a pool must be let end in order, as always."""
+    program = f"""
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import tailrace_client as t
+
+t.connect()
+
+def work(number):
+    t.event("x", number=number)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    if {kind!r} == "Process":
+        workers = [context.Process(target=work, args=(n,)) for n in range(4)]
+        for worker in workers: worker.start()
+        for worker in workers: worker.join()
+        assert not any(worker.exitcode for worker in workers)
+    elif {kind!r} == "Pool":
+        pool = context.Pool(2)
+        pool.map(work, range(4))
+        pool.close()
+        pool.join()
+    else:
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            list(pool.map(work, range(4)))
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    run(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')" if method == "fork" else
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, {str(path)!r}]))",
+        TAILRACE_ADDRESS=answering.address)  # fmt: skip
+    assert sum(count for count, _ in ended(answering)) == 4
+    assert all(goodbye for _, goodbye in ended(answering))
+
+
+def test_an_event_of_a_process_that_has_just_begun_is_received(collector):
+    program = "import tailrace_client as t; t.connect(); t.event('x'); t.close()"
+    run(program, TAILRACE_ADDRESS=collector.address)
+    found = [packet for packet in received(collector) if isinstance(packet, Event)]
+    assert [event.description for event in found] == ["x"]
+
+
+def test_a_forked_child_of_a_busy_parent_leaves_the_parents_connection_alone():
+    program = """
+import os, tailrace_client as t
+t.connect()
+for n in range(300):
+    t.event("parent")
+    if n % 100 == 50 and os.fork() == 0:
+        os._exit(0)
+"""
+    with TcpCollector() as collector:
+        run(program, TAILRACE_ADDRESS=collector.address)
+        until(lambda: collector.ended == len(collector.sessions))
+        assert len(collector.sessions) == 1
+        found = events(bytes(collector.sessions[0]))
+    assert [event.counter for event in found] == list(range(300))
