@@ -699,8 +699,10 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
         for (int i = 0; i < 3; i++)
             at = put64(at, fields[i]);
         memcpy(at, body->data, body->size);
-        stream->hole_count -= told;
-        memmove(stream->holes, stream->holes + told, stream->hole_count * sizeof(Hole));
+        if (told) {
+            stream->hole_count -= told;
+            memmove(stream->holes, stream->holes + told, stream->hole_count * sizeof(Hole));
+        }
         book->used += report.size + size;
         book->since_filled += report.size + size;
     }
