@@ -64,7 +64,7 @@ SOURCE_METRICS = (
     SourceMetric("tailrace_source_sessions_closed", "sessions_closed", "counter", "Sessions ended."),
     SourceMetric("tailrace_source_open", "open", "gauge", "Connections, datagram peers or files now."),
     SourceMetric("tailrace_source_refused", "refused", "counter", "Connections not taken or cut off, by cause.", "cause"),
-    SourceMetric("tailrace_source_acknowledgements", "acknowledgements", "counter", "Packets for clients that want to know what is durable, by outcome: `sent`, or passed over because the client has not read earlier ones (`unread`), because it has not sent as much itself (`excess`, of a datagram peer), because it is not there any more (`gone`) or because the kernel would not (`refused`).", "outcome"),
+    SourceMetric("tailrace_source_acknowledgements", "acknowledgements", "counter", "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", "outcome"),
     SourceMetric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", "counter", "Datagrams the kernel dropped for want of room in the socket's buffer."),
     SourceMetric("tailrace_udp_unassigned_drops", "unassigned_drops", "gauge", "Of all datagrams the kernel ever dropped here, those that no gap of a counter accounts for."),
     SourceMetric("tailrace_udp_queue_bytes", "queue_bytes", "gauge", "Memory of datagrams waiting in the socket's buffer."),

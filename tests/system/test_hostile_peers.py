@@ -11,19 +11,18 @@ import struct
 import pytest
 
 from tests.ingest.log import heph_event
+from tests.system.announcing import connected
 from tests.system.collector import until
 
-LIMITED = """
-[sources.tcp]
-type = "tcp"
+CONNECTIONS = """
 format = "heph"
-listen = "127.0.0.1:0"
 connections_max = 5
 connections_per_peer_max = 4
 idle_timeout = "1 s"
 record_timeout = "1 s"
 garbage_max = "64 KiB"
-
+"""
+UDP = """
 [sources.udp]
 type = "udp"
 format = "heph"
@@ -31,14 +30,18 @@ listen = "127.0.0.1:0"
 peers_max = 4
 """
 
+both = pytest.mark.parametrize("source", ["tcp", "unix"])
+
 
 @pytest.fixture
-def limited(collector_of):
-    return collector_of(sources=LIMITED)
+def limited(collector_of, tmp_path):
+    tcp = f'[sources.tcp]\ntype = "tcp"\nlisten = "127.0.0.1:0"{CONNECTIONS}'
+    unix = f'[sources.unix]\ntype = "unix"\nlisten = "{tmp_path}/heph.sock"{CONNECTIONS}'
+    return collector_of(sources=tcp + unix + UDP)
 
 
-def connect(collector):
-    return socket.create_connection(collector.address("tcp"))
+def connect(collector, source="tcp"):
+    return connected(collector, source)
 
 
 def closed_by_peer(sock):
@@ -61,15 +64,17 @@ def close_reasons(collector):
     return [json.loads(row["attributes"])["closed"] for row in rows if row["name"] == "close"]
 
 
-def test_a_silent_connection_is_closed(limited):
-    with connect(limited) as sock:
+@both
+def test_a_silent_connection_is_closed(limited, source):
+    with connect(limited, source) as sock:
         sock.sendall(heph_event(1, 0))
         assert closed_by_peer(sock)
-    assert refused(limited) == {"idle": 1}
+    assert refused(limited, source) == {"idle": 1}
 
 
-def test_a_slow_loris_is_closed_while_it_still_sends(limited):
-    with connect(limited) as sock:
+@both
+def test_a_slow_loris_is_closed_while_it_still_sends(limited, source):
+    with connect(limited, source) as sock:
         whole = heph_event(1, 0, name=b"x" * 5000)
         sock.settimeout(0.2)
         ended = False
@@ -84,30 +89,35 @@ def test_a_slow_loris_is_closed_while_it_still_sends(limited):
             if ended:
                 break
         assert ended
-    assert refused(limited) == {"slow": 1}
+    assert refused(limited, source) == {"slow": 1}
 
 
-def test_connections_past_the_limit_are_refused_and_counted(limited):
-    socks = [connect(limited) for _ in range(6)]
+@both
+def test_connections_past_the_limit_are_refused_and_counted(limited, source):
+    socks = [connect(limited, source) for _ in range(6)]
     try:
         assert all(closed_by_peer(sock) for sock in socks[4:])
         socks[0].sendall(heph_event(1, 0))
-        until(lambda: limited.status()["sources"]["tcp"]["seen_events"] == 1, "the honest event")
-        assert refused(limited)["too many connections from one address"] == 2
+        until(lambda: limited.status()["sources"][source]["seen_events"] == 1, "the honest event")
+        each = {"tcp": "address", "unix": "user"}[source]
+        assert refused(limited, source)[f"too many connections from one {each}"] == 2
     finally:
         for sock in socks:
             sock.close()
 
 
-def test_a_peer_that_sends_garbage_is_cut_off_and_an_honest_one_is_untouched(limited):
+@both
+def test_a_peer_that_sends_garbage_is_cut_off_and_an_honest_one_is_untouched(limited, source):
     noise = random.Random(1).randbytes(300_000)
-    with connect(limited) as honest, connect(limited) as noisy:
+    with connect(limited, source) as honest, connect(limited, source) as noisy:
         honest.sendall(b"".join(heph_event(1, n) for n in range(50)))
         with contextlib.suppress(ConnectionError):
             noisy.sendall(noise)
         assert closed_by_peer(noisy)
         honest.sendall(b"".join(heph_event(1, n) for n in range(50, 100)))
-        until(lambda: limited.status()["sources"]["tcp"]["seen_events"] >= 100, "all honest events")
+        until(
+            lambda: limited.status()["sources"][source]["seen_events"] >= 100, "all honest events"
+        )
     assert "garbage" in close_reasons(limited)
     spans = [row for row in limited.rows() if row["kind"] == "span" and row["name"] == "work"]
     assert sorted(row["seq"] for row in spans) == list(range(100))
