@@ -175,7 +175,7 @@ class Session:
     @property
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
-        return self._previous is not None or any(run.waiting for run in self._own_runs)
+        return self._previous is not None or (not self._run.state.id and self._run.waiting)
 
     @property
     def account(self) -> Account:
@@ -413,9 +413,10 @@ class Session:
 
     def _tell(self) -> None:
         """There may be something new of the announced sessions that it carries."""
-        for run in (self._run, self._previous):
-            if run and run.state.id:
-                self._announcements.heard(run.state.id)
+        if id_ := self._run.state.id:
+            self._announcements.heard(id_)
+        if self._previous and (id_ := self._previous.state.id):
+            self._announcements.heard(id_)
 
     @property
     def _place(self) -> int:
@@ -428,8 +429,8 @@ class Session:
         return self.state.skipped + self.state.base
 
     def _reach(self) -> None:
-        reached = self.state.base + self._place
-        self._run.state.reached = reached
+        """Its runs are where its bytes are."""
+        reached = self._run.state.reached = self.state.base + self._place
         if self._previous:
             self._previous.state.reached = reached
 

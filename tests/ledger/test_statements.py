@@ -1,0 +1,210 @@
+"""What a client says of its own numbers, held against what was really thrown away and lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.counters import Counters
+from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
+from tailrace.ledger.stream import CountersState
+from tailrace.units import Duration
+from tests.ledger.test_counters import events, feed
+
+SECOND = 10**9
+LIMITS = LedgerConfig(reorder_events=64, reorder_time=Duration(2))
+
+
+def ledger(limits=LIMITS):
+    commons = Commons(CommonsState())
+    counters = Counters(limits, 32, CountersState(), commons)
+    return counters, Statements(counters, 32, commons)
+
+
+def reasons(findings, stream="1"):
+    """By number, why it is missing now. No number is claimed twice, or repaid for another reason."""
+    missing = {}
+    for finding in findings:
+        if finding.stream != stream or finding.seq is None:
+            continue
+        for number in range(finding.seq, finding.seq + finding.count):
+            if finding.kind == "gap":
+                assert number not in missing
+                missing[number] = finding.reason
+            else:
+                assert missing.pop(number) == finding.reason
+    return missing
+
+
+def ranges(numbers):
+    """Numbers as ranges of a report: first and how many."""
+    found = []
+    for number in sorted(numbers):
+        if found and sum(found[-1]) == number:
+            found[-1][1] += 1
+        else:
+            found.append([number, 1])
+    return found
+
+
+@st.composite
+def courses(draw):
+    """A stream's numbers with what was thrown away, what was lost, and in which order things came."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    first = draw(st.sampled_from([0, 2**32 - 40]))
+    share = draw(st.sampled_from([0, 0.05, 0.5]))
+    far = draw(st.sampled_from([0, 3, 10]))
+    sent = range(first, first + draw(st.integers(1, 300)))
+    thrown = {n for n in sent if rng.random() < share} - {first}
+    lost = {n for n in sent if n not in thrown and rng.random() < 0.1} - {first}
+    steps = [(n + rng.random() * far, "event", n) for n in sent if n not in thrown | lost]
+    steps += [(n + rng.random() * far, "report", (n, size)) for n, size in ranges(thrown)]
+    steps += [(first + rng.random() * len(sent), "time", None) for _ in range(rng.randrange(3))]
+    steps.append((sent.stop + rng.random() * far, "goodbye", None))
+    # Of a stream that is about to wrap, a number before that comes first.
+    steps.sort(key=lambda step: (first > 0 and step[1:] != ("event", first), step[0]))
+    return sent, thrown, lost, [step[1:] for step in steps]
+
+
+@settings(max_examples=300, deadline=None)
+@given(courses())
+def test_each_number_that_did_not_come_is_missing_for_its_own_reason(course):
+    sent, thrown, lost, steps = course
+    counters, statements = ledger()
+    now = 0
+    for what, about in steps:
+        if what == "event":
+            feed(counters, events([about]), now=now)
+        elif what == "report":
+            statements.discarded([("1", about[0] % 2**32, about[1])], now)
+        elif what == "goodbye":
+            statements.goodbye({"1": sent.stop % 2**32}, now)
+        else:
+            now += 3 * SECOND
+            counters.windows.expire(now)
+        assert counters.account.imbalance == 0
+        stream = counters.state.streams.get("1")
+        ranges_kept = stream.ranges if stream else 0
+        assert counters._commons.state.ranges == ranges_kept
+    counters.windows.close()
+    missing = reasons(counters.findings)
+    assert missing.keys() == thrown | lost
+    assert counters.account.missing == len(missing)
+    assert {number for number, reason in missing.items() if reason == "sender"} == thrown
+
+
+@settings(max_examples=100, deadline=None)
+@given(courses(), st.integers(1, 6))
+def test_within_tight_bounds_nothing_is_claimed_twice(course, most):
+    sent, *_, steps = course
+    counters, statements = ledger(
+        LedgerConfig(reorder_events=8, reorder_time=Duration(2), holes_max=3, source_holes_max=most)
+    )
+    for what, about in steps:
+        if what == "event":
+            feed(counters, events([about]))
+        elif what == "report":
+            statements.discarded([("1", about[0] % 2**32, about[1])], 0)
+        elif what == "goodbye":
+            statements.goodbye({"1": sent.stop % 2**32}, 0)
+        stream = counters.state.streams.get("1")
+        assert counters.account.imbalance == 0
+        assert counters._commons.state.ranges == (stream.ranges if stream else 0) <= max(most, 1)
+    counters.windows.close()
+    reasons(counters.findings)
+
+
+def test_the_numbers_below_a_goodbye_are_missing_of_streams_of_which_nothing_came_too():
+    counters, statements = ledger()
+    feed(counters, events([0, 1]))
+    statements.goodbye({"1": 4, "2": 3, "3": 0}, 0)
+    counters.windows.close()
+    assert reasons(counters.findings) == {2: "network", 3: "network"}
+    assert reasons(counters.findings, "2") == dict.fromkeys(range(3), "network")
+    assert set(counters.state.streams) == {"1", "2"}
+
+
+def test_a_goodbye_that_is_behind_says_nothing():
+    counters, statements = ledger()
+    feed(counters, events(range(10)))
+    statements.goodbye({"1": 4, "2": 2**31}, 0)
+    statements.goodbye({"1": (10 + 2**31) % 2**32}, 0)
+    assert counters.account.missing == 0
+
+
+def test_goodbyes_are_believed_so_much_and_what_goes_beyond_is_named_once():
+    counters, statements = ledger()
+    finals = {str(n): 2**31 - 1 for n in range(9)} | {"9": TAILS_MAX - 7, "10": 8, "11": 7}
+    statements.goodbye(finals, 0)
+    statements.goodbye(finals, 0)
+    counters.windows.close()
+    assert counters.account.missing == TAILS_MAX
+    assert [(f.stream, f.seq, f.count) for f in counters.findings if not f.count] == [
+        ("0", None, 0)
+    ]
+
+
+def test_events_after_a_goodbye_count_as_ever():
+    counters, statements = ledger()
+    feed(counters, events([0, 1]))
+    statements.goodbye({"1": 4}, 0)
+    seqs, _ = feed(counters, events([2, 4, 6]))
+    counters.windows.close()
+    assert seqs == [2, 4, 6]
+    assert reasons(counters.findings) == {3: "network", 5: "network"}
+
+
+def test_a_run_that_ends_without_a_goodbye_went_at_least_as_far_as_it_threw_away():
+    counters, statements = ledger()
+    feed(counters, events([0, 1]))
+    statements.discarded([("1", 4, 2)], 0)
+    assert counters.account.missing == 0
+    statements.over(0)
+    counters.windows.close()
+    assert reasons(counters.findings) == {2: "network", 3: "network", 4: "sender", 5: "sender"}
+
+
+def test_thrown_away_numbers_of_a_new_stream_are_no_late_joining():
+    counters, statements = ledger()
+    statements.discarded([("1", 0, 5)], 0)
+    feed(counters, events([7]))
+    counters.windows.close()
+    assert reasons(counters.findings) == dict.fromkeys(range(5), "sender") | dict.fromkeys(
+        (5, 6), "late_join"
+    )
+
+
+@pytest.mark.parametrize("first", [0, 5, 2**31 - 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("count", [1, 2**31, 2**32 - 1])
+def test_any_report_is_taken_and_makes_nothing_missing(first, count):
+    counters, statements = ledger()
+    feed(counters, events(range(10)))
+    statements.discarded([("1", first, count), ("2", first, count)] * 3, 0)
+    assert counters.account.missing == 0
+    assert counters.account.imbalance == 0
+    feed(counters, events([10, 12]))
+    assert counters.account.missing == 1
+
+
+def test_a_report_of_very_many_ranges_costs_and_keeps_little():
+    counters, statements = ledger()
+    statements.discarded((("1", 2 * n, 1) for n in range(10**5)), 0)
+    assert len(counters.state.streams["1"].discarded) == DISCARDED_MAX
+    many = iter([("1", 0, 1)] * (RANGES_MAX + 5))
+    statements.discarded(many, 0)
+    assert len(list(many)) == 5
+
+
+def test_a_number_that_is_sent_after_it_was_thrown_away_repays_its_gap():
+    counters, statements = ledger()
+    feed(counters, events([0, 4]))
+    statements.discarded([("1", 1, 3)], 0)
+    feed(counters, events([2]))
+    counters.windows.close()
+    feed(counters, events([3]))
+    assert reasons(counters.findings) == {1: "sender"}
+    assert counters.findings[-1][:5] == ("heal", "1", 3, 1, "sender")
