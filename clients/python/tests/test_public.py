@@ -12,6 +12,7 @@ def test_the_public_names_are_these():
         "JetsWriter",
         "Span",
         "close",
+        "compiled",
         "connect",
         "counter",
         "event",

@@ -13,17 +13,8 @@ from __future__ import annotations
 
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
-from tailrace_client._process import (
-    close,
-    connect,
-    counter,
-    event,
-    flush,
-    span,
-    substream,
-    use_stream,
-    write,
-)
+from tailrace_client._process import close, connect, flush, substream, use_stream
+from tailrace_client._recording import compiled, counter, event, span, write
 from tailrace_client._traced import traced
 
 __version__ = "0.1.0"
@@ -32,6 +23,7 @@ __all__ = [
     "JetsWriter",
     "Span",
     "close",
+    "compiled",
     "connect",
     "counter",
     "event",

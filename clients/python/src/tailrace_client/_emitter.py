@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tailrace_client._recorder import Recorder
+from tailrace_client._recording import OFF, Recorder, Span
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
-from tailrace_client._span import OFF, Span
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._transport import parse
 
@@ -49,11 +48,13 @@ class Emitter:
         self._own_clock = clock
         self._process = process
         self._sender: Sender | None = None
+        self.recorder: Recorder | None = None
+        """What records for it; None while it is off."""
         if not address:
             return
         transport = parse(address)
         self._sender = Sender(transport, room=buffer_bytes // 2, on_fork=self._forked)
-        self._recorder = Recorder(
+        self.recorder = recorder = Recorder(
             clock or time.monotonic_ns,
             self._zero(),
             limit=buffer_bytes,
@@ -63,7 +64,6 @@ class Emitter:
             filled=self._sender.filled,
         )
         self._begin()
-        recorder = self._recorder
         self.span = recorder.span  # type: ignore[method-assign] # one call less for each event
         self.event = recorder.event  # type: ignore[method-assign]
         self.counter = recorder.counter  # type: ignore[method-assign]
@@ -78,14 +78,15 @@ class Emitter:
         return time.monotonic_ns()
 
     def _forked(self) -> None:
-        self._recorder.reset(self._zero())
+        if self.recorder:
+            self.recorder.reset(self._zero())
         self._begin()
 
     def _begin(self) -> None:
-        if self._sender:
+        if self._sender and self.recorder:
             asks = self._sender.transport.answers
             session = Session(epoch=self.epoch, process=self._process, asks=asks)
-            self._sender.begin(self._recorder, session)
+            self._sender.begin(self.recorder, session)
 
     @property
     def enabled(self) -> bool:
@@ -95,7 +96,7 @@ class Emitter:
     @property
     def discarded(self) -> dict[str, int]:
         """Events discarded so far, by reason: full, oversize, nested, encoding, closed, refused."""
-        return dict(self._recorder.discarded) if self._sender else {}
+        return dict(self.recorder.discarded) if self.recorder else {}
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - of one that is on
         """A span to be entered: `with emitter.span("step", cell=3):`."""

@@ -1,4 +1,7 @@
-"""The one emitter of a process that most programs need, and functions that use it."""
+"""The one emitter of a process that most programs need, and functions that use it.
+
+Those that emit are in `_recording`, and switched on and off here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from tailrace_client._emitter import BUFFER_BYTES, OFF, Emitter, Span
+from tailrace_client._emitter import BUFFER_BYTES, Emitter
+from tailrace_client._recording import switch
 
 current: Emitter | None = None
 """The emitter of this process; None while it is off. Also the decorator and the bridges ask this."""
@@ -47,31 +51,8 @@ def connect(
         emitter = Emitter(address, buffer_bytes=buffer_bytes, clock=clock, process=process)
     if emitter.enabled:
         current = emitter
+        switch(emitter.recorder)
     return emitter
-
-
-def span(name: str, /, **attributes: object) -> Span:
-    """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
-    return current.span(name, **attributes) if current else OFF
-
-
-def event(name: str, /, **attributes: object) -> None:
-    """Something that takes no time: a span of zero length."""
-    if current:
-        current.event(name, **attributes)
-
-
-def counter(name: str, value: float, /, **attributes: object) -> None:
-    """A value at this time: `counter("queue length", 17)`."""
-    if current:
-        current.counter(name, value, **attributes)
-
-
-def write(name: str, start: int, end: int, /, **attributes: object) -> None:
-    """A span whose times are known already: nanoseconds of `time.monotonic_ns`, or readings of the
-    clock that `connect` was given."""
-    if current:
-        current.write(name, start, end, attributes)
 
 
 def use_stream(number: int | None) -> None:
@@ -101,4 +82,5 @@ def close(timeout: float = 1.0) -> bool:
     delivered, in the sense of `flush`."""
     global current
     emitter, current = current, None
+    switch(None)
     return emitter.close(timeout) if emitter else True

@@ -8,6 +8,7 @@ from functools import update_wrapper
 from typing import Any, ParamSpec, TypeVar, overload
 
 from tailrace_client import _process
+from tailrace_client._recording import span
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -100,7 +101,7 @@ def _generator(
         resume: Callable[[Any], _Y] = generator.send
         value: Any = None
         while True:
-            with _process.span(name, **attributes):
+            with span(name, **attributes):
                 try:
                     item = resume(value)
                 except StopIteration as end:
@@ -111,7 +112,7 @@ def _generator(
             try:
                 resume, value = generator.send, (yield item)
             except GeneratorExit:
-                with _process.span(name, **attributes):
+                with span(name, **attributes):
                     generator.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever was thrown in
@@ -128,7 +129,7 @@ def _async_generator(
         resume: Callable[[Any], Awaitable[_Y]] = generator.asend
         value: Any = None
         while True:
-            with _process.span(name, **attributes):
+            with span(name, **attributes):
                 try:
                     item = await resume(value)
                 except StopAsyncIteration:
@@ -138,7 +139,7 @@ def _async_generator(
             try:
                 resume, value = generator.asend, (yield item)
             except GeneratorExit:
-                with _process.span(name, **attributes):
+                with span(name, **attributes):
                     await generator.aclose()
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever was thrown in

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from tailrace_client import _process
-from tailrace_client._emitter import Span
+from tailrace_client._recording import Span
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._tasks import TASK, Substreams, next_task
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tailrace_client import _process
-from tailrace_client._emitter import Span
+from tailrace_client._recording import Span
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._tasks import TASK, Substreams, next_task
 
