@@ -135,6 +135,10 @@ def _float(number: float) -> bytes:
     return _pack_f64(F64, number)
 
 
+def _none(_: None) -> bytes:
+    return _NONE
+
+
 def _text(string: str) -> bytes:
     data = _utf8(string)
     return _pack_text(TEXT, len(data)) + data
@@ -189,4 +193,6 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     str: _text,
     list: _array,
     tuple: _array,
+    type(None): _none,
 }
+_NONE = _text("None")
