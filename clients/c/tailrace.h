@@ -371,6 +371,7 @@ typedef struct tlr_sender {
     int fd;
     int blocked;           /* the kernel takes nothing at the moment */
     int broken;            /* the connection is; it is closed by the next step */
+    unsigned opened;       /* how often */
     uint64_t retry_at;     /* DOWN: when to open again; OPENING a datagram socket: when it counts as up */
     uint64_t back_off;     /* how long the next try waits */
     uint64_t blocked_at;
@@ -881,11 +882,12 @@ static int tlr_is_open(uint64_t now) {
 /* The kernel would take one more write to a peer that has gone, and lose it. */
 static int tlr_is_gone(void) {
     char heard[256];
-    ssize_t got;
+    ssize_t got = 1;
+    int turns;
     if (tlr.transport == TLR_FILE) return 0;
     if (tlr.transport == TLR_UDP) return tlr_pending_error(tlr.sender.fd) != 0;
-    while ((got = recv(tlr.sender.fd, heard, sizeof heard, 0)) > 0) {}
-    return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    for (turns = 0; got > 0 && turns < 16; turns++) got = recv(tlr.sender.fd, heard, sizeof heard, 0);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 static void tlr_set_control(const unsigned char *packet, size_t size) {
@@ -910,6 +912,7 @@ static int tlr_ready(uint64_t now) {
         if (open < 0) tlr_fail(now);
         if (open <= 0) return 0;
         out->state = TLR_UP;
+        out->opened++;
         out->back_off = 20 * tlr_ms;
         if (tlr.transport != TLR_UDP) tlr_set_control(out->hello, out->hello_size);
     }
@@ -1035,7 +1038,8 @@ static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
 
 /* After an event: send, or see that it is sent, if `waiting` bytes and the time make it worth while. */
 static void tlr_after(tlr_stream *stream, size_t waiting) {
-    int saved = errno;
+    int saved = errno, cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled); /* not while we hold the sender's lock */
     if (tlr.no_thread) {
         uint64_t now = tlr_monotonic();
         int old = TLR_LOAD(stream->asked) && now - TLR_LOAD(stream->asked) >= tlr.flush_ns;
@@ -1049,6 +1053,7 @@ static void tlr_after(tlr_stream *stream, size_t waiting) {
     } else {
         tlr_wake();
     }
+    pthread_setcancelstate(cancelled, NULL);
     errno = saved;
 }
 
@@ -1573,7 +1578,11 @@ static int tlr_drain(uint64_t deadline) {
     for (;;) {
         uint64_t now = tlr_monotonic();
         int waits;
-        tlr_lock(&tlr.sender.lock);
+        if (!tlr_try(&tlr.sender.lock)) {
+            if (now >= deadline) return -1;
+            sched_yield();
+            continue;
+        }
         (void)tlr_round(now);
         waits = tlr_anything_waits() || tlr.sender.control_size;
         tlr_unlock(&tlr.sender.lock);
@@ -1584,12 +1593,14 @@ static int tlr_drain(uint64_t deadline) {
 }
 
 int tailrace_flush(unsigned milliseconds) {
-    int saved = errno, left = 0;
+    int saved = errno, left = 0, cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
         tlr_thread.busy = 1; /* a handler's event must not wait for us */
         left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
         tlr_thread.busy = 0;
     }
+    pthread_setcancelstate(cancelled, NULL);
     errno = saved;
     return left;
 }
@@ -1653,32 +1664,53 @@ static void tlr_stop_thread(void) {
     tlr.sender_runs = 0;
 }
 
-void tailrace_close(void) {
-    int saved = errno;
+/* The rest of the events, then the end of every stream; all again where the connection breaks meanwhile. */
+static void tlr_say_the_end(uint64_t deadline) {
+    unsigned opened;
+    do {
+        if (tlr_drain(deadline)) return;
+        opened = tlr.sender.opened;
+        tlr_say_last_ranges(deadline);
+        tlr_say_goodbye(deadline);
+    } while (opened != tlr.sender.opened && tlr_monotonic() < deadline);
+}
+
+static void tlr_close(void) {
     size_t index;
-    pthread_mutex_lock(&tlr_life);
-    if (tailrace_is_on()) {
-        TLR_STORE(tailrace_on_, 0);
-        tlr_stop_thread();
-        for (index = 0; index < tlr.stream_count; index++) { /* who is still emitting may finish that event */
-            tlr_lock(&tlr.streams[index].lock);
-            tlr_unlock(&tlr.streams[index].lock);
-        }
-        if (tlr.started) {
-            uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
-            if (!tlr_drain(deadline)) {
-                tlr_say_last_ranges(deadline);
-                tlr_say_goodbye(deadline);
-            }
-        }
-        tlr_lock(&tlr.sender.lock);
-        if (tlr.sender.fd >= 0) close(tlr.sender.fd);
-        tlr.sender.fd = -1;
-        tlr.sender.state = TLR_DOWN;
-        tlr_unlock(&tlr.sender.lock);
-        tlr.started = 0;
+    TLR_STORE(tailrace_on_, 0);
+    tlr_stop_thread();
+    for (index = 0; index < tlr.stream_count; index++) { /* who is still emitting may finish that event */
+        tlr_lock(&tlr.streams[index].lock);
+        tlr_unlock(&tlr.streams[index].lock);
     }
-    pthread_mutex_unlock(&tlr_life);
+    if (tlr.started) tlr_say_the_end(tlr_monotonic() + tlr.linger_ns);
+    tlr_lock(&tlr.sender.lock);
+    if (tlr.sender.fd >= 0) close(tlr.sender.fd);
+    tlr.sender.fd = -1;
+    tlr.sender.state = TLR_DOWN;
+    tlr_unlock(&tlr.sender.lock);
+    tlr.started = 0;
+}
+
+/* A signal handler has called exit() amid an event: what its thread holds will not be let go. The sending
+ * thread sends what it can; the end is not said. */
+static void tlr_close_amid_event(void) {
+    uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
+    TLR_STORE(tailrace_on_, 0);
+    while (tlr.sender_runs && tlr_anything_waits() && tlr_monotonic() < deadline) poll(NULL, 0, 1);
+}
+
+void tailrace_close(void) {
+    int saved = errno, cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    if (tlr_thread.busy) {
+        if (tailrace_is_on()) tlr_close_amid_event();
+    } else {
+        pthread_mutex_lock(&tlr_life);
+        if (tailrace_is_on()) tlr_close();
+        pthread_mutex_unlock(&tlr_life);
+    }
+    pthread_setcancelstate(cancelled, NULL);
     errno = saved;
 }
 

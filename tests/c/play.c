@@ -9,6 +9,8 @@
  *     short THREADS                  one after the other, each emits one event
  *     shared THREADS COUNT STREAM    the same on one stream
  *     interrupted COUNT              events "many" while a timer's signal handler emits others
+ *     cancelled THREADS              each emits until it is cancelled, at a random time
+ *     exiting                        emits until a timer's signal handler calls exit
  *     stream N | own | substream N | flush MS | close | sleep MS | exit | kill
  *     fork COMMAND;COMMAND…          a child plays these and exits; waits for it
  *     say TEXT                       prints TEXT, how many events were discarded, and errno
@@ -199,6 +201,41 @@ static void interrupted(uint64_t count) {
     printf("handled %d\n", (int)handled);
 }
 
+static void *emit_forever(void *given) {
+    const worker *self = (const worker *)given;
+    for (;;) {
+        tailrace_event("forever", tailrace_u64("thread", self->number));
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void cancelled(uint64_t count) {
+    worker self;
+    memset(&self, 0, sizeof self);
+    for (self.number = 0; self.number < count; self.number++) {
+        struct timespec time = {0, 0};
+        time.tv_nsec = rand() % 500000;
+        pthread_create(&self.thread, NULL, emit_forever, &self);
+        nanosleep(&time, NULL);
+        pthread_cancel(self.thread);
+        pthread_join(self.thread, NULL);
+    }
+}
+
+static void leave(int signal_number) {
+    (void)signal_number;
+    exit(7);
+}
+
+static void exiting(void) {
+    struct itimerval once = {{0, 0}, {0, 0}};
+    once.it_value.tv_usec = 1 + (int)((unsigned)getpid() * 7919u % 3000u);
+    signal(SIGALRM, leave);
+    setitimer(ITIMER_REAL, &once, NULL);
+    for (;;) tailrace_event("until", tailrace_u64("index", 1));
+}
+
 static void rest_for(uint64_t ms) {
     struct timespec time;
     time.tv_sec = (time_t)(ms / 1000);
@@ -268,6 +305,10 @@ static void play(char *line) {
         threads(count, events, (int64_t)number(words), 1);
     } else if (!strcmp(verb, "interrupted")) {
         interrupted(number(words));
+    } else if (!strcmp(verb, "cancelled")) {
+        cancelled(number(words));
+    } else if (!strcmp(verb, "exiting")) {
+        exiting();
     } else if (!strcmp(verb, "stream")) {
         tailrace_use_stream((uint32_t)number(words));
     } else if (!strcmp(verb, "own")) {

@@ -309,6 +309,45 @@ def test_a_handler_that_emits_amid_an_event_is_counted(program):
     assert names.count("handler") > 0
 
 
+@THREAD
+def test_an_exit_in_a_handler_amid_an_event_does_not_hang(program, options):
+    """Between events the end is said, amid one it is not; in time either way."""
+    peer = Stream()
+    for _ in range(15):
+        play(program, f"connect {peer.address} threads=1 {options}", "exiting", code=7)
+    sessions = [hear(data) for data in peer.close()]
+    assert len(sessions) == 15
+    for heard in sessions:
+        if heard.said("tailrace.goodbye"):
+            heard.check_complete()
+
+
+def test_cancelled_threads_leave_nothing_locked(program):
+    peer = Stream()
+    play(program, f"connect {peer.address} threads=2 linger=20000", "cancelled 50", "many 100")
+    heard = heard_by(peer)
+    heard.check_complete()
+    assert indices(heard) == list(range(100))
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_the_end_is_said_to_a_collector_that_was_away(clients, tmp_path, kind):
+    """All events were sent to the first one; the second one hears where they ended."""
+    first = listen(kind, tmp_path)
+    client = clients()
+    client.ask(f"connect {first.address} linger=20000")
+    client.tell("many 10")
+    assert client.ask("flush 5000") == "flush 0"
+    port = {} if kind == "unix" else {"port": first.port}
+    first.hang_up()
+    (tmp_path / "socket").unlink(missing_ok=True)
+    second = listen(kind, tmp_path, **port)
+    client.end("close")
+    heard = heard_by(second)
+    assert heard.final == {"1": 10}
+    assert heard.sessions == hear(bytes(first.received[0])).sessions
+
+
 def test_an_event_longer_than_its_ring_is_named(program):
     peer = Stream()
     long = ("61" * 5000) + ":u:1"
