@@ -70,8 +70,10 @@ def test_an_emitters_file_is_read_back(tmp_path):
     with emitter.span("step", cell=3):
         emitter.event("inside")
     emitter.close(20)
-    epoch, inside, step = decode(heph.FORMAT, (tmp_path / "trace").read_bytes())
+    epoch, session, inside, step, goodbye = decode(heph.FORMAT, (tmp_path / "trace").read_bytes())
     assert epoch.detail.epoch == emitter.epoch
+    assert session.detail.announces.id
+    assert goodbye.detail.goodbye.streams == {"1": 2}
     assert (inside.name, inside.count, inside.start) == ("inside", 0, inside.end)
     assert (step.name, step.count, step.attributes) == ("step", 1, '{"cell":3}')
     assert step.start <= inside.start <= step.end
@@ -105,11 +107,13 @@ def test_a_collector_has_what_the_client_sent_and_misses_what_it_says_it_dropped
         text = ["x" * 60_000] * 30 if number % 500 == 250 else "x"
         emitter.event("event", number=number, text=text)
     assert emitter.close(20)
-    assert emitter.dropped["oversize"] == 4
+    assert emitter.discarded["oversize"] == 4
     collector.stop()
     spans = {row["seq"]: row for row in collector.rows() if row["kind"] == "span"}
     assert sorted(spans) == [number for number in range(2_000) if number % 500 != 250]
     assert all(json.loads(row["attributes"])["number"] == seq for seq, row in spans.items())
     assert all(emitter.epoch <= row["time"] < emitter.epoch + 60 * 10**9 for row in spans.values())
-    gaps = [row["seq"] for row in collector.rows() if row["kind"] == "gap"]
-    assert gaps == [250, 750, 1250, 1750]
+    gaps = [row for row in collector.rows() if row["kind"] == "gap"]
+    assert [(row["seq"], row["name"]) for row in gaps] == [
+        (number, "sender") for number in (250, 750, 1250, 1750)
+    ]

@@ -96,7 +96,7 @@ def emit(address, events):
         if number % 50 == 0:
             emitter.flush(5)
     assert emitter.close(20)
-    assert not any(emitter.dropped.values())
+    assert not any(emitter.discarded.values())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

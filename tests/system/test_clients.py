@@ -13,7 +13,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.system.collector import until
+import tailrace_client
 from tests.system.producers import free_ports
 
 TRANSPORTS = ["udp", "tcp", "unix"]
@@ -35,7 +35,7 @@ def emit(stream):
 
 threads = [threading.Thread(target=emit, args=(stream,)) for stream in (0, 1)]
 for thread in threads: thread.start()
-sys.stdin.read()
+sys.stdin.readline()
 over.set()
 for thread in threads: thread.join()
 emitter = trace._process.current
@@ -47,7 +47,7 @@ print(*emitted, delivered, sum(emitter.discarded.values()))
 class Program:
     """A client in a process of its own, that emits until told to end."""
 
-    def __init__(self, address, name, source=EMITTING, pause=0.004):
+    def __init__(self, address, name, source=EMITTING, pause=0.01):
         self.name = name
         self.process = subprocess.Popen(
             [sys.executable, "-c", source, name, str(pause)],
@@ -59,13 +59,13 @@ class Program:
 
     def tell(self):
         """It is to end."""
-        self.process.stdin.close()
+        self.process.stdin.write("end\n")
+        self.process.stdin.flush()
 
     def end(self):
         """What it says: events of each stream, whether they were delivered, how many it discarded."""
-        output = self.process.stdout.read()
-        assert self.process.wait(60) == 0
-        self.process.stdout.close()
+        output, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
         *emitted, delivered, discarded = output.split()
         return [int(n) for n in emitted], delivered == "True", int(discarded)
 
@@ -104,24 +104,26 @@ def start(place):
 
     yield make
     for program in started:
-        if program.process.poll() is None:
-            program.process.kill()
-            program.process.wait()
+        program.process.kill()
+        program.process.communicate()
+
+
+def lost(row):
+    """How many events a gap or heal row is about."""
+    return json.loads(row["attributes"])["count"]
 
 
 def table(collector):
-    """By the name of the events, which is the client's: stored numbers by stream, and gaps by
-    stream of sessions with that process name."""
+    """The stored numbers by stream, by the name of the events, which is the client's; and how many
+    events are missing, by session."""
     stored = defaultdict(lambda: defaultdict(list))
-    gaps = defaultdict(list)
-    sessions = {}
+    missing = defaultdict(int)
     for row in collector.rows():
         if row["kind"] == "span":
             stored[row["name"]][int(row["stream"])].append(row["seq"])
-            sessions[row["session"]] = row["name"]
         elif row["kind"] in {"gap", "heal"}:
-            gaps[row["session"]].append(row)
-    return stored, {sessions.get(session, session): rows for session, rows in gaps.items()}
+            missing[row["session"]] += lost(row) if row["kind"] == "gap" else -lost(row)
+    return stored, missing
 
 
 def check_whole(collector, programs):
@@ -129,25 +131,30 @@ def check_whole(collector, programs):
     said = {program.name: program.end() for program in programs}
     collector.settle()
     collector.stop()
-    stored, gaps = table(collector)
+    stored, missing = table(collector)
     for name, (emitted, delivered, discarded) in said.items():
         assert delivered, name
         assert discarded == 0, name
         for stream, count in enumerate(emitted):
             assert sorted(stored[name][stream]) == list(range(count)), (name, stream)
-    missing = {
-        name: sum(json.loads(row["attributes"])["count"] * (1 if row["kind"] == "gap" else -1) for row in rows)
-        for name, rows in gaps.items()
-    }
     assert not any(missing.values())
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_a_daemon_that_is_killed_again_and_again_has_all_events_once(collector, start, seed):
+def test_a_daemon_that_is_killed_again_and_again_has_all_events_once(collector, start):
+    killed_and_started(collector, start, seed=1, times=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_it_is_so_for_many_more_kills(collector, start, seed):
+    killed_and_started(collector, start, seed, times=6)
+
+
+def killed_and_started(collector, start, seed, times):
     rng = random.Random(seed)
     collector.start()
     programs = [start(t, f"{t}{number}") for t in TRANSPORTS for number in range(4)]
-    for _ in range(3):
+    for _ in range(times):
         time.sleep(rng.uniform(0.3, 1.5))
         collector.kill()
         time.sleep(rng.uniform(0, 0.7))
@@ -156,3 +163,120 @@ def test_a_daemon_that_is_killed_again_and_again_has_all_events_once(collector, 
     for program in programs:
         program.tell()
     check_whole(collector, programs)
+
+
+def test_a_daemon_that_comes_late_has_all_events(collector, start):
+    programs = [start(transport, transport) for transport in TRANSPORTS]
+    time.sleep(1)
+    collector.start()
+    for program in programs:
+        program.tell()
+    check_whole(collector, programs)
+
+
+def test_a_daemon_that_is_stopped_and_started_in_order_has_all_events(collector, start):
+    collector.start()
+    programs = [start(transport, transport) for transport in TRANSPORTS]
+    time.sleep(0.5)
+    collector.stop()
+    collector.start()
+    for program in programs:
+        program.tell()
+    check_whole(collector, programs)
+
+
+def test_more_than_the_buffers_hold_is_named_to_the_event_with_its_reason(collector, place):
+    """Nobody listens for longer than there is room for: the client says what it threw away."""
+    emitters = {
+        transport: tailrace_client.Emitter(f"{transport}://{where}", buffer_bytes=100_000)
+        for transport, where in place.items()
+        if transport
+        != "udp"  # nobody tells a datagram client that nobody is there, before the first answer
+    }
+    for emitter in emitters.values():
+        for _ in range(5000):
+            emitter.event("x")
+    collector.start()
+    for emitter in emitters.values():
+        assert emitter.flush(20)
+        emitter.event("x")
+        assert emitter.close(20)
+    collector.settle()
+    collector.stop()
+    rows = collector.rows()
+    for transport, emitter in emitters.items():
+        stored = [r["seq"] for r in rows if r["source"] == transport and r["kind"] == "span"]
+        gaps = [r for r in rows if r["source"] == transport and r["kind"] == "gap"]
+        named = [n for r in gaps for n in range(r["seq"], r["seq"] + lost(r))]
+        assert sorted(stored + named) == list(range(5001))
+        assert {row["name"] for row in gaps} == {"sender"}
+        assert len(named) == emitter.discarded["full"] > 0
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_program_that_ends_right_after_its_last_event_is_whole(collector, start, transport):
+    program = """
+import sys, tailrace_client as trace
+trace.connect()
+for n in range(1000): trace.event(sys.argv[1], n=n)
+print(0, 1000, True, 0)
+"""
+    collector.start()
+    whole = [start(transport, f"{transport}{n}", program) for n in range(5)]
+    check_whole(collector, whole)
+    ends = [row for row in collector.rows() if row["name"] == "tailrace.goodbye"]
+    assert len({row["session"] for row in ends}) == 5
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_program_that_is_killed_has_what_it_flushed_and_no_event_twice(
+    collector, start, transport
+):
+    program = """
+import os, sys, tailrace_client as trace
+trace.connect()
+for n in range(1000): trace.event(sys.argv[1], n=n)
+assert trace.flush(20)
+for n in range(1000): trace.event(sys.argv[1], n=n)
+os.kill(os.getpid(), 9)
+"""
+    collector.start()
+    killed = start(transport, "killed", program).process
+    assert killed.wait(60) == -9
+    collector.settle()
+    collector.stop()
+    stored, missing = table(collector)
+    numbers = sorted(stored["killed"][1])
+    assert numbers[:1000] == list(range(1000))
+    assert numbers == list(range(len(numbers)))
+    assert not any(missing.values())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_children_are_sessions_of_their_own_and_whole(collector, start, transport):
+    program = """
+import os, sys, tailrace_client as trace
+trace.connect()
+name = sys.argv[1]
+for n in range(500): trace.event(name, n=n)
+children = []
+for child in range(6):
+    pid = os.fork()
+    if pid == 0:
+        for n in range(300): trace.event(f"{name} child {child}", n=n)
+        os._exit(not trace.close(20))
+    children.append(pid)
+for pid in children: assert os.waitpid(pid, 0)[1] == 0
+for n in range(500): trace.event(name, n=n)
+assert trace.close(20)
+print(0, 1000, True, 0)
+"""
+    collector.start()
+    check_whole(collector, [start(transport, "parent", program)])
+    rows = [row for row in collector.rows() if row["kind"] == "span"]
+    found = defaultdict(list)
+    for row in rows:
+        found[row["name"], row["session"]].append(row["seq"])
+    assert len(found) == len({session for _, session in found}) == 7
+    for (name, _), numbers in found.items():
+        assert sorted(numbers) == list(range(300 if "child" in name else 1000))

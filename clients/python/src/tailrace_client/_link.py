@@ -67,7 +67,10 @@ class Link:
         self._torn = False
         self._awaiting = False
         self._nobody = False
+        self._hurried = False
         self._opened_at = self._announced_at = self._heard_at = -1e9
+        self._greeted_at = -1e9
+        """Since when the collector, as far as is known, could have answered."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._ask = Backoff(*_ASK_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
@@ -110,8 +113,9 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """Try to connect at once, if that is what is waited for."""
+        """Connect or ask at once, if that is what is waited for."""
         self._retry.at = 0.0
+        self._hurried = True
 
     def say_goodbye(self) -> None:
         """After all that was recorded, say that nothing follows."""
@@ -136,7 +140,7 @@ class Link:
         """Whether the collector answers, or may yet do so."""
         if self.dialogue.answered >= 0 or not self.queue.keep:
             return self.queue.keep
-        return time.monotonic() - self._opened_at < FIRST_ANSWER_SECONDS
+        return time.monotonic() - self._greeted_at < FIRST_ANSWER_SECONDS
 
     def progress(self) -> int:
         """How many of the bytes ever gathered are durable, or, if the collector does not answer,
@@ -236,7 +240,7 @@ class Link:
         except OSError:
             self._retry.grow(time.monotonic())
             return False
-        self._opened_at = self._announced_at = time.monotonic()
+        self._opened_at = self._announced_at = self._greeted_at = time.monotonic()
         if self.connections and dialogue.asks:
             dialogue.turn += 1
         self.connections += 1
@@ -266,9 +270,10 @@ class Link:
         transport, dialogue, queue = self.transport, self.dialogue, self.queue
         if transport.datagrams:
             overdue = now - queue.oldest > _ASK_SECONDS[0] and not self._ask.left(now)
+            overdue = overdue or (self._hurried and queue.kept_bytes > 0)
             asking = not self._retry.left(now) if self._nobody else overdue
             if asking:
-                self._nobody = False
+                self._nobody = self._hurried = False
                 dialogue.turn += 1
                 self._ask.grow(now)
             sending = self.fresh or not queue.idle
@@ -312,11 +317,12 @@ class Link:
     def _find_nobody(self) -> None:
         """A datagram sent before was refused: whoever comes there is to know who sends. One that
         has answered is waited for, as for a connection."""
+        self._greeted_at = time.monotonic()
         if self.dialogue.answered < 0:
             self.queue.first_packet(self.dialogue.announcement())
         elif not self._nobody:
             self._nobody = True
-            self._retry.grow(time.monotonic())
+            self._retry.grow(self._greeted_at)
 
     def _take_in(self, option: bytes) -> None:
         dialogue, queue = self.dialogue, self.queue
