@@ -9,6 +9,7 @@ import pytest
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
+from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import (
     SECOND,
@@ -500,3 +501,26 @@ def test_what_is_told_by_each_answer_alone_is_true(log):
             assert {n for n in range(number) if followed.lacks(n)} == named
     assert asked == 64
     assert {s for _, answer in answers for s in answer["streams"]} == set(counters.state.streams)
+
+
+def test_the_time_that_the_collector_was_away_is_not_held_against_a_client(log):
+    session = log.open(limits=LedgerConfig(resume_time=Duration(60)))
+    log.data(session, heph_session(7) + events(*range(5)))
+    log.close(session, "stop")
+    log.stop()
+    log.now += 3600 * SECOND
+    log.add(EntryKind.START, 0, b"1.2.3")
+    log.tick(1)
+    again = log.open()
+    log.data(again, heph_session(7, turn=1) + events(*range(3, 9)))
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(9))}
+    assert ingest.account("s").missing == 0
+
+
+def test_a_session_that_is_away_takes_little_memory(log):
+    session = log.open()
+    log.data(session, heph_session(7) + b"".join(events(n // 9, stream=n % 9) for n in range(9000)))
+    log.close(session)
+    ingest, _ = run(log.entries)
+    assert len(ingest.snapshot()) < 4000

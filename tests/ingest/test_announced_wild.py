@@ -119,7 +119,7 @@ def check_carriers(ingest):
     assert not carried
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     ingest = Ingest()
@@ -147,7 +147,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     assert all(attributes(row)["count"] >= 0 for row in of(found, "gap"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), st.data())
 def test_a_replay_from_anywhere_says_the_same(seed, data):
     entries = wild(seed)

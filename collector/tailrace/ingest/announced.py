@@ -153,6 +153,7 @@ class Announcements:
         if state.carriers:
             return
         state.left = now
+        known.run.forget_marks()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None
         if known.over(now):
@@ -171,6 +172,11 @@ class Announcements:
             self._watch(id_)
         for id_ in [id_ for id_ in self._away if self._known[id_].forgotten(now)]:
             self.forget(id_, now)
+
+    def started(self, now: int) -> None:
+        """The daemon was away, too: clients had nobody to come back to."""
+        for id_ in self._away:
+            self._known[id_].state.left = now
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""

@@ -37,6 +37,8 @@ from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams, unpack_docu
 
 DAY_NS = 86_400 * 10**9
 
+_OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
+
 
 class Quarantined(NamedTuple):
     """A frame for the quarantine: which file, where in it, what."""
@@ -107,24 +109,28 @@ class Ingest:
         kind = entry.kind
         if kind == EntryKind.OPEN:
             self._open(entry)
-        elif kind == EntryKind.TICK:
-            for number in sorted(self._waiting):
-                self._sessions[number].expire(now)
-                self._watch(number)
-            for source in sorted(self._announcements):
-                self._announcements[source].expire(now)
-        elif kind == EntryKind.STOP:
-            for number in sorted(self._waiting):
-                self._sessions[number].settle(now)
-            self._waiting.clear()
-            for source in sorted(self._announcements):
-                self._announcements[source].settle(now)
+        elif kind in _OF_ALL:
+            self._of_all(kind, now)
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
-        elif kind != EntryKind.START and (session := self._sessions.get(entry.session)):
+        elif session := self._sessions.get(entry.session):
             self._feed(session, entry)
         self.state.position = entry.end
+
+    def _of_all(self, kind: EntryKind, now: int) -> None:
+        """What concerns the sessions of all sources."""
+        sources = [self._announcements[source] for source in sorted(self._announcements)]
+        if kind == EntryKind.START:
+            for announcements in sources:
+                announcements.started(now)
+            return
+        for number in sorted(self._waiting):
+            session = self._sessions[number]
+            session.expire(now) if kind == EntryKind.TICK else session.settle(now)
+            self._watch(number)
+        for announcements in sources:
+            announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
 
     def pass_over(self, position: int) -> None:
         """Entries up to a position are lost to the disk: every session says that it may lack some.

@@ -187,6 +187,11 @@ class Run:
         if self._counters:
             self._counters.announced = True
 
+    def forget_marks(self) -> None:
+        """Nobody sends its events but, perhaps, again: their numbers tell that."""
+        if self._counters:
+            self._counters.forget_marks()
+
     def inherit(self, other: Run, now: int) -> None:
         """The events of another run are this one's, though their rows have its name."""
         mine, its = self._counters, other.counters

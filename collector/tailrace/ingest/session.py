@@ -98,7 +98,8 @@ class Session:
         self._reach()
         records = decode_datagrams(self.decoder, payloads, self._whole)
         if not self._commons.state.mixed:
-            events = sum(kind in _EVENTS for kind in map(_kind, records))
+            kinds = list(map(_kind, records))
+            events = kinds.count(Kind.SPAN) + kinds.count(Kind.COUNTER)
             self._commons.state.mixed = not events == len(records) == len(payloads)
         self._run.datagrams(len(payloads))
         self._take(records, now)

@@ -198,6 +198,11 @@ class Counters:
             streams[name] = StreamCounter()
         return streams[name]
 
+    def forget_marks(self) -> None:
+        """A number that comes again is a duplicate, whatever it is of: a session takes little memory."""
+        for stream in self.state.streams.values():
+            stream.recent, stream.head = [], []
+
     def release(self) -> None:
         """The session is over: what it held of the source's bounds is free."""
         commons = self._commons.state
