@@ -31,19 +31,23 @@ def need(command: str) -> None:
 
 
 @functools.cache
-def build(source: Path, *flags: str, compiler: str = "gcc", libraries: tuple[str, ...] = ()) -> Path:
+def build(
+    source: Path, *flags: str, compiler: str = "gcc", libraries: tuple[str, ...] = ()
+) -> Path:
     """The program (or, with -shared, the library) made of one file."""
     need(compiler)
     made = Path(tempfile.mkdtemp(dir=_directory().name)) / source.stem
     language = ["-x", "c++"] if compiler.endswith("++") else []
     standard = [] if any(f.startswith("-std") for f in flags) else [f"-std={STANDARDS[compiler]}"]
     done = subprocess.run(
-        [compiler, *standard, *WARNINGS, "-O2", "-g", "-pthread", f"-I{CLIENT}", *flags]
-        + [*language, source, "-o", made, *libraries],
+        [
+            compiler, *standard, *WARNINGS, "-O2", "-g", "-pthread", f"-I{CLIENT}",
+            *flags, *language, source, "-o", made, *libraries,
+        ],
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return made
 
@@ -75,9 +79,7 @@ class Program:
 
     def end(self, *lines: str, code: int = 0) -> list[str]:
         """Give it the rest of its script; what it still said."""
-        said, complained = self.process.communicate(
-            "".join(f"{line}\n" for line in lines)
-        )
+        said, complained = self.process.communicate("".join(f"{line}\n" for line in lines))
         self._watchdog.cancel()
         assert self.process.returncode == code, complained
         assert not complained, complained

@@ -63,10 +63,11 @@ def hear(data: bytes) -> Heard:
     records = decode(data)
     assert not [record for record in records if record.kind == "malformed" or record.flaw]
     events = [record for record in records if record.kind in {"span", "counter"}]
-    metadata = []
-    for record in records:
-        if record.kind == "session" and record.name.startswith("tailrace."):
-            metadata.append((record.name, option_of(data[record.offset :], record.size)))
+    metadata = [
+        (record.name, option_of(data[record.offset :], record.size))
+        for record in records
+        if record.kind == "session" and record.name.startswith("tailrace.")
+    ]
     return Heard(events, metadata)
 
 
@@ -132,7 +133,9 @@ class Udp:
 class Stream:
     """A listening TCP or unix socket. Connections are read beside the test unless it says `wait`."""
 
-    def __init__(self, path: Path | None = None, *, port: int = 0, wait: bool = False, room: int = 0) -> None:
+    def __init__(
+        self, path: Path | None = None, *, port: int = 0, wait: bool = False, room: int = 0
+    ) -> None:
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
         if room:

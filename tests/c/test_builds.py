@@ -36,10 +36,12 @@ def test_c_and_cpp_files_make_one_program(tmp_path, first, second):
         plus = compiler.endswith("++")
         language = ["-x", "c++", "-std=c++17"] if plus else ["-std=c99"]
         subprocess.run(
-            [compiler, *WARNINGS, f"-I{CLIENT}", *language, "-c", HERE / source]
-            + ["-o", tmp_path / f"{source}.o"],
+            [
+                compiler, *WARNINGS, f"-I{CLIENT}",
+                *language, "-c", HERE / source, "-o", tmp_path / f"{source}.o",
+            ],
             check=True,
-        )
+        )  # fmt: skip
     objects = [tmp_path / "one.c.o", tmp_path / "two.c.o"]
     subprocess.run(["g++", *objects, "-pthread", "-o", tmp_path / "program"], check=True)
     address = {"TAILRACE_ADDRESS": f"file://{tmp_path}/t"}

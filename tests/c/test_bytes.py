@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.c.building import HERE, build, play
 from tests.c.listening import Heard, Stream, Udp, attributes, hear
-from tests.decoding.test_heph import bits, f64, i64, u64
+from tests.decoding.test_heph import VECTORS, bits, decode, f64, i64, u64
 
 PLAY = HERE / "play.c"
 LETTERS = {"u64": "u", "i64": "i", "f64": "f", "string": "s"}
@@ -57,7 +57,7 @@ EDGES = [
     ("u64", [0, 1, 2**63, 2**64 - 1]),
     ("i64", [0, -1, 2**63 - 1, -(2**63)]),
     ("f64", [0.0, -0.0, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan]),
-    ("string", ["", "a", "mit Umlaut ä", "\U0001f600", "with\nlines\tand \"quotes\"", "x" * MAX]),
+    ("string", ["", "a", "mit Umlaut ä", "\U0001f600", 'with\nlines\tand "quotes"', "x" * MAX]),
 ]
 
 
@@ -84,7 +84,9 @@ def as_bits(given) -> list:
 
 def test_a_nan_keeps_its_bits(tmp_path):
     pattern = struct.unpack(">d", bytes.fromhex("fff80000deadbeef"))[0]
-    heard = recorded(tmp_path / "t", command("event", name("n"), attributes=[("x", "f64", pattern)]))
+    heard = recorded(
+        tmp_path / "t", command("event", name("n"), attributes=[("x", "f64", pattern)])
+    )
     assert "fff80000deadbeef" in heard.events[0].attributes
 
 
@@ -162,6 +164,33 @@ def test_streams_substreams_and_counters(tmp_path):
     heard.check_complete()
 
 
+@pytest.mark.parametrize(
+    "case", ["spec_examples", "types", "runtime", "busy", "call_site", "odd_attributes"]
+)
+def test_the_vectors_are_written_byte_for_byte(tmp_path, case):
+    """Each event of a vector, emitted again, is the same packet but for its number."""
+    data = (VECTORS / f"{case}.in").read_bytes()
+    given = [r for r in decode(data) if r.kind in {"span", "counter"} and not r.flaw]
+    given = [r for r in given if "$list" not in (r.attributes or "") and "\0" not in r.name][:400]
+    lines = []
+    for record in given:
+        lines += [f"stream {record.stream}", f"substream {record.substream % 2**64}"]
+        times = (record.start % 2**64, record.end % 2**64)
+        lines.append(command("write", name(record.name), *times, attributes=attributes(record)))
+    heard = recorded(tmp_path / "t", *lines, options="logical=1000000000")
+    written = (tmp_path / "t").read_bytes()
+    by_stream = {}
+    for event in heard.events:
+        by_stream.setdefault(event.stream, []).append(event)
+    assert len(heard.events) == len(given) > 0
+    for record in given:
+        event = by_stream[record.stream].pop(0)
+        packet, wanted = (
+            source[r.offset : r.offset + r.size] for source, r in ((written, event), (data, record))
+        )
+        assert packet[:12] + packet[16:] == wanted[:12] + wanted[16:]
+
+
 scalars = st.sampled_from(list(values)).flatmap(lambda t: st.tuples(texts, st.just(t), values[t]))
 arrays = st.sampled_from(list(values)).flatmap(
     lambda t: st.tuples(texts, st.just(f"{t}[]"), st.lists(values[t], max_size=5))
@@ -205,19 +234,27 @@ def check(event, record) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(emitted=st.lists(events, max_size=30), transport=st.sampled_from(["udp", "tcp", "unix", "file"]))
+@given(
+    emitted=st.lists(events, max_size=30), transport=st.sampled_from(["udp", "tcp", "unix", "file"])
+)
 def test_whatever_is_emitted_is_decoded(tmp_path_factory, emitted, transport):
     directory = tmp_path_factory.mktemp("t")
     lines = [line for event in emitted for line in script_of(event)]
     if transport == "file":
         heard = recorded(directory / "t", *lines, options="logical=1000000000")
     else:
-        peer = Udp() if transport == "udp" else Stream(directory / "s" if transport == "unix" else None)
+        peer = (
+            Udp()
+            if transport == "udp"
+            else Stream(directory / "s" if transport == "unix" else None)
+        )
         play(build(PLAY), f"connect {peer.address} logical=1000000000", *lines)
         data = peer.close()
         heard = hear(data if transport == "udp" else data[0])
     heard.check_complete()
-    left = [(event, record) for event, record in zip(emitted, by_number(emitted, heard), strict=True)]
+    left = [
+        (event, record) for event, record in zip(emitted, by_number(emitted, heard), strict=True)
+    ]
     for event, record in left:
         check(event, record)
 
@@ -242,9 +279,7 @@ def test_the_forms_without_lists(tmp_path):
         heard = hear(path.read_bytes())
         shapes = [(event.name, len(attributes(event))) for event in heard.events]
         calls = ["event", "end", "counter", "write"]
-        expected = [
-            (call, n + (call == "counter")) for n in (0, 1, 2, 32) for call in calls
-        ]
+        expected = [(call, n + (call == "counter")) for n in (0, 1, 2, 32) for call in calls]
         assert shapes == expected + ([("guard", 2), ("bare guard", 0)] if compiler == "g++" else [])
         assert attributes(heard.events[15])[31] == ("a", "u64", 31)
         heard.check_complete()

@@ -92,7 +92,9 @@ ALL = ("udp", "tcp", "unix")
 
 def rows_of(daemon, kind, session):
     found = daemon.rows(["source", "session", "kind", "stream", "seq"])
-    return [r for r in found if r["source"] == kind and r["session"] in session and r["kind"] == "span"]
+    return [
+        r for r in found if r["source"] == kind and r["session"] in session and r["kind"] == "span"
+    ]
 
 
 def sessions(daemon, kind):

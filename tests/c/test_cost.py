@@ -11,7 +11,18 @@ from tests.c.building import HERE, build
 from tests.c.listening import Stream, Udp, hear
 from tests.c.test_peers import heard_by, listen
 
-WRAPPED = ["send", "write", "recv", "read", "poll", "getsockopt", "close", "socket", "connect", "sched_yield"]
+WRAPPED = [
+    "send",
+    "write",
+    "recv",
+    "read",
+    "poll",
+    "getsockopt",
+    "close",
+    "socket",
+    "connect",
+    "sched_yield",
+]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +70,9 @@ def test_to_a_file_only_the_sending_thread_writes(cost, tmp_path):
 @pytest.mark.parametrize("fault", ["short", "full", "interrupted"])
 @pytest.mark.parametrize("options", [(), ("no_thread",)])
 @pytest.mark.parametrize("kind", ["tcp", "unix", "file"])
-def test_whatever_the_kernel_does_to_a_call_packets_stay_whole(cost, tmp_path, kind, fault, options):
+def test_whatever_the_kernel_does_to_a_call_packets_stay_whole(
+    cost, tmp_path, kind, fault, options
+):
     if kind == "file":
         cost(f"file://{tmp_path}/t", 3000, 0, fault, *options)
         heard = hear((tmp_path / "t").read_bytes())

@@ -60,7 +60,9 @@ THREAD = pytest.mark.parametrize("options", ["", "no_thread"])
 @THREAD
 def test_all_that_is_emitted_arrives_and_the_end_is_said(program, tmp_path, kind, options):
     peer = listen(kind, tmp_path)
-    assert play(program, f"connect {peer.address} threads=8 {options}", "many 20000") == ["connect 0 0"]
+    assert play(program, f"connect {peer.address} threads=8 {options}", "many 20000") == [
+        "connect 0 0"
+    ]
     heard = heard_by(peer)
     assert indices(heard) == list(range(20000))
     heard.check_complete()
@@ -72,7 +74,7 @@ def test_all_that_is_emitted_arrives_and_the_end_is_said(program, tmp_path, kind
 
 def test_the_session_says_who_it_is(program):
     peer = Udp()
-    play(program, f"connect {peer.address} process=sol\"v\\er", "event 61")
+    play(program, f'connect {peer.address} process=sol"v\\er', "event 61")
     data = peer.close()
     (session,) = hear(data).said("tailrace.session")
     assert data[8:15] == b"\0\5epoch"
@@ -144,7 +146,9 @@ def test_a_collector_that_never_comes_costs_the_newest(program):
     taken = Stream()
     address = taken.address
     taken.close()
-    *_, said = play(program, f"connect {address} memory=65536 threads=1 linger=1", "many 5000", "say x")
+    *_, said = play(
+        program, f"connect {address} memory=65536 threads=1 linger=1", "many 5000", "say x"
+    )
     assert 3500 < int(said.split()[1]) < 5000
 
 
@@ -351,7 +355,13 @@ def test_the_end_is_said_to_a_collector_that_was_away(clients, tmp_path, kind):
 def test_an_event_longer_than_its_ring_is_named(program):
     peer = Stream()
     long = ("61" * 5000) + ":u:1"
-    play(program, f"connect {peer.address} memory=8192 threads=1", "event 61", f"event 62 {long}", "event 63")
+    play(
+        program,
+        f"connect {peer.address} memory=8192 threads=1",
+        "event 61",
+        f"event 62 {long}",
+        "event 63",
+    )
     heard = heard_by(peer)
     heard.check_complete()
     assert heard.ranges == [[1, 1, 1]]
@@ -361,7 +371,13 @@ def test_an_event_longer_than_its_ring_is_named(program):
 def test_an_event_longer_than_a_datagram_is_named(program):
     peer = Udp()
     most = f"event 61 61:s:{'78' * 65458}"
-    play(program, f"connect {peer.address} memory=1000000 threads=1", most, f"{most} 61:u:1", "event 62")
+    play(
+        program,
+        f"connect {peer.address} memory=1000000 threads=1",
+        most,
+        f"{most} 61:u:1",
+        "event 62",
+    )
     heard = heard_by(peer)
     heard.check_complete()
     assert max(map(len, peer.datagrams)) == 65507

@@ -52,7 +52,11 @@ def test_the_first_program(tree):
 
 def test_the_cpp_program(tree):
     (tree / "solve.cpp").write_text(block("cpp"))
-    subprocess.run([build(tree / "solve.cpp", compiler="g++")], env={"TAILRACE_ADDRESS": f"file://{tree}/t"}, check=True)
+    subprocess.run(
+        [build(tree / "solve.cpp", compiler="g++")],
+        env={"TAILRACE_ADDRESS": f"file://{tree}/t"},
+        check=True,
+    )
     heard = hear((tree / "t").read_bytes())
     assert [event.name for event in heard.events] == ["checkpoint", "solve"]
 
@@ -62,7 +66,8 @@ def test_the_cmake_snippet(tree):
     (tree / "solve.c").write_text(block("c"))
     (tree / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(solve LANGUAGES C)\n"
-        "add_executable(solve solve.c)\nset_target_properties(solve PROPERTIES C_STANDARD 99)\n" + block("cmake")
+        "add_executable(solve solve.c)\nset_target_properties(solve PROPERTIES C_STANDARD 99)\n"
+        + block("cmake")
     )
     cmake = ["cmake", "-S", tree, "-B", tree / "build"]
     subprocess.run(cmake, check=True, stdout=subprocess.DEVNULL)
@@ -82,9 +87,17 @@ def test_cmake_builds_the_preload_library(tmp_path):
 
 def test_the_preload_block(tree):
     writer = build(HERE / "ovni_writer.c", *SHARED)
-    program = build(HERE / "ovni_program.c", "-std=gnu99", libraries=(str(writer), f"-Wl,-rpath,{writer.parent}"))
+    program = build(
+        HERE / "ovni_program.c",
+        "-std=gnu99",
+        libraries=(str(writer), f"-Wl,-rpath,{writer.parent}"),
+    )
     (tree / "program").symlink_to(program)
-    script = block("sh", 1).replace("=200", "=20").replace("./program", "./program <<.\nbegin\nspans 20 5\n.")
+    script = (
+        block("sh", 1)
+        .replace("=200", "=20")
+        .replace("./program", "./program <<.\nbegin\nspans 20 5\n.")
+    )
     shell(script, tree, OVNI_TRACEDIR=f"{tree}/ovni")
     (stream,) = tree.rglob("stream.obs")
     assert stream.read_bytes().count(b"VU]") > 10
