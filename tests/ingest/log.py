@@ -120,8 +120,8 @@ class Log:
         self.now += round(seconds * SECOND)
         self.add(EntryKind.TICK)
 
-    def stop(self):
-        self.add(EntryKind.STOP)
+    def stop(self, payload=b""):
+        self.add(EntryKind.STOP, payload=payload)
 
 
 def run(entries, ingest=None):

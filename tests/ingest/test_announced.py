@@ -9,7 +9,7 @@ import pytest
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
-from tailrace.spool.entry import EntryKind
+from tailrace.spool.entry import LAST, EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import (
     SECOND,
@@ -166,12 +166,38 @@ def test_a_session_without_a_goodbye_is_waited_for(log):
     log.tick(10)
     ingest, rows = run(log.entries)
     assert attributes(of(rows, "session")[-1])["closed"] == "not resumed"
+    assert gaps(rows)[1:] == [("session0", "", "truncated", None, 0)]
     assert not ingest.waiting
     assert not ingest.state.announced["s"]
     again = log.open()
     log.data(again, heph_session(7) + events(3))
     ingest, rows = run(log.entries)
     assert numbers(rows)[f"session{again}"] == [3]
+    assert_conserved(ingest)
+
+
+def test_when_the_collector_ends_for_good_so_do_all_sessions(log):
+    """Those that took leave lack nothing; of the others nobody knows."""
+    first, peer, reset = log.open(), log.open(transport="udp"), log.open()
+    log.data(first, heph_session(0) + events(0, 1))
+    log.datagrams(peer, [heph_session(1) + events(0, 1)])
+    log.data(reset, heph_session(2) + events(0, 1))
+    file = log.open_file("heph")
+    log.data(file, heph_session(3) + events(0))
+    log.data(first, heph_goodbye({"1": 2}))
+    log.close(reset, "reset")
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == []
+    assert set(ingest.open_sessions()) == {first, peer, file}
+    log.stop(LAST)
+    ingest, rows = run(log.entries)
+    ends = [r["session"] for r in of(rows, "session") if r["name"] == "close"]
+    assert sorted(ends) == sorted(f"session{number}" for number in (first, peer, reset))
+    assert sorted(gaps(rows)) == sorted(
+        (f"session{number}", "", "truncated", None, 0) for number in (peer, reset)
+    )
+    assert set(ingest.open_sessions()) == {file}
+    assert len(ingest.state.announced["s"]) == 1
     assert_conserved(ingest)
 
 
@@ -285,6 +311,7 @@ def test_a_report_alone_makes_nothing_missing_but_an_end_without_a_goodbye_does(
     log.tick(5)
     ingest, rows = run(log.entries)
     assert gaps(rows) == [
+        ("session0", "", "truncated", None, 0),
         ("session0", "1", "sender", 1, 9),
         ("session0", "2", "network", 0, 5),
         ("session0", "2", "sender", 5, 5),
@@ -366,7 +393,7 @@ def test_a_flood_of_announcements_costs_its_rows_and_no_more(log):
     log.tick(3)
     ingest, rows = run(log.entries)
     assert len(ingest.state.announced["s"]) <= 4 + 2
-    assert len(rows) <= 4 * 100 + 2
+    assert len(rows) <= 5 * 100 + 2
     assert_conserved(ingest)
 
 

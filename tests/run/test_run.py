@@ -151,6 +151,20 @@ def test_a_lost_datagram_exceeds_the_budget_and_is_named(lossy):
     assert "network 7 to 8" in done.stderr
 
 
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_client_that_took_no_leave_may_have_had_more_to_send(tmp_path, transport):
+    emit = EMIT.replace("trace.close()", "trace.flush(10); import os; os._exit(0)")
+    emit = emit.replace(
+        "connect()", f"connect('{transport}://' + os.environ['TAILRACE_HEPH_{transport.upper()}'])"
+    )
+    done, certificate = run(tmp_path, "import os\n" + emit, "--max-loss", 1000)
+    assert done.returncode == 4, done.stderr
+    totals = certificate["totals"]
+    assert (totals["expected"], totals["stored"], totals["unknown"]) == (500, 500, True)
+    (gap,) = (gap for stream in certificate["streams"] for gap in stream["gaps"])
+    assert gap == "truncated: an unknown number of events (no_goodbye)"
+
+
 def test_a_budget_that_is_kept_is_none_exceeded(tmp_path):
     done, _ = run(tmp_path, LOSSY, "--max-loss", 2)
     assert done.returncode == 0, done.stderr

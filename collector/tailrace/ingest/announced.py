@@ -191,6 +191,11 @@ class Announcements:
         self.forget(next(iter(self._away)), now, why)
         return True
 
+    def forget_all(self, why: str, now: int) -> None:
+        """Nobody goes on with any of them."""
+        for id_ in list(self._away):
+            self.forget(id_, now, why)
+
     def forget(
         self,
         id_: str,

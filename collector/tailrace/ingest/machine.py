@@ -33,7 +33,7 @@ from tailrace.ingest.state import (
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.model.columns import Batch
-from tailrace.spool.entry import Entry, EntryKind, unpack_datagrams, unpack_document
+from tailrace.spool.entry import LAST, Entry, EntryKind, unpack_datagrams, unpack_document
 
 DAY_NS = 86_400 * 10**9
 
@@ -111,6 +111,8 @@ class Ingest:
             self._open(entry)
         elif kind in _OF_ALL:
             self._of_all(kind, now)
+            if kind == EntryKind.STOP and entry.payload == LAST:
+                self._end_all(now)
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
@@ -131,6 +133,13 @@ class Ingest:
             self._watch(number)
         for announcements in sources:
             announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
+
+    def _end_all(self, now: int) -> None:
+        """Nobody comes back. Files may: they are read on by another life of the daemon."""
+        for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
+            self._close(number, "collector ended", now)
+        for source in sorted(self._announcements):
+            self._announcements[source].forget_all("collector ended", now)
 
     def pass_over(self, position: int) -> None:
         """Entries up to a position are lost to the disk: every session says that it may lack some.
@@ -234,16 +243,19 @@ class Ingest:
         elif entry.kind == EntryKind.LOSS:
             session.loss(decode(entry.payload, Loss))
         else:
-            session.closed(entry.payload.decode(), now)
-            self.tally(session.state.info.source).closed += 1
-            self._waiting.discard(number)
-            del self._sessions[number]
-            self.state.sessions.pop(number, None)
+            self._close(number, entry.payload.decode(), now)
             return
         limit = session.state.info.garbage_max
         if limit and session.state.garbage > limit:
             self.rejected.append(number)
         self._watch(number)
+
+    def _close(self, number: int, reason: str, now: int) -> None:
+        session = self._sessions.pop(number)
+        session.closed(reason, now)
+        self.tally(session.state.info.source).closed += 1
+        self._waiting.discard(number)
+        self.state.sessions.pop(number, None)
 
     def _watch(self, number: int) -> None:
         if self._sessions[number].waiting:

@@ -261,9 +261,14 @@ class Run:
         self.release(now)
 
     def end(self, reason: str, about: dict[str, object], now: int) -> None:
-        """It is over, though something late may still come."""
+        """It is over, though something late may still come. A client that announced itself and took
+        no leave may have had more to send."""
         if self._statements and not self.state.goodbye_at:
             self._statements.over(now)
+            if self.state.id:
+                self.own.finding(
+                    Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
+                )
         self.settle(now)
         closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
         self.own.session("close", closed | about, now)

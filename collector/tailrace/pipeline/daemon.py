@@ -47,7 +47,7 @@ from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import UdpSource
 from tailrace.sources.unix import UnixListener
 from tailrace.spool.checkpoint import Checkpoints
-from tailrace.spool.entry import EntryKind
+from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
@@ -69,9 +69,12 @@ class Daemon:
     """One collector on one store. Enter it, then `run`.
 
     With `once`, it is there for what its sources find now and no longer: files are read to their end,
-    sessions that other sources have left open are not its business."""
+    sessions that other sources have left open are not its business. With `last`, its producers do not
+    outlive it: what they have left open is over at the end."""
 
-    def __init__(self, loaded: Loaded, clock: Clock, *, once: bool = False) -> None:
+    def __init__(
+        self, loaded: Loaded, clock: Clock, *, once: bool = False, last: bool = False
+    ) -> None:
         config = loaded.config
         self.loaded = loaded
         self.config = config
@@ -84,6 +87,7 @@ class Daemon:
         self.local = "://" not in self.store
         self.sources = {name: _source(name, c, clock, once) for name, c in config.sources.items()}
         self._once = once
+        self._last = last
         self._receiving = len(self.sources)
         self._stack = ExitStack()
 
@@ -155,7 +159,7 @@ class Daemon:
                 with trio.move_on_after(LAST_ANSWERS_SECONDS):
                     await acknowledging.last()
                 receiving.cancel_scope.cancel()
-            self.spool.append(EntryKind.STOP, 0)
+            self.spool.append(EntryKind.STOP, 0, LAST if self._last else b"")
             with trio.move_on_after(STOP_SECONDS) as patience:
                 await sync.once(self.spool, gate, self.config.spool, self.health, synced)
                 await decoding.caught_up()

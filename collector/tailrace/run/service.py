@@ -84,7 +84,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
 
 def _collect(loaded: Loaded, config: Config, clock: Clock, wanted: Run) -> int:
     """One life of a collector around the program; the program's exit status."""
-    with Daemon(loaded._replace(config=config), clock) as daemon:
+    with Daemon(loaded._replace(config=config), clock, last=True) as daemon:
         work = _Around(daemon, wanted)
         try:
             trio.run(work.main)

@@ -64,7 +64,7 @@ class EntryKind(IntEnum):
     TICK = 6
     """Time passed; no payload."""
     STOP = 7
-    """The daemon ended in order."""
+    """The daemon ended in order; with the payload `LAST`, nobody comes back to its sessions."""
     FILE = 8
     """Where a session's file is now; msgpack."""
     DOCUMENT = 9
@@ -74,6 +74,8 @@ class EntryKind(IntEnum):
     DROPS = 11
     """The kernel has dropped datagrams at a source's socket; msgpack."""
 
+
+LAST = b"last"
 
 _KINDS = {int(kind): kind for kind in EntryKind}
 
