@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -20,17 +21,8 @@ import trio
 
 from tailrace import __version__
 from tailrace.clock import Clock
-from tailrace.config.listen import parse_mode
 from tailrace.config.load import Loaded, spool_path, store_path
-from tailrace.config.schema import (
-    ConnectionConfig,
-    SourceConfig,
-    TcpConfig,
-    UdpConfig,
-    UnixConfig,
-)
-from tailrace.decoding.formats import FORMATS
-from tailrace.errors import ConfigError, StoreError
+from tailrace.errors import StoreError
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
@@ -39,13 +31,8 @@ from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
-from tailrace.pipeline.intake import Gate, SourceIntake
-from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.source import Source
-from tailrace.sources.tail import TailSource
-from tailrace.sources.tcp import TcpListener
-from tailrace.sources.udp import UdpSource
-from tailrace.sources.unix import UnixListener
+from tailrace.pipeline.intake import Gate
+from tailrace.pipeline.receiving import Receiving
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
@@ -85,10 +72,8 @@ class Daemon:
         self.store = store_path(config)
         self.spool_directory = Path(spool_path(config))
         self.local = "://" not in self.store
-        self.sources = {name: _source(name, c, clock, once) for name, c in config.sources.items()}
-        self._once = once
         self._last = last
-        self._receiving = len(self.sources)
+        self.receiving = Receiving(config, clock, once=once)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -124,14 +109,14 @@ class Daemon:
         gate = Gate(self.spool, self.config.spool.max_size)
         decoding = Decoding(
             self.spool, self.ingest, self.config.store, self.health,
-            ready=self._ready, reject=self._reject,
+            ready=self._ready, reject=self.receiving.reject,
         )  # fmt: skip
         self.decoding = decoding
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
             self.health, taken=decoding.wake, done=self.figures.committed,
         )  # fmt: skip
-        acknowledging = Acknowledging(self.spool, self.ingest, self.sources)
+        acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         synced = self._synced
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.config.spool, self.health, synced)
@@ -147,7 +132,8 @@ class Daemon:
                 # First of all, so that no session ever has the number 0, which is the daemon's.
                 self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
-                await self._listen(receiving, gate, stop)
+                begin = partial(self.receiving.run, self.spool, gate, self.ingest, ended=stop.set)
+                await receiving.start(begin)
                 receiving.start_soon(acknowledging.run)
                 sync.admit(self.spool, gate, self.config.spool, self.health)
                 self.health.started()
@@ -172,7 +158,7 @@ class Daemon:
     def write_ports(self, admin: str) -> Path:
         """The file that says where we listen, for those who configured port 0."""
         path = self._data() / "ports.json"
-        sources = {name: source.address for name, source in self.sources.items()}
+        sources = {name: source.address for name, source in self.receiving.sources.items()}
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
         temporary.replace(path)
@@ -212,50 +198,8 @@ class Daemon:
         ingest.rejected.clear()
         return ingest
 
-    async def _listen(self, nursery: trio.Nursery, gate: Gate, stop: trio.Event) -> None:
-        """Start all sources. Raise ConfigError for an address that cannot be had."""
-        if not self._once:
-            self._close_orphans()
-        for name, source in self.sources.items():
-            config = self.config.sources[name]
-            intake = SourceIntake(
-                name, config.format, self.config.ledger,
-                spool=self.spool, gate=gate, ingest=self.ingest, clock=self.clock,
-            )  # fmt: skip
-            try:
-                await nursery.start(self._receive, source, intake, stop)
-            except* OSError as errors:
-                raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
-            logger.info("source %s: %s %s", name, config.format, source.address)
-
-    def _close_orphans(self) -> None:
-        """End the sessions of sources that the configuration does not have any more."""
-        for number, info in self.ingest.open_sessions().items():
-            now = self.config.sources.get(info.source)
-            if now is None or now.format != info.format or _transport(now) != info.transport:
-                self.spool.append(EntryKind.CLOSE, number, b"source removed")
-
-    async def _receive(
-        self,
-        source: Source,
-        intake: SourceIntake,
-        stop: trio.Event,
-        *,
-        task_status: trio.TaskStatus[None],
-    ) -> None:
-        """Let a source take in; when the last one has nothing more to come, that is the end."""
-        await source.run(intake, task_status=task_status)
-        self._receiving -= 1
-        if not self._receiving:
-            stop.set()
-
     async def _tick(self, gate: Gate) -> None:
-        """Time as an entry of the spool, while a window is open; and peers that are too slow."""
-        timeouts = [
-            config.record_timeout.ns
-            for config in self.config.sources.values()
-            if isinstance(config, ConnectionConfig)
-        ]
+        """Time as an entry of the spool, while a window is open."""
         while True:
             await trio.sleep(TICK_SECONDS)
             if self.ingest.waiting or gate.closed:
@@ -265,23 +209,6 @@ class Daemon:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()
                 gate.changed()
-            for timeout in set(timeouts):
-                for number in self.ingest.slow(self.clock.wall_ns() - timeout):
-                    self._cut(number, "slow", timeout)
-
-    def _cut(self, number: int, reason: str, timeout: int | None = None) -> None:
-        info = self.ingest.open_sessions().get(number)
-        source = self.sources.get(info.source) if info else None
-        config = self.config.sources.get(info.source) if info else None
-        if source is None:
-            return
-        if timeout is None or (
-            isinstance(config, ConnectionConfig) and config.record_timeout.ns == timeout
-        ):
-            source.cut(number, reason)
-
-    def _reject(self, number: int) -> None:
-        self._cut(number, "garbage")
 
     def _ready(self) -> None:
         self.committing.ready()
@@ -289,21 +216,3 @@ class Daemon:
     def _synced(self, seconds: float) -> None:
         self.figures.syncs.add(seconds)
         self.decoding.wake()
-
-
-def _source(name: str, config: SourceConfig, clock: Clock, once: bool) -> Source:
-    if isinstance(config, UdpConfig):
-        return UdpSource(name, config, clock)
-    if isinstance(config, TcpConfig):
-        return ConnectionSource(config, TcpListener(config.listen))
-    if isinstance(config, UnixConfig):
-        return ConnectionSource(config, UnixListener(Path(config.listen), parse_mode(config.mode)))
-    dialects = ("auto", *FORMATS[config.format].dialects)
-    if config.dialect not in dialects:
-        allowed = ", ".join(dialects)
-        raise ConfigError([f"sources.{name}.dialect: must be one of {allowed} for {config.format}"])
-    return TailSource(name, config, clock, once=once)
-
-
-def _transport(config: SourceConfig) -> str:
-    return str(config.__struct_config__.tag)

@@ -165,7 +165,7 @@ class _Import:
             await trio.sleep(LOOK_SECONDS)
 
     def _tell(self) -> None:
-        figures = [source.figures() for source in self._daemon.sources.values()]
+        figures = [source.figures() for source in self._daemon.receiving.sources.values()]
         self._show(
             Progress(
                 files=sum(f.files_ended for f in figures),

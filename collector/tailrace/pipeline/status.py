@@ -41,7 +41,7 @@ def status(daemon: Daemon, admin: str = "") -> Status:
 
 
 def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
-    source = daemon.sources[name]
+    source = daemon.receiving.sources[name]
     figures = source.figures()
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)

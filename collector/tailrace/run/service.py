@@ -121,7 +121,9 @@ class _Around:
 
     async def _work(self) -> None:
         await self._ready.wait()
-        addresses = {name: source.address for name, source in self._daemon.sources.items()}
+        addresses = {
+            name: source.address for name, source in self._daemon.receiving.sources.items()
+        }
         given = variables(self._wanted.traces, os.environ, addresses)
         try:
             self.status = await program.run(self._wanted.arguments, given)
@@ -140,7 +142,7 @@ class _Around:
                     before, quiet_since = now, trio.current_time()
 
     def _received(self) -> tuple[int, ...]:
-        figures = [source.figures() for source in self._daemon.sources.values()]
+        figures = [source.figures() for source in self._daemon.receiving.sources.values()]
         return tuple(figure.bytes + figure.queue_bytes for figure in figures)
 
 
