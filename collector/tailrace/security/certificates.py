@@ -1,0 +1,170 @@
+"""A listener's TLS: its certificate and key, and the authority that its peers' are to be from.
+
+TLS 1.2 at least. No sessions are resumed: each connection is held to the files as they are, and a
+peer that only sends is sent nothing that it would leave unread. Every certificate is tried in a
+handshake in memory before it is used, which also tells until when it is valid.
+"""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.security.files import Kept, UnusableError, read
+
+_NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL."""
+
+
+class _Usable(NamedTuple):
+    context: ssl.SSLContext
+    begins: float
+    ends: float
+    """Valid from and until, in Unix seconds."""
+
+    def validity(self, now: float) -> str | None:
+        """What is wrong with it at this time."""
+        if now < self.begins:
+            return f"is not valid before {_day(self.begins)}"
+        if now > self.ends:
+            return f"expired at {_day(self.ends)}"
+        return None
+
+
+class Certificates:
+    """The context of new connections, rebuilt when one of its files has changed.
+
+    A new certificate that is not valid now replaces none that is. At the start it is used all the
+    same: peers then refuse it, while the daemon's other listeners work."""
+
+    def __init__(
+        self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
+    ) -> None:
+        """PEM files. With `authority`, peers must show a certificate that it signed.
+        Raise UnusableError."""
+        self._certificate = certificate
+        self._key = key
+        self._authority = authority
+        self._clock = clock
+        self._usable: _Usable | None = None
+        paths = [certificate, key, *([authority] if authority else [])]
+        self._kept = Kept(paths, self._make, clock)
+
+    def context(self) -> ssl.SSLContext:
+        return self._kept.get().context
+
+    @property
+    def expires(self) -> float:
+        """When the certificate in use does (Unix seconds)."""
+        return self._kept.get().ends
+
+    @property
+    def problem(self) -> str | None:
+        """Why the files as they are now are not used, or what is wrong with those that are."""
+        usable = self._kept.get()
+        if self._kept.problem is not None:
+            return self._kept.problem
+        validity = usable.validity(self._now())
+        return f"{self._certificate}: {validity}" if validity else None
+
+    def _make(self) -> _Usable:
+        context = _context(self._certificate, self._key)
+        usable = _Usable(context, *_validity(context, self._certificate))
+        if self._authority is not None:
+            _demand(context, self._authority)
+        before, now = self._usable, self._now()
+        validity = usable.validity(now)
+        if validity and before is not None and before.validity(now) is None:
+            raise UnusableError(self._certificate, validity)
+        self._usable = usable
+        return usable
+
+    def _now(self) -> float:
+        return self._clock.wall_ns() / 1e9
+
+
+def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+    if b"-----BEGIN CERTIFICATE-----" not in read(certificate):
+        raise UnusableError(certificate, "holds no certificate in PEM")
+    if b"PRIVATE KEY-----" not in read(key, secret=True):
+        raise UnusableError(key, "holds no private key in PEM")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    context.num_tickets = 0
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)  # to tell which of the two is bad
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except _EncryptedError:
+        raise UnusableError(key, "is encrypted; allowed: a key without a password") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UnusableError(key, f"is not the key of {certificate}") from error
+        raise UnusableError(key, f"cannot be used: {explain(error)}") from error
+    except OSError as error:
+        raise UnusableError(key, f"cannot be read: {error.strerror}") from error
+    return context
+
+
+def _demand(context: ssl.SSLContext, authority: Path) -> None:
+    """Of peers, a certificate that is signed by it."""
+    if b"-----BEGIN CERTIFICATE-----" not in read(authority):
+        raise UnusableError(authority, "holds no certificate in PEM")
+    _trust(context, authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _trust(context: ssl.SSLContext, certificates: Path) -> None:
+    try:
+        context.load_verify_locations(certificates)
+    except ssl.SSLError as error:
+        raise UnusableError(certificates, f"cannot be used: {explain(error)}") from error
+    except OSError as error:
+        raise UnusableError(certificates, f"cannot be read: {error.strerror}") from error
+
+
+def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
+    """From when until when, as a client sees it that trusts this certificate and asks for no name."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    _trust(client, certificate)
+    sent, answered = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(answered, sent)
+    answering = context.wrap_bio(sent, answered, server_side=True)
+    try:
+        for side in (asking, answering, asking):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    except ssl.SSLError as error:
+        raise UnusableError(certificate, f"fails in a handshake: {explain(error)}") from error
+    shown = asking.getpeercert()
+    assert shown is not None  # noqa: S101 - the client has demanded one
+    begins, ends = shown["notBefore"], shown["notAfter"]
+    return ssl.cert_time_to_seconds(str(begins)), ssl.cert_time_to_seconds(str(ends))
+
+
+def explain(error: ssl.SSLError) -> str:
+    """In the words of the library."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+class _EncryptedError(Exception):
+    pass
+
+
+def _no_password() -> str:
+    """Instead of asking at the terminal."""
+    raise _EncryptedError
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")
