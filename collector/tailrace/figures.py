@@ -1,19 +1,54 @@
-"""What the running daemon knows of itself: one place that /metrics and /status both read."""
+"""What the running daemon knows of itself: one value that /metrics and /status are both made from."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
 
-class Durations:
+class State(StrEnum):
+    STARTING = "starting"
+    OK = "ok"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class Condition(StrEnum):
+    """What can be wrong while the daemon goes on."""
+
+    SPOOL = "spool"
+    """Receiving waits: there is no room."""
+    STORE = "store"
+    CHECKPOINT = "checkpoint"
+    UPKEEP = "upkeep"
+    DAMAGE = "damage"
+
+
+class Durations(msgspec.Struct):
     """Seconds something took: how many there were, their sum, and how many were at most each bound."""
 
-    BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+    BOUNDS: ClassVar = (
+        0.001,
+        0.0025,
+        0.005,
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.25,
+        0.5,
+        1.0,
+        2.5,
+        5.0,
+        10.0,
+    )
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.sum = 0.0
-        self.at_most = [0] * len(self.BOUNDS)
+    count: int = 0
+    sum: float = 0.0
+    at_most: list[int] = msgspec.field(default_factory=lambda: [0] * len(Durations.BOUNDS))
 
     def add(self, seconds: float) -> None:
         self.count += 1
@@ -92,6 +127,9 @@ class SpoolStatus(msgspec.Struct, kw_only=True):
     decoded: int
     committed: int
     buffered_bytes: int
+    undecoded_bytes: int
+    uncommitted_bytes: int
+    sync_seconds: Durations
     identity: str
 
 
@@ -113,3 +151,9 @@ class Status(msgspec.Struct, kw_only=True):
     spool: SpoolStatus
     commits: int
     rows_committed: int
+    commit_seconds: Durations
+    upkeeps: dict[str, int]
+
+    @property
+    def build(self) -> dict[str, str]:
+        return {"version": self.version, "kernels": self.kernels}

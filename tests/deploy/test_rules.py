@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
+from tailrace.metrics.contract import METRICS
 
 ROOT = Path(__file__).parents[2]
 RULES = [ROOT / "deploy/prometheus/recording.yml", ROOT / "deploy/prometheus/alerts.yml"]
@@ -125,10 +125,7 @@ def test_every_alert_has_a_case_a_name_of_ours_and_a_section_in_the_runbook():
 
 
 def test_rules_ask_for_metrics_that_exist():
-    known = {name for name, _, _ in DAEMON_METRICS}
-    known |= {f"{m.name}_total" if m.kind == "counter" else m.name for m in SOURCE_METRICS}
-    known |= {f"{name}_total" for name, kind, _ in DAEMON_METRICS if kind == "counter"}
-    known |= {f"{name}_bucket" for name, kind, _ in DAEMON_METRICS if kind == "histogram"}
+    known = {sample for metric in METRICS for sample in metric.samples}
     asked = set()
     for file in RULES:
         expressions = re.findall(r"^ +expr: (.*(?:\n {10,}.*)*)", file.read_text(), re.MULTILINE)

@@ -12,7 +12,8 @@ import tailrace
 from tailrace.cli import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
-from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
+from tailrace.metrics.contract import DAEMON, LAWS, SOURCE, bound, laws_of
+from tailrace.metrics.definition import Restart, Type
 from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS
@@ -155,21 +156,56 @@ def _reasons():
     yield from ("", f"All formats whose records have ids: {', '.join(sorted(FLAWS))}.")
 
 
+METRICS = """
+What the daemon knows of itself, at `/metrics`. The bound is how many samples a metric has at most, with
+`sources` for the number of sources that the configuration has. A label without a fixed set of values is
+cut at `metrics.series_max`: what exceeds it is summed under `other`. All values of the other labels are there
+from the start. A counter that goes on after a restart is a part of what a checkpoint holds.
+"""
+
+LAWS_TEXT = """
+At every scrape, for each source; a metric with further labels stands for the sum over them:
+"""
+
+
 def _metrics():
-    yield from (
-        "",
-        "## Metrics",
-        "",
-        "Counters end in `_total`. All of the first table have the label `source`.",
-    )
-    yield from _table(
-        ("metric", "kind", "further label", "meaning"),
-        *((f"`{m.name}`", m.kind, m.label or "", m.help) for m in SOURCE_METRICS),
-    )
-    yield from _table(
-        ("metric", "kind", "meaning"),
-        *((f"`{name}`", kind, help_) for name, kind, help_ in DAEMON_METRICS),
-    )
+    yield from ("", "## Metrics", METRICS.rstrip())
+    yield from ("", "### Of the daemon")
+    yield from _definitions(DAEMON, ())
+    yield from ("", "### Of each source")
+    yield from _definitions(SOURCE, ("source",))
+    yield from ("", "### What sums to what", LAWS_TEXT.rstrip(), "")
+    yield from (f"{number}. `{law.text}`" for number, law in enumerate(LAWS, 1))
+
+
+def _definitions(metrics, subject):
+    rows = [
+        (
+            ", ".join(f"`{name}`" for name in m.samples),
+            m.type.exposed,
+            m.unit,
+            ", ".join(f"`{label}`" for label in _labels(m, subject)),
+            bound(m),
+            m.restart.value if m.type is not Type.GAUGE or m.restart is Restart.KEPT else "",
+            m.help + _sums(m),
+        )
+        for m in metrics
+    ]
+    title = ("metric", "type", "unit", "labels", "bound", "after a restart it", "meaning")
+    yield from _table(title, *rows)
+
+
+def _labels(metric, subject):
+    if metric.type is Type.INFO:
+        return ("kernels", "version")
+    if metric.type is Type.HISTOGRAM:
+        return (*subject, "le")
+    return (*subject, metric.label.name) if metric.label else subject
+
+
+def _sums(metric):
+    numbers = [str(LAWS.index(law) + 1) for law in laws_of(metric)]
+    return f" (sums: {', '.join(numbers)})" if numbers else ""
 
 
 if __name__ == "__main__":

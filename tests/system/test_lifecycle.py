@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-
-import pytest
 
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import until
@@ -129,34 +126,13 @@ def test_an_address_in_use_is_a_configuration_error(collector, collectors):
     assert "in use" in other.log()
 
 
-def test_the_metrics_are_sound_and_say_what_the_status_says(collector):
+def test_the_metrics_say_what_the_status_says(collector):
     send_tcp(collector, heph_event(1, 0) + heph_event(1, 2))
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "the events")
     _, text = collector.get("/metrics")
     assert 'tailrace_ledger_seen_events_total{source="tcp"} 2.0' in text
     assert 'tailrace_ledger_missing_events{source="tcp"} 1.0' in text
     assert 'tailrace_state{state="ok"} 1.0' in text
-
-
-@pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
-)
-def test_promtool_accepts_the_metrics(collector):
-    _, text = collector.get("/metrics")
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
-    )
-    assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_every_metric_is_in_the_reference_and_the_other_way_round(collector):
-    from prometheus_client.parser import text_string_to_metric_families
-
-    from tailrace.metrics import DAEMON_METRICS, SOURCE_METRICS
-
-    _, text = collector.get("/metrics")
-    exposed = {family.name.removesuffix("_info") for family in text_string_to_metric_families(text)}
-    assert exposed == {m.name for m in SOURCE_METRICS} | {name for name, *_ in DAEMON_METRICS}
 
 
 def test_the_port_file_names_every_address(collector):

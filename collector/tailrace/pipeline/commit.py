@@ -16,6 +16,7 @@ import trio
 
 from tailrace.config.schema import Config
 from tailrace.errors import FullError, StoreError
+from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
 from tailrace.model.columns import Batch
 from tailrace.pipeline.health import Health
@@ -28,8 +29,6 @@ CHECKPOINT_EVERY = 100
 """Commits between checkpoints of the table's log: keeps a commit's cost flat."""
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
-
-CONDITION = "store"
 
 logger = logging.getLogger(__name__)
 
@@ -132,12 +131,12 @@ class Committing:
             try:
                 await trio.to_thread.run_sync(self._attempt, taken)
             except (FullError, StoreError) as error:
-                self._health.degrade(CONDITION, f"{error}; the spool keeps what comes")
+                self._health.degrade(Condition.STORE, f"{error}; the spool keeps what comes")
                 await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
                 delay = min(delay * 2, RETRY_MOST)
                 continue
             break
-        self._health.clear(CONDITION)
+        self._health.clear(Condition.STORE)
         self._committed = taken.position
         self.commits += 1
         self._done(trio.current_time() - begun, len(taken.batch))
@@ -166,9 +165,9 @@ class Committing:
         try:
             await trio.to_thread.run_sync(self._checkpoints.save, position, snapshot)
         except FullError as error:
-            self._health.degrade("checkpoint", f"cannot save decoder state: {error}")
+            self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
-        self._health.clear("checkpoint")
+        self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = trio.current_time(), position
         oldest = self._checkpoints.oldest_position
         if oldest is not None:

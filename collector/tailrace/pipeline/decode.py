@@ -13,6 +13,7 @@ import trio
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
+from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.pipeline.health import Health
 from tailrace.spool.entry import Entry
@@ -28,7 +29,7 @@ def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
-        health.degrade("damage", str(error))
+        health.degrade(Condition.DAMAGE, str(error))
         ingest.pass_over(spool.next_readable(ingest.position))
         return []
 

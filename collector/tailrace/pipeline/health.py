@@ -6,20 +6,10 @@ A condition has a name and a sentence, begins and ends, and each is logged once.
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 
-SPOOL = "spool"
-"""The condition under which receiving waits."""
+from tailrace.figures import Condition, State
 
 logger = logging.getLogger(__name__)
-
-
-class State(StrEnum):
-    STARTING = "starting"
-    OK = "ok"
-    DEGRADED = "degraded"
-    STOPPING = "stopping"
-    FAILED = "failed"
 
 
 class Health:
@@ -45,7 +35,7 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether what is sent now is taken in: it is while only the table is behind."""
-        return self.state in {State.OK, State.DEGRADED} and SPOOL not in self.conditions
+        return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
         self._phase = State.OK
@@ -53,12 +43,12 @@ class Health:
     def stopping(self) -> None:
         self._phase = State.STOPPING
 
-    def degrade(self, name: str, message: str) -> None:
+    def degrade(self, name: Condition, message: str) -> None:
         if self.conditions.get(name) != message:
             logger.error("%s: %s", name, message)
         self.conditions[name] = message
 
-    def clear(self, name: str) -> None:
+    def clear(self, name: Condition) -> None:
         if self.conditions.pop(name, None) is not None:
             logger.info("%s: all right again", name)
 

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 import trio
 from prometheus_client.core import Metric
 
-from tailrace import metrics
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import Status
+from tailrace.metrics.families import families
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.status import status
 from tailrace.serving.app import Health, Probe, application
@@ -123,10 +123,7 @@ class _Service:
         return Probe(answer, alive=health.alive, ready=health.ready)
 
     def _families(self) -> Iterator[Metric]:
-        now = self.status()
-        daemon = self._daemon
-        yield from metrics.daemon_families(now, daemon.figures)
-        yield from metrics.source_families(now.sources, daemon.config.metrics.series_max)
+        return families(self.status(), self._daemon.config.metrics.series_max)
 
 
 def first_failure(group: BaseExceptionGroup[TailraceError]) -> TailraceError:

@@ -33,10 +33,15 @@ def status(daemon: Daemon, admin: str = "") -> Status:
             decoded=daemon.ingest.position,
             committed=committing.committed,
             buffered_bytes=spool.buffered,
+            undecoded_bytes=spool.durable - daemon.ingest.position,
+            uncommitted_bytes=spool.durable - committing.committed,
+            sync_seconds=figures.syncs,
             identity=spool.identity,
         ),
         commits=committing.commits,
         rows_committed=figures.rows_committed,
+        commit_seconds=figures.commits,
+        upkeeps=figures.upkeeps,
     )
 
 

@@ -9,7 +9,8 @@ import trio
 
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError
-from tailrace.pipeline.health import SPOOL, Health
+from tailrace.figures import Condition
+from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate
 from tailrace.spool.spool import Spool
 
@@ -41,7 +42,7 @@ async def once(
             await trio.to_thread.run_sync(spool.sync)
         except FullError as error:
             gate.full = True
-            health.degrade(SPOOL, f"{error}; receiving waits until there is room")
+            health.degrade(Condition.SPOOL, f"{error}; receiving waits until there is room")
             await trio.sleep(RETRY_AFTER)
             continue
         done(trio.current_time() - begun)
@@ -54,11 +55,11 @@ def admit(spool: Spool, gate: Gate, config: SpoolConfig, health: Health) -> None
     gate.full = spool.full
     if spool.full:
         health.degrade(
-            SPOOL,
+            Condition.SPOOL,
             spool.shortage
             or f"the spool holds {spool.size} bytes, its limit is {config.max_size}"
             " (spool.max_size); receiving waits until the table has taken them",
         )
     else:
-        health.clear(SPOOL)
+        health.clear(Condition.SPOOL)
     gate.changed()

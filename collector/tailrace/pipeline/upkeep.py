@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tailrace.figures import Condition
+
 if TYPE_CHECKING:
     from tailrace.pipeline.daemon import Daemon
 
 EVERY_COMMITS = 60
 EVERY_SECONDS = 3600.0
 LOOK_SECONDS = 5.0
-
-CONDITION = "upkeep"
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +53,12 @@ async def once(daemon: Daemon) -> None:
     if result.returncode:
         daemon.figures.upkeeps["failed"] += 1
         output = result.stdout.decode(errors="replace").strip().splitlines()
-        daemon.health.degrade(CONDITION, output[-1] if output else f"exit {result.returncode}")
+        daemon.health.degrade(
+            Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
+        )
     else:
         daemon.figures.upkeeps["done"] += 1
-        daemon.health.clear(CONDITION)
+        daemon.health.clear(Condition.UPKEEP)
 
 
 def _be_nice() -> None:

@@ -1,0 +1,162 @@
+"""Every metric there is, and what holds between them at each scrape: the one place that says so.
+
+The daemon's have no label but their own, a source's have `source`, with as many values as the
+configuration has sources. The reference is written from these tables, and tests compare them with
+what a daemon exposes, and hold each scrape of it to the laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.decoding.formats import FORMATS
+from tailrace.figures import Condition, Durations, State
+from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind
+from tailrace.normalize import FLAWS
+from tailrace.sources.source import Outcome
+
+COUNTER, GAUGE, STATES = Type.COUNTER, Type.GAUGE, Type.STATES
+HISTOGRAM, INFO = Type.HISTOGRAM, Type.INFO
+KEPT, ZERO, NOW = Restart.KEPT, Restart.ZERO, Restart.NOW
+
+_KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
+_OF_CONNECTIONS = ("garbage", "idle", "out of descriptors", "slow", "too many connections")
+_REFUSALS = {
+    "udp": ("too many peers",),
+    "tcp": (*_OF_CONNECTIONS, "too many connections from one address"),
+    "unix": (*_OF_CONNECTIONS, "too many connections from one user"),
+    "tail": ("outside",),
+}
+
+
+def _rules(_: str, format_: str) -> frozenset[str]:
+    """Numbered events have no ids, whose rules are all formats'."""
+    of_format = FORMATS[format_]
+    return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
+
+
+def _unreadable(type_: str, format_: str) -> frozenset[str]:
+    compressed = {"bad_member"} if type_ == "tail" else set()
+    return FORMATS[format_].malformed | compressed
+
+
+KIND = Label("kind", "kinds", lambda *_: _KINDS)
+RULE = Label("rule", "rules", _rules)
+UNREADABLE = Label("cause", "causes", _unreadable)
+REASON = Label("reason", "reasons", lambda *_: tuple(Reason))
+REFUSAL = Label("cause", "causes", lambda type_, _: _REFUSALS[type_])
+OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
+WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original"))
+ERROR = Label("error", "errors")
+
+DAEMON = (
+    Metric("tailrace_build", "build", INFO, NOW, "Version, and whether compiled kernels are in use."),
+    Metric("tailrace_state", "state", STATES, NOW, "1 for the state the daemon is in.", Label("state", "states", lambda *_: tuple(State))),
+    Metric("tailrace_condition", "conditions", STATES, NOW, "1 for each thing that is wrong now.", Label("condition", "conditions", lambda *_: tuple(Condition))),
+    Metric("tailrace_uptime_seconds", "uptime_seconds", GAUGE, ZERO, "Seconds since the daemon started."),
+    Metric("tailrace_spool_size_bytes", "spool.size_bytes", GAUGE, NOW, "The spool on disk, preallocated space included."),
+    Metric("tailrace_spool_buffered_bytes", "spool.buffered_bytes", GAUGE, NOW, "Received and not yet on disk."),
+    Metric("tailrace_spool_undecoded_bytes", "spool.undecoded_bytes", GAUGE, NOW, "On disk and not yet decoded."),
+    Metric("tailrace_spool_uncommitted_bytes", "spool.uncommitted_bytes", GAUGE, NOW, "On disk and not yet in the table."),
+    Metric("tailrace_spool_sync_seconds", "spool.sync_seconds", HISTOGRAM, ZERO, "Time to bring what was received to disk."),
+    Metric("tailrace_store_commit_seconds", "commit_seconds", HISTOGRAM, ZERO, "Time from a batch to its durable commit."),
+    Metric("tailrace_store_committed_rows", "rows_committed", COUNTER, ZERO, "Rows committed."),
+    Metric("tailrace_store_upkeeps", "upkeeps", COUNTER, ZERO, "Upkeep runs, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="runs"),
+)  # fmt: skip
+
+SOURCE = (
+    Metric("tailrace_source_received_bytes", "received_bytes", COUNTER, KEPT, "Bytes that came in, as decoded so far."),
+    Metric("tailrace_source_decoded_bytes", "decoded_bytes", COUNTER, KEPT, "Bytes of records that could be read."),
+    Metric("tailrace_source_malformed_bytes", "malformed_bytes", COUNTER, KEPT, "Bytes that could not be read."),
+    Metric("tailrace_source_pending_bytes", "pending_bytes", GAUGE, NOW, "Bytes of records that are not whole yet."),
+    Metric("tailrace_source_imbalance_bytes", "imbalance_bytes", GAUGE, NOW, "received - decoded - malformed - pending; 0, or Tailrace has a bug."),
+    Metric("tailrace_source_taken_bytes", "taken_bytes", COUNTER, ZERO, "Bytes taken in since the daemon started."),
+    Metric("tailrace_source_chunks", "chunks", COUNTER, ZERO, "Chunks taken in since the daemon started.", counts="chunks"),
+    Metric("tailrace_source_rows", "rows", COUNTER, KEPT, "Rows made for the table."),
+    Metric("tailrace_source_records", "records", COUNTER, KEPT, "Records decoded, by kind.", KIND),
+    Metric("tailrace_source_flaws", "flaws", COUNTER, KEPT, "Records kept although they break a rule, by rule.", RULE, counts="records"),
+    Metric("tailrace_source_malformed_records", "malformed_records", COUNTER, KEPT, "Pieces that could not be read, by cause.", UNREADABLE),
+    Metric("tailrace_ledger_expected_events", "expected_events", GAUGE, KEPT, "Events that producers' counters and references say there are."),
+    Metric("tailrace_ledger_seen_events", "seen_events", COUNTER, KEPT, "Events that came, duplicates too."),
+    Metric("tailrace_ledger_missing_events", "missing_events", GAUGE, KEPT, "Events missing now: gaps not healed, and holes still open."),
+    Metric("tailrace_ledger_duplicate_events", "duplicate_events", COUNTER, KEPT, "Events that had come before; they are not stored again."),
+    Metric("tailrace_ledger_uncounted_events", "uncounted_events", COUNTER, KEPT, "Events of streams past a limit; they are stored, and nobody knows what is missing between them."),
+    Metric("tailrace_ledger_imbalance_events", "imbalance_events", GAUGE, NOW, "expected - (seen + missing - duplicate); 0, or Tailrace has a bug."),
+    Metric("tailrace_ledger_gap_events", "gap_events", COUNTER, KEPT, "Events found missing, by reason.", REASON),
+    Metric("tailrace_ledger_heal_events", "heal_events", COUNTER, KEPT, "Missing events that came after all, by the gap's reason.", REASON),
+    Metric("tailrace_ledger_open_windows", "open_windows", GAUGE, NOW, "Sessions that wait for late events before they say what is missing.", counts="sessions"),
+    Metric("tailrace_ledger_streams", "followed_streams", GAUGE, NOW, "Streams whose counters are followed (at most `ledger.source_streams_max`)."),
+    Metric("tailrace_ledger_remembered_gaps", "remembered_gaps", GAUGE, NOW, "Holes and gaps that late events can still fill (at most `ledger.source_holes_max`).", counts="gaps"),
+    Metric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", COUNTER, KEPT, "Gaps that can no longer be healed, for want of room to remember them.", counts="gaps"),
+    Metric("tailrace_ledger_unknown_gaps", "unknown_gaps", COUNTER, KEPT, "Gaps found of which nobody knows the size.", counts="gaps"),
+    Metric("tailrace_ledger_restarts", "restarts", COUNTER, KEPT, "Producers that began anew within a session.", counts="restarts"),
+    Metric("tailrace_source_sessions_opened", "sessions_opened", COUNTER, KEPT, "Sessions begun: connections, datagram peers, files.", counts="sessions"),
+    Metric("tailrace_source_sessions_closed", "sessions_closed", COUNTER, KEPT, "Sessions ended.", counts="sessions"),
+    Metric("tailrace_source_open", "open", GAUGE, NOW, "Connections, datagram peers or files now.", counts="connections, peers or files"),
+    Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten and files left alone, by cause.", REFUSAL, counts="connections, peers or files"),
+    Metric("tailrace_source_acknowledgements", "acknowledgements", COUNTER, ZERO, "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", OUTCOME, counts="packets"),
+    Metric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", COUNTER, ZERO, "Datagrams the kernel dropped for want of room in the socket's buffer."),
+    Metric("tailrace_udp_unassigned_drops", "unassigned_drops", GAUGE, KEPT, "Of all datagrams the kernel ever dropped here, those that no gap of a counter accounts for.", counts="datagrams"),
+    Metric("tailrace_udp_queue_bytes", "queue_bytes", GAUGE, NOW, "Memory of datagrams waiting in the socket's buffer."),
+    Metric("tailrace_udp_buffer_bytes", "buffer_bytes", GAUGE, NOW, "The socket's buffer as granted by the kernel."),
+    Metric("tailrace_udp_buffer_asked_bytes", "buffer_asked_bytes", GAUGE, NOW, "The socket's buffer as asked for."),
+    Metric("tailrace_tail_files", "files", GAUGE, NOW, "Files followed, or known and waiting to be."),
+    Metric("tailrace_tail_waiting_files", "waiting_files", GAUGE, NOW, "Files known and not followed, by what they wait for.", WAITING),
+    Metric("tailrace_tail_descriptors", "descriptors", GAUGE, NOW, "Files held open.", counts="files"),
+    Metric("tailrace_tail_errors", "errors", COUNTER, ZERO, "Calls for files and directories that failed and are tried again, by error.", ERROR, counts="calls"),
+    Metric("tailrace_tail_behind_bytes", "behind_bytes", GAUGE, NOW, "Bytes of followed files that are not read yet."),
+)  # fmt: skip
+
+LAWS = (
+    Law("tailrace_source_received_bytes", "=", "tailrace_source_decoded_bytes + tailrace_source_malformed_bytes + tailrace_source_pending_bytes"),
+    Law("tailrace_source_imbalance_bytes", "=", "0"),
+    Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
+    Law("tailrace_ledger_imbalance_events", "=", "0"),
+    # What is missing and not said yet has an open window.
+    Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
+    Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
+    Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
+    Law("tailrace_ledger_uncounted_events", "<=", "tailrace_ledger_seen_events"),
+    # Every record is a row, but for what had come before; gaps and the course of sessions are rows, too.
+    Law("tailrace_source_records - tailrace_ledger_duplicate_events", "<=", "tailrace_source_rows"),
+    Law("tailrace_source_flaws", "<=", "tailrace_source_records"),
+    Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
+    Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
+    Law("tailrace_state", "=", "1", ()),
+    # Nothing is in the table that is not decoded, and the spool keeps what is not in the table.
+    Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
+    Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
+)  # fmt: skip
+
+METRICS = (*DAEMON, *SOURCE)
+
+_OF_ONE_TYPE = {"tailrace_udp_": "udp", "tailrace_tail_": "tail"}
+"""How the names of metrics begin that only one type of source has."""
+
+
+def type_of(metric: Metric) -> str | None:
+    """The only type of source that has it; None for one that all have."""
+    return next((t for prefix, t in _OF_ONE_TYPE.items() if metric.name.startswith(prefix)), None)
+
+
+def laws_of(metric: Metric) -> Iterator[Law]:
+    """What holds between it and others."""
+    return (law for law in LAWS if metric.name in law.names)
+
+
+def bound(metric: Metric) -> str:
+    """How many samples it has at most, as an expression of keys of the configuration and of the
+    numbers of `sources`, `udp sources` and `tail sources`."""
+    own = 1
+    if metric.type is HISTOGRAM:
+        own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count
+    elif metric.label:
+        own = max(1, *(len(metric.label.all(t, f)) for t in _REFUSALS for f in FORMATS))
+    if metric in DAEMON:
+        return str(own)
+    sources = f"{type_of(metric) or ''} sources".strip()
+    if metric.label and not metric.label.values:
+        return f"max({sources}, metrics.series_max)"
+    return sources if own == 1 else f"{sources} * {own}"

@@ -1,0 +1,88 @@
+"""The status as Prometheus's families. Made at each scrape, so that no series outlives what it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+
+from prometheus_client.core import Metric as Family
+
+from tailrace.figures import Durations, SourceStatus, Status
+from tailrace.metrics.contract import DAEMON, SOURCE, type_of
+from tailrace.metrics.definition import Label, Metric, Type
+
+OTHER = "other"
+"""The label value under which all is summed that exceeds a bound."""
+
+
+def families(status: Status, series_max: int) -> Iterator[Family]:
+    """All of them. A label without a fixed set of values has at most `series_max` label sets, or one
+    a source where these are more."""
+    share = max(1, series_max // max(1, len(status.sources)))
+    for metric in DAEMON:
+        family = _family(metric)
+        _add(family, metric, {}, attrgetter(metric.field)(status))
+        yield family
+    for metric in SOURCE:
+        family = _family(metric)
+        for name, source in status.sources.items():
+            if type_of(metric) in {None, source.type}:
+                value = getattr(source, metric.field)
+                if metric.label:
+                    value = _labelled(metric.label, value, source, share)
+                _add(family, metric, {"source": name}, value)
+        yield family
+
+
+def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
+    """At most `most` entries; what exceeds them is summed under `other`."""
+    if len(values) <= most:
+        return dict(values)
+    kept = dict(list(values.items())[: most - 1])
+    kept[OTHER] = sum(values.values()) - sum(kept.values())
+    return kept
+
+
+def _labelled(
+    label: Label, values: Mapping[str, float], source: SourceStatus, share: int
+) -> dict[str, float]:
+    """All values that a label may have are there from the start: to Prometheus, what appears has not
+    grown."""
+    if label.values is None:
+        return bounded(values, share)
+    return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
+
+
+def _family(metric: Metric) -> Family:
+    unit = metric.unit if metric.name.endswith(f"_{metric.unit}") else ""
+    return Family(metric.name, metric.help, metric.type.exposed, unit)
+
+
+def _add(family: Family, metric: Metric, labels: dict[str, str], value: object) -> None:
+    for ending, more, number in _samples(metric, value):
+        family.add_sample(metric.name + ending, labels | more, float(number))
+
+
+def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Of each sample the ending of its name, its own labels and its value."""
+    label = metric.label.name if metric.label else ""
+    match value:
+        case Durations():
+            bounds = zip(map(str, value.BOUNDS), value.at_most, strict=True)
+            for bound, count in [*bounds, ("+Inf", value.count)]:
+                yield "_bucket", {"le": bound}, count
+            yield "_count", {}, value.count
+            yield "_sum", {}, value.sum
+        case dict() if metric.type is Type.INFO:
+            yield "_info", value, 1
+        case str() | dict() if metric.type is Type.STATES:
+            now = {value} if isinstance(value, str) else value
+            for state in metric.label.all() if metric.label else ():
+                yield "", {label: state}, state in now
+        case dict():
+            for key, number in value.items():
+                yield metric.type.endings[0], {label: key}, number
+        case int() | float():
+            yield metric.type.endings[0], {}, value
+        case _:
+            raise TypeError(f"{metric.name}: no number: {value!r}")
