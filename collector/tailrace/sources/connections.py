@@ -22,7 +22,6 @@ from tailrace.config.schema import ConnectionConfig
 from tailrace.sources.connection import SEND_BUFFER, Connection
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
-BACKLOG = 512
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
 RESERVE = 64

@@ -6,8 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.sources.address import bound, join
-from tailrace.sources.connections import BACKLOG, Peer
+from tailrace.sources.address import join
+from tailrace.sources.connections import Peer
+from tailrace.sources.listening import Listening, of_connections
 
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
@@ -16,13 +17,12 @@ class TcpListener:
     transport = "tcp"
     each = "address"
 
-    def __init__(self, listen: str) -> None:
-        self._listen = listen
+    def __init__(self, listen: str, listening: Listening | None = None) -> None:
+        self._listening = listening or of_connections(listen)
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
-        with bound(self._listen, socket.SOCK_STREAM) as sock:
-            sock.listen(BACKLOG)
+        with self._listening.reading() as sock:
             yield sock, join(sock.getsockname())
 
     def greet(

@@ -29,7 +29,8 @@ from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.session import readable
-from tailrace.sources.address import bound, join
+from tailrace.sources.address import join
+from tailrace.sources.listening import Listening, of_datagrams
 from tailrace.sources.peers import Address, Peer, Peers
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
@@ -52,8 +53,11 @@ logger = logging.getLogger(__name__)
 
 
 class UdpSource:
-    def __init__(self, name: str, config: UdpConfig, clock: Clock) -> None:
+    def __init__(
+        self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
+    ) -> None:
         self.address = ""
+        self._listening = listening or of_datagrams(config.listen)
         self._name = name
         self._config = config
         self._clock = clock
@@ -63,14 +67,13 @@ class UdpSource:
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
         """The strangers' session, and since when they have it."""
-        self._dropped = 0
         self._emptied = 0
         """When all that the socket's queue had was last handed on (Unix ns)."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        with bound(self._config.listen, socket.SOCK_DGRAM) as sock:
+        with self._listening.reading() as sock:
             self._sock = sock
             self.address = join(sock.getsockname())
             self._size_buffer(sock)
@@ -168,10 +171,10 @@ class UdpSource:
 
     def _count_drops(self, intake: Intake) -> None:
         """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
-        before, dropped = self._dropped, self.figures().kernel_drops
+        before, dropped = self._listening.drops_told, self.figures().kernel_drops
         if more := (dropped - before) % 2**32:
             intake.drops(more, self._emptied)
-            self._dropped = dropped
+            self._listening.drops_told = dropped
 
     def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> int:
         """How many bytes they were."""

@@ -13,37 +13,49 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from tailrace.sources.connections import BACKLOG, Peer
+from tailrace.sources.connections import Peer
+from tailrace.sources.listening import BACKLOG, Listening
 
 _CREDENTIALS = struct.Struct("=iII")
 """Process, user and group."""
+
+
+class UnixListening(Listening):
+    """A socket's file, which is removed with it."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        super().__init__(partial(_accepting, path, mode))
+        self._path = path
+        self._made: os.stat_result | None = None
+
+    def open(self) -> socket.socket:
+        sock = super().open()
+        self._made = self._made or self._path.lstat()
+        return sock
+
+    def close(self) -> None:
+        if self._made is not None:
+            _remove(self._path, self._made)
+            self._made = None
+        super().close()
 
 
 class UnixListener:
     transport = "unix"
     each = "user"
 
-    def __init__(self, path: Path, mode: int) -> None:
+    def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
-        self._mode = mode
+        self._listening = listening or UnixListening(path, mode)
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            # The file is made with the socket's own mode less the umask: at no time is it wider.
-            os.fchmod(sock.fileno(), self._mode)
-            _bind(sock, self._path)
-            made = self._path.lstat()
-            try:
-                self._path.chmod(self._mode)
-                sock.settimeout(0)
-                sock.listen(BACKLOG)
-                yield sock, url(self._path)
-            finally:
-                _remove(self._path, made)
+        with self._listening.reading() as sock:
+            yield sock, url(self._path)
 
     def greet(self, sock: socket.socket, address: str) -> Peer:  # noqa: ARG002 - a client's has no name
         pid, uid, _ = _CREDENTIALS.unpack(
@@ -54,6 +66,27 @@ class UnixListener:
 
 def url(path: Path) -> str:
     return f"unix://{quote(str(path))}"
+
+
+def _accepting(path: Path, mode: int) -> socket.socket:
+    """Raise OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # The file is made with the socket's own mode less the umask: at no time is it wider.
+        os.fchmod(sock.fileno(), mode)
+        _bind(sock, path)
+        made = path.lstat()
+        try:
+            path.chmod(mode)
+            sock.settimeout(0)
+            sock.listen(BACKLOG)
+        except OSError:
+            _remove(path, made)
+            raise
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
