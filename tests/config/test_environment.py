@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.config.check import NEEDED
 from tailrace.config.describe import describe
 from tailrace.config.load import load
 from tailrace.config.schema import Config, TailConfig, UdpConfig
+from tailrace.errors import ConfigError
 
 SOURCES = {
     "udp": {"FORMAT": "heph", "LISTEN": "127.0.0.1:1"},
@@ -22,10 +24,18 @@ VALUES = {
     "list of strings": ("/a/*, /b", ["/a/*", "/b"]),
     'one of "debug", "info", "warning", "error"': ("error", "error"),
     'one of "console", "json"': ("json", "json"),
+    "boolean": ("true", True),
     "listen": ("[::1]:5", "[::1]:5"),
+    "allow": ("10.0.0.0/8, ::1", ["10.0.0.0/8", "::1"]),
     "format": ("jets", "jets"),
     "mode": ("0660", "0660"),
 }
+
+
+def needed(prefix, key):
+    """What must be given beside a key, in the environment."""
+    others = {NEEDED[key], "tls_key"} if key in NEEDED else ()
+    return {prefix + other.upper(): "a word" for other in others}
 
 
 def source(name, type_):
@@ -49,7 +59,8 @@ def test_every_key_of_a_section_arrives(key):
         text, expected = VALUES.get(key.key) or VALUES[key.type]
     if key.type.startswith("one of"):
         text, expected = VALUES[key.type]
-    section = getattr(loaded_with({variable: text}), key.section)
+    environ = needed(f"TAILRACE_{key.section.upper()}_", key.key)
+    section = getattr(loaded_with(environ | {variable: text}), key.section)
     assert getattr(section, key.key) == expected
     assert getattr(section, key.key) != getattr(getattr(Config(), key.section), key.key)
 
@@ -65,6 +76,7 @@ def test_every_key_of_a_source_arrives_at_a_source_that_only_the_environment_has
         text, expected = VALUES.get(key.key) or VALUES[key.type]
         if (type_, key.key) == ("unix", "listen"):
             text = expected = "/run/tailrace/heph.sock"
+        environ |= needed("TAILRACE_SOURCES_MY_RUNS_2_", key.key)
         environ[f"TAILRACE_SOURCES_MY_RUNS_2_{key.key.upper()}"] = text
     found = loaded_with(environ).sources["my_runs_2"]
     if key.key == "type":
@@ -81,10 +93,10 @@ def test_no_variable_can_be_taken_for_another():
 
 
 def test_the_environment_changes_the_sources_there_are_and_adds_others(loaded):
-    environ = {"TAILRACE_SOURCES_HEPH_UDP_LISTEN": "0.0.0.0:1"} | source("runs", "tail")
+    environ = {"TAILRACE_SOURCES_HEPH_UDP_LISTEN": "127.0.0.2:1"} | source("runs", "tail")
     sources = loaded_with(environ).sources
     assert [*sources] == ["heph_udp", "heph_tcp", "jets_tcp", "runs"]
-    assert sources["heph_udp"] == UdpConfig(format="heph", listen="0.0.0.0:1")
+    assert sources["heph_udp"] == UdpConfig(format="heph", listen="127.0.0.2:1")
     assert sources["runs"] == TailConfig(format="heph", paths=["/a"])
     text = "[sources.a]\ntype = 'udp'\nformat = 'heph'\nlisten = 'localhost:1'\n"
     sources = loaded(text, environ={"TAILRACE_SOURCES_A_FORMAT": "jets"}).config.sources
@@ -197,3 +209,22 @@ def test_variables_of_others_are_left_alone():
         "STORE_PATH": "x",
     }
     assert loaded_with(environ) == Config()
+
+
+@pytest.mark.parametrize("variable", ["TAILRACE_ADMIN_TOKENS", "TAILRACE_SOURCES_HEPH_TCP_TLS_KEY"])
+def test_a_file_with_a_secret_is_not_taken_for_one_with_the_secrets_name(tmp_path, variable):
+    """What is in it would be shown in the message about a file that is not there."""
+    secret = tmp_path / "tokens"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    with pytest.raises(ConfigError) as caught:
+        loaded_with({f"{variable}_FILE": str(secret)})
+    assert caught.value.problems == [
+        f"environment: {variable}_FILE: would be a file with the name of one; allowed: {variable}"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "yes", "True", "1"])
+def test_a_boolean_is_true_or_false(text):
+    with pytest.raises(ConfigError, match=r"must be a boolean, not "):
+        loaded_with({"TAILRACE_ADMIN_OPEN_TO_ALL": text})
+    assert not loaded_with({"TAILRACE_ADMIN_OPEN_TO_ALL": "false"}).admin.open_to_all

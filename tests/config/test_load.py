@@ -19,6 +19,13 @@ UDP = '[sources.sim]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:1"\n'
 UNIX = '[sources.local]\ntype = "unix"\nformat = "heph"\nlisten = "/run/heph.sock"\n'
 TAIL = '[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/a/*"]\n'
 
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - read, not bound
+TCP = f'[sources.far]\ntype = "tcp"\nformat = "heph"\nlisten = "{EVERYWHERE}:1"\n'
+
+GUARD_TCP = (
+    "can be reached from other machines; allowed: tls_certificate or allow, or open_to_all = true"
+)
+GUARD_UDP = "can be reached from other machines; allowed: allow, or open_to_all = true"
 SIZES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
 TYPES = 'one of "udp", "tcp", "unix", "tail"'
 
@@ -143,7 +150,8 @@ SETTINGS = [
      'FILE:3: sources.runs.format: must be one of "heph", "jets", "ovni", "dftracer", "et3", '
      "which a tail source can carry; not 'otf2'"),
     (UDP + 'paths = ["/a"]\n', "FILE:5: sources.sim.paths: unknown key; allowed: type, format, "
-     "listen, receive_buffer, record_max, peers_max, idle_timeout"),
+     "listen, allow, open_to_all, receive_buffer, record_max, peers_max, new_peers_rate, "
+     "idle_timeout"),
     (UDP + 'receive_bufer = "1 MiB"\n',
      "FILE:5: sources.sim.receive_bufer: unknown key; did you mean receive_buffer?"),
     (UDP + UDP.replace("sim", "sam"),
@@ -154,6 +162,22 @@ SETTINGS = [
      "FILE:4: sources.sim.listen: [admin] and [sources.sim] have the same tcp address"),
     ("[admin]\nlisten = '127.0.0.1:7702'\n",
      "FILE:2: admin.listen: [admin] and [sources.jets_tcp] have the same tcp address"),
+    (TCP + "open_to_all = 1\n",
+     "FILE:5: sources.far.open_to_all: must be a boolean, not a whole number"),
+    (TCP + "allow = []\n", f"FILE:4: sources.far.listen: {GUARD_TCP}"),
+    (TCP + "open_to_all = false\n", f"FILE:4: sources.far.listen: {GUARD_TCP}"),
+    (TCP + "tokens = '/t'\n", f"FILE:4: sources.far.listen: {GUARD_TCP}"),
+    (TCP.replace("tcp", "udp"), f"FILE:4: sources.far.listen: {GUARD_UDP}"),
+    ("[admin]\nlisten = '[::]:1'\n", f"FILE:2: admin.listen: {GUARD_TCP}"),
+    (TCP + "allow = ['10.0.0.1/8']\n",
+     "FILE:5: sources.far.allow: '10.0.0.1/8' has bits behind its prefix; did you mean 10.0.0.0/8?"),
+    (TCP + "tls_certificate = '/c'\n", "FILE:5: sources.far.tls_certificate: needs tls_key as well"),
+    (TCP + "tls_certificate = '/c'\ntls_key = ''\n",
+     "FILE:5: sources.far.tls_certificate: needs tls_key as well"),
+    (UDP.replace("udp", "tcp") + "tls_key = '/k'\n",
+     "FILE:5: sources.sim.tls_key: needs tls_certificate as well"),
+    ("[admin]\ntls_client_authority = '/a'\n",
+     "FILE:2: admin.tls_client_authority: needs tls_certificate as well"),
     ("[store\n", "FILE:1: is not TOML: Expected ']' at the end of a table declaration"),
 ]  # fmt: skip
 
@@ -313,3 +337,24 @@ def test_a_store_whose_path_the_table_would_misread_is_refused(character):
     with pytest.raises(ConfigError, match=r"--store: .*must not contain"):
         load(None, environ={}, flags={"store": f"/data/a{character}b"})
     load(None, environ={}, flags={"store": f"s3://bucket/a{character}b"})
+
+
+GUARDS = ["allow = ['10.0.0.0/8']", "tls_certificate = '/c'\ntls_key = '/k'", "open_to_all = true"]
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_an_address_that_others_can_reach_is_allowed_with_a_guard(loaded, guard):
+    loaded(f"{TCP}{guard}\n")
+    loaded(f"[admin]\nlisten = '0.0.0.0:1'\n{guard}\n")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.9.9.9", "localhost", "a.localhost", "[::1]", "[::ffff:127.0.0.1]"]
+)
+def test_a_loopback_address_needs_no_guard(loaded, host):
+    loaded(TCP.replace(EVERYWHERE, host))
+
+
+@pytest.mark.parametrize("host", [EVERYWHERE, "[::]", "10.0.0.1", "[fe80::1%eth0]", "localhost.example", "node7", "[::ffff:10.0.0.1]"])  # fmt: skip
+def test_any_other_address_needs_one(problems, host):
+    assert problems(TCP.replace(EVERYWHERE, host)) == [f"FILE:4: sources.far.listen: {GUARD_TCP}"]

@@ -33,6 +33,13 @@ FORMATS: dict[str, tuple[str, ...]] = {
 }
 """The formats each type of source can carry. Whoever loads may know of more for files."""
 
+NEEDED = {
+    "tls_certificate": "tls_key",
+    "tls_key": "tls_certificate",
+    "tls_client_authority": "tls_certificate",
+}
+"""Keys that mean nothing without another."""
+
 _UNSAFE_PATH = re.compile(r"[][%\\*?]")
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 
@@ -74,6 +81,7 @@ class Check:
         settings = self._given.sections[name]
         values = self._values(keys(SECTIONS[name]), settings)
         self._check_listen("tcp", values, settings)
+        self._check_guard("tcp", values, settings)
         path = str(values.get("path", ""))
         if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
             message = (
@@ -108,6 +116,7 @@ class Check:
         values = self._values(fields, settings, also=["type"])
         if type_ is not None:
             self._check_listen(type_, values, settings)
+            self._check_guard(type_, values, settings)
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
@@ -136,6 +145,25 @@ class Check:
         except ValueError as error:
             del values["listen"]
             self._problem(settings["listen"].where, str(error))
+
+    def _check_guard(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
+        """What guards a listener is whole, and one that other machines can reach is guarded."""
+
+        def given(key: str) -> bool:
+            """One that is wrong is; it has its own problem."""
+            return key in settings and bool(values.get(key, True))
+
+        for key, needed in NEEDED.items():
+            if given(key) and not given(needed):
+                self._problem(settings[key].where, f"needs {needed} as well")
+        if protocol == "unix" or "listen" not in values:
+            return
+        host, _ = listen.parse(values["listen"])
+        guards = ["allow"] if protocol == "udp" else ["tls_certificate", "allow"]
+        if not listen.is_loopback(host) and not any(map(given, [*guards, "open_to_all"])):
+            allowed = f"{' or '.join(guards)}, or open_to_all = true"
+            where = settings["listen"].where
+            self._problem(where, f"can be reached from other machines; allowed: {allowed}")
 
     def _check_format(self, format_: str, type_: str | None, where: Where) -> None:
         allowed = self._formats[type_ or "tail"]

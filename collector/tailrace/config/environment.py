@@ -32,6 +32,9 @@ NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG"})
 """Variables with other readers: the clients, and whoever looks for the file to load. They stay
 allowed even if a section should ever be called like them."""
 
+NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
+"""Keys whose values name files with secrets: a `_FILE` of them would be taken for the name."""
+
 KeyPath = tuple[str, ...]
 
 
@@ -64,6 +67,11 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
         target = _target(name.removesuffix(FILE_SUFFIX))
         if target is None:
             problems += _stray(name, where)
+        elif name.endswith(FILE_SUFFIX) and target.path[-1] in NAMES_OF_FILES:
+            allowed = name.removesuffix(FILE_SUFFIX)
+            problems.append(
+                Problem(where, f"would be a file with the name of one; allowed: {allowed}")
+            )
         elif target.path in settings:
             other = settings[target.path].where.key
             problems.append(Problem(where, f"{other} sets the same; allowed: one of the two"))
@@ -113,6 +121,8 @@ def _value(type_: object, text: str) -> object:
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         return int(text)
+    if stripped(type_) is bool and text in {"true", "false"}:
+        return text == "true"
     if get_origin(type_) is list:
         return [part.strip() for part in text.split(",")] if text else []
     return text

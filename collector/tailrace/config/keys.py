@@ -17,6 +17,7 @@ Keys = dict[str, FieldInfo]
 
 _WORDS: dict[object, str] = {
     str: "string",
+    bool: "boolean",
     int: "whole number",
     Size: "size",
     Duration: "duration",

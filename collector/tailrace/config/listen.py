@@ -27,6 +27,19 @@ def parse(text: str) -> tuple[str, int]:
     return host, int(form["port"])
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host that `parse` gave. Of names, those that are
+    loopback by definition (RFC 6761); what others are may change."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 def _v6(text: str) -> str:
     try:
         return IPv6Address(text).compressed

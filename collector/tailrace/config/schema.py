@@ -88,6 +88,18 @@ class LedgerConfig(Section, frozen=True):
 class AdminConfig(Section, frozen=True):
     listen: str = "127.0.0.1:9464"
     """host:port of /metrics, /healthz, /readyz and /status; port 0 lets the system choose."""
+    tls_certificate: str = ""
+    """PEM file of a certificate and those up to its authority: connections are TLS; without, they are plain. Files are read again when they change."""
+    tls_key: str = ""
+    """PEM file of the certificate's key, without a password; not every user of this host may read it."""
+    tls_client_authority: str = ""
+    """PEM file of an authority: clients must show a certificate that it signed."""
+    tokens: str = ""
+    """File of tokens, one a line; /metrics and /status need one, as `Authorization: Bearer TOKEN`. Not every user of this host may read it."""
+    allow: list[str] = []
+    """Networks that clients may be in, as in "192.0.2.0/24"; none listed: all."""
+    open_to_all: bool = False
+    """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
 
 
 class MetricsConfig(Section, frozen=True):
@@ -107,12 +119,18 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     """Name of the format: heph, jets."""
     listen: str
     """host:port to receive on; port 0 lets the system choose."""
+    allow: list[str] = []
+    """Networks that peers may be in, as in "192.0.2.0/24"; none listed: all."""
+    open_to_all: bool = False
+    """Listen on an address that is not loopback although there is no `allow`."""
     receive_buffer: Size = Size(16 * MIB)
     """Asked of the kernel; what it granted is a metric, and a warning when it is less."""
     record_max: Size = Size(64 * KIB)
     """The longest record; a longer one is malformed."""
     peers_max: int = 4096
     """Peers remembered; the one silent longest is forgotten first."""
+    new_peers_rate: int = 64
+    """New peers a second, beyond `peers_max` at once; datagrams of further ones are dropped, and counted."""
     idle_timeout: Duration = Duration(86_400)
     """A peer silent for this long is forgotten."""
 
@@ -122,6 +140,20 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """Name of the format: heph, jets."""
     listen: str
     """host:port to accept on; port 0 lets the system choose."""
+    tls_certificate: str = ""
+    """PEM file of a certificate and those up to its authority: connections are TLS; without, they are plain. Files are read again when they change."""
+    tls_key: str = ""
+    """PEM file of the certificate's key, without a password; not every user of this host may read it."""
+    tls_client_authority: str = ""
+    """PEM file of an authority: peers must show a certificate that it signed."""
+    tokens: str = ""
+    """File of tokens, one a line; connections must begin with one, as the line `tailrace-token TOKEN`. Not every user of this host may read it."""
+    allow: list[str] = []
+    """Networks that peers may be in, as in "192.0.2.0/24"; none listed: all."""
+    open_to_all: bool = False
+    """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
+    greeting_timeout: Duration = Duration(10)
+    """A connection that takes longer than this over its TLS handshake and its token is closed."""
     record_max: Size = Size(1 * MIB)
     """The longest record; a longer one is malformed."""
     connections_max: int = 1024

@@ -2,7 +2,8 @@
 
 Beyond its type, a value must make sense: a number is at least 1 and fits 64 bits with a sign (the
 table has no wider), a duration is longer than nothing and at most 2**63 ns, a file mode is octal,
-a list is not empty, and text can be written down (UTF-8) and handed to the system (no NUL).
+a list of paths is not empty, one of networks holds
+nothing else, and text can be written down (UTF-8) and handed to the system (no NUL).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import get_origin
 
 import msgspec
 
-from tailrace.config import listen
+from tailrace.config import listen, network
 from tailrace.config.keys import choices, stripped, words
 from tailrace.units import Duration, Size
 
@@ -39,12 +40,12 @@ def convert(key: str, type_: object, value: object) -> object:
         example = ' as in "0660",' if key == "mode" else ""
         raise ValueError(_mismatch(type_, value, example)) from None
     _check_text(converted)
-    if isinstance(converted, int | float):
+    if isinstance(converted, int | float) and not isinstance(converted, bool):
         _check_amount(converted)
     elif key == "mode":
         listen.parse_mode(str(converted))
-    elif isinstance(converted, list) and not (converted and all(converted)):
-        raise ValueError("must have at least one string, and none that is empty")
+    elif isinstance(converted, list):
+        _check_list(key, converted)
     return converted
 
 
@@ -85,6 +86,14 @@ def _check_amount(number: float) -> None:
             raise ValueError(f"must be longer than nothing and at most {DURATION_MAX}")
     elif not 1 <= number <= NUMBER_MAX:
         raise ValueError("must be at least 1 and less than 2^63")
+
+
+def _check_list(key: str, strings: list[str]) -> None:
+    if key == "allow":
+        for text in strings:
+            network.parse(text)
+    elif not (strings and all(strings)):
+        raise ValueError("must have at least one string, and none that is empty")
 
 
 def _check_text(converted: object) -> None:
