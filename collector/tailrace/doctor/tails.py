@@ -15,6 +15,7 @@ import msgspec
 from tailrace.config.schema import TailConfig
 from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
 from tailrace.doctor.host import Host, exists
+from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.scan import Found, Outside, Search, parse
 
 CHECK = "tail paths"
@@ -77,7 +78,7 @@ def _streams(format_: str) -> Callable[[str], bool]:
 def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float) -> Seen:
     seen = Seen()
     errors: list[str] = []
-    search = Search([pattern], host.clock, errors.append)
+    search = Search([pattern], Roots(lambda _: ()), host.clock, errors.append)
     for found in search.run():
         if isinstance(found, Outside):
             seen.outside.append(found.path)

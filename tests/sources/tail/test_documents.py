@@ -10,8 +10,8 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.decoder import Files
 from tailrace.ingest.state import FileFacts
 from tailrace.sources.source import SourceFigures
-from tailrace.sources.tail import documents as module
 from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.session import Desk, Session as Streamed
 from tests.sources.tail.recorder import Recorder
 
@@ -30,15 +30,17 @@ class Beside:
         self.directory = directory
         self.intake = Recorder()
         self.failures = []
-        self.documents = Documents(FILES, self.intake, self.failures.append)
+        self.roots = Roots(FILES.documents)
+        self.roots.add(str(directory), is_file=False)
+        self.documents = Documents(FILES, self.roots, self.intake, self.failures.append)
         self.opened = []
-        open_ = os.open
+        open_ = self.roots.open
 
-        def opened(path, *args):
+        def opened(path):
             self.opened.append(os.path.relpath(path, directory))
-            return open_(path, *args)
+            return open_(path)
 
-        monkeypatch.setattr(module.os, "open", opened)
+        monkeypatch.setattr(self.roots, "open", opened)
         self.ticks = 0
 
     def write(self, name, data):
@@ -124,7 +126,7 @@ def test_a_document_that_vanishes_says_nothing_more(beside):
 def test_what_was_handed_on_before_a_restart_is_not_again(beside):
     beside.write("a/own.json", b"{}")
     session = beside.stream("a/stream")
-    again = Documents(FILES, beside.intake, beside.failures.append)
+    again = Documents(FILES, beside.roots, beside.intake, beside.failures.append)
     resumed = Session(session.number)
     resumed.sent = beside.intake.sessions[0].state.documents.copy()
     again.follow(resumed, str(beside.directory / "a/stream"))
@@ -160,15 +162,24 @@ def test_a_document_that_is_too_long_is_counted_and_left(beside):
     assert beside.have(session) == {"own.json": bytes(100)}
 
 
-def test_links_and_what_is_no_file_are_left(beside):
-    beside.write("secret", b"secret")
+def test_links_out_of_the_roots_and_what_is_no_file_are_left(beside, tmp_path_factory):
+    secret = tmp_path_factory.mktemp("outside") / "secret"
+    secret.write_bytes(b"secret")
     (beside.directory / "a").mkdir()
-    (beside.directory / "a/own.json").symlink_to("../secret")
+    (beside.directory / "a/own.json").symlink_to(secret)
     os.mkfifo(beside.directory / "shared.txt")
     session = beside.stream("a/stream")
     beside.turn()
     assert beside.have(session) == {}
-    assert set(beside.failures) == {"ELOOP"}
+    assert set(beside.failures) == {"EXDEV", "EINVAL"}
+
+
+def test_a_link_within_the_roots_is_where_it_leads(beside):
+    beside.write("real.json", b"{}")
+    (beside.directory / "a").mkdir()
+    (beside.directory / "a/own.json").symlink_to("../real.json")
+    assert beside.have(beside.stream("a/stream")) == {"own.json": b"{}"}
+    assert beside.failures == []
 
 
 class Unread:

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from tailrace.sources.tail import scan
+from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.scan import COARSE, RELIST, Found, Outside, Search, parse
 
 
@@ -27,8 +28,9 @@ class Searched:
         self.clock = SteppedClock()
         self.failures = []
         self.search = Search(
-            [str(pattern) for pattern in patterns], self.clock, self.failures.append
-        )
+            [str(pattern) for pattern in patterns], Roots(lambda _: ()), self.clock,
+            self.failures.append,
+        )  # fmt: skip
 
     def run(self, after=0.0):
         self.clock.now += after

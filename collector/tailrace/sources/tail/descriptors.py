@@ -7,7 +7,7 @@ import resource
 from collections import OrderedDict
 from collections.abc import Hashable
 
-OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+from tailrace.sources.tail.roots import Roots
 
 
 class Descriptors:
@@ -15,8 +15,9 @@ class Descriptors:
 
     A pinned one is not closed to make room: the file it belongs to may have no other name."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.roots = roots
         self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 2))
         self._open: OrderedDict[Hashable, int] = OrderedDict()
         self._pinned: set[Hashable] = set()
@@ -41,7 +42,7 @@ class Descriptors:
 
     def open(self, owner: Hashable, path: str) -> int:
         """Open a file that is not. Raise OSError."""
-        fd = os.open(path, OPEN)
+        fd = self.roots.open(path)
         while len(self._open) >= self._limit and (oldest := self._oldest()) is not None:
             self.close(oldest)
         self._open[owner] = fd

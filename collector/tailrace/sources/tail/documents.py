@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import stat
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from tailrace.decoding.decoder import Files
 from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake
-from tailrace.sources.tail.descriptors import OPEN
+from tailrace.sources.tail.roots import Roots
 
 if TYPE_CHECKING:
     from tailrace.sources.tail.session import Session
@@ -39,8 +38,11 @@ class _Document:
 class Documents:
     """Raises nothing: `failed` is called with the name of what went wrong, and it is tried again."""
 
-    def __init__(self, files: Files, intake: FileIntake, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
+    ) -> None:
         self._files = files
+        self._roots = roots
         self._intake = intake
         self._failed = failed
         self._documents: dict[str, _Document] = {}
@@ -117,13 +119,9 @@ class Documents:
                 self._intake.document(session.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Its content as it is now, None if it cannot be had. A link is not followed: it may lead
-        anywhere."""
+        """Its content as it is now, None if it cannot be had."""
         try:
-            fd = os.open(place, OPEN | os.O_NOFOLLOW)
-            with os.fdopen(fd, "rb") as file:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    return None
+            with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)
         except OSError as error:
             self._fails(error)

@@ -17,7 +17,6 @@ from tailrace.ingest.state import FileFacts, FileState, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
-from tailrace.sources.tail.descriptors import OPEN
 from tailrace.sources.tail.identity import Trail, Verification, judge
 from tailrace.sources.tail.inflate import Bad, Begun, Torn
 from tailrace.sources.tail.place import Located
@@ -128,7 +127,7 @@ class Followed(Located):
         that was made after its end. Raise OSError."""
         if self.is_open:
             return True  # as long as it is open its inode is its own
-        fd = os.open(path, OPEN)
+        fd = self._desk.descriptors.roots.open(path)
         try:
             birth = identity.birth(fd)
             if birth and self.birth:

@@ -22,6 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tailrace.clock import Clock
+from tailrace.sources.tail.roots import Roots
 
 COARSE = 2.0
 RELIST = 60.0
@@ -89,10 +90,13 @@ class _Place(NamedTuple):
 class Search:
     """All files that some patterns lead to; a search yields those in directories that changed.
 
-    `failed` is called with the name of every error."""
+    It says where the `roots` are; `failed` is called with the name of every error."""
 
-    def __init__(self, patterns: list[str], clock: Clock, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, patterns: list[str], roots: Roots, clock: Clock, failed: Callable[[str], None]
+    ) -> None:
         self._patterns = [parse(pattern) for pattern in patterns]
+        self._roots = roots
         self._clock = clock
         self._failed = failed
         self._listings: dict[str, _Listing] = {}
@@ -132,11 +136,12 @@ class Search:
         if found is not None and stat.S_ISDIR(found.st_mode):
             yield from self._descend(pattern, seen)
         elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
+            self._roots.add(root, is_file=True)
             yield Found(root, named=True)
 
     def _descend(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
         root = pattern.root
-        real_root = os.path.realpath(root)
+        real_root = self._roots.add(root, is_file=False)
         places = [_Place(root, _everywhere({pattern.parts}))]
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()

@@ -27,6 +27,7 @@ from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 from tailrace.sources.tail.session import Desk
@@ -41,6 +42,8 @@ READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Looks, reads and seconds of reading after which others may run."""
 SLEEP_MIN = 0.001
 PATHS_SHOWN = 5
+OUTSIDE_MAX = 4096
+"""Links out of the roots that are known as such; they are counted again when there are more."""
 
 END_OF_FILE = "end of file"
 UNREADABLE = "unreadable"
@@ -61,9 +64,10 @@ class TailSource:
         self._linger = 0.0 if once else LINGER
         self._files = FORMATS[config.format].files
         self._figures = SourceFigures()
-        self._descriptors = Descriptors(config.descriptors_max)
+        self._roots = Roots(self._files.documents)
+        self._descriptors = Descriptors(config.descriptors_max, self._roots)
         self._catalog = Catalog(self._files.copy)
-        self._search = Search(config.paths, clock, self._failed)
+        self._search = Search(config.paths, self._roots, clock, self._failed)
         self._searched_at = self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._schedule = Schedule(config)
@@ -79,7 +83,7 @@ class TailSource:
         desk = Desk(
             intake=intake, config=self._config, files=self._files, figures=self._figures,
             descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
-            documents=Documents(self._files, intake, self._failed),
+            documents=Documents(self._files, self._roots, intake, self._failed),
         )  # fmt: skip
         for number, state in intake.files().items():
             file = Followed.resumed(desk, number, state, self._clock.monotonic())
@@ -142,9 +146,8 @@ class TailSource:
                 if found.named or self._files.stream(found.path):
                     self._admit(desk, found.path)
                     admitted += 1
-            elif isinstance(found, Outside) and found.path not in self._outside:
-                self._outside.add(found.path)
-                self._refused("outside")
+            elif isinstance(found, Outside):
+                self._leave_outside(found.path)
             if found is None or admitted >= LOOKS_AT_ONCE:
                 admitted = 0
                 await trio.lowlevel.checkpoint()
@@ -166,9 +169,12 @@ class TailSource:
             return
         self._unreachable.discard(path)
         try:
-            found = os.stat(path)  # noqa: PTH116 - three times as fast
+            found = self._roots.look(path)
             if not stat.S_ISREG(found.st_mode) or self._is_known(path, found):
                 return
+        except OutsideError:
+            self._leave_outside(path)
+            return
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
                 self._failed(_name(error))
@@ -350,6 +356,20 @@ class TailSource:
             self._close(file, file.gone or UNREADABLE)
             return
         self._schedule.after_failure(file, now)
+
+    def _leave_outside(self, path: str) -> None:
+        """A link leads out of all roots: it is counted, and named, once."""
+        if path in self._outside:
+            return
+        if len(self._outside) == OUTSIDE_MAX:
+            self._outside.clear()
+        self._outside.add(path)
+        self._refused("outside")
+        if self._figures.refused["outside"] <= PATHS_SHOWN:
+            logger.warning(
+                "source %s: %r leads out of the configured paths and is not followed; the first %d"
+                " are named, all counted", self._name, path, PATHS_SHOWN,
+            )  # fmt: skip
 
     def _failed(self, name: str) -> None:
         if name not in self._figures.errors:
