@@ -58,6 +58,36 @@ class Durations(msgspec.Struct):
                 self.at_most[index] += 1
 
 
+class Refusal(StrEnum):
+    """Why the admin endpoint did not take a connection, or cut it off."""
+
+    ADDRESS = "address"
+    CROWDED = "too many connections"
+    DESCRIPTORS = "out of descriptors"
+    HANDSHAKE = "handshake"
+    MALFORMED = "malformed"
+    SLOW = "slow"
+    UNREAD = "unread"
+
+
+ANSWERS = (200, 401, 404, 405, 500, 503)
+"""The status codes of the admin endpoint; what is no request is a refusal."""
+
+
+class AdminFigures:
+    """Sums since the daemon started."""
+
+    def __init__(self) -> None:
+        self.requests = {str(code): 0 for code in ANSWERS}
+        self.refused = {str(cause): 0 for cause in Refusal}
+
+    def answered(self, code: int) -> None:
+        self.requests[str(code)] += 1
+
+    def refuse(self, cause: Refusal) -> None:
+        self.refused[cause] += 1
+
+
 class Figures:
     """Sums since the daemon started."""
 
@@ -66,6 +96,7 @@ class Figures:
         self.commits = Durations()
         self.rows_committed = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
+        self.admin = AdminFigures()
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -153,6 +184,8 @@ class Status(msgspec.Struct, kw_only=True):
     rows_committed: int
     commit_seconds: Durations
     upkeeps: dict[str, int]
+    admin_requests: dict[str, int]
+    admin_refused: dict[str, int]
 
     @property
     def build(self) -> dict[str, str]:

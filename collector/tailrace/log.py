@@ -16,8 +16,6 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
     handler.setFormatter(_Json() if config.format == "json" else _Console())
     level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("hypercorn.error", "hypercorn.access"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 class _Console(logging.Formatter):

@@ -100,6 +100,8 @@ class AdminConfig(Section, frozen=True):
     """Networks that clients may be in, as in "192.0.2.0/24"; none listed: all."""
     open_to_all: bool = False
     """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
+    connections_max: int = 64
+    """Connections at a time; of more, the one that has waited longest without asking is closed, and counted."""
 
 
 class MetricsConfig(Section, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.figures import Condition, Durations, State
+from tailrace.figures import ANSWERS, Condition, Durations, Refusal, State
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
@@ -64,6 +64,8 @@ DAEMON = (
     Metric("tailrace_store_commit_seconds", "commit_seconds", HISTOGRAM, ZERO, "Time from a batch to its durable commit."),
     Metric("tailrace_store_committed_rows", "rows_committed", COUNTER, ZERO, "Rows committed."),
     Metric("tailrace_store_upkeeps", "upkeeps", COUNTER, ZERO, "Upkeep runs, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="runs"),
+    Metric("tailrace_admin_requests", "admin_requests", COUNTER, ZERO, "Requests to the admin endpoint, by the status code of the answer.", Label("code", "codes", lambda *_: tuple(map(str, ANSWERS))), counts="requests"),
+    Metric("tailrace_admin_refused", "admin_refused", COUNTER, ZERO, "Connections to the admin endpoint that were not taken or cut off, by cause: the `address` is not in `admin.allow`, the `handshake` failed, a request was `malformed` or `slow`, an answer stayed `unread`; of `too many connections`, the one that has waited longest.", Label("cause", "causes", lambda *_: tuple(Refusal)), counts="connections"),
 )  # fmt: skip
 
 SOURCE = (

@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import trio
 from prometheus_client.core import Metric
@@ -26,8 +27,12 @@ from tailrace.figures import Status
 from tailrace.metrics.families import families
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.status import status
-from tailrace.serving.app import Health, Probe, application
-from tailrace.serving.server import serve
+from tailrace.security.certificates import Certificates
+from tailrace.security.files import UnusableError
+from tailrace.security.networks import Networks
+from tailrace.security.tokens import Tokens
+from tailrace.serving.pages import Health, Pages, Probe
+from tailrace.serving.server import Server
 from tailrace.sources.address import bound, join
 
 LINGER_SECONDS = 3.0
@@ -81,17 +86,20 @@ class _Service:
         return status(self._daemon, self._admin)
 
     async def main(self) -> None:
-        app = application(probe=self._probe, status=self.status, families=self._families)
         listen = self._daemon.config.admin.listen
         try:
+            server = self._server()
             listener = bound(listen, socket.SOCK_STREAM)
+        except ConfigError as error:
+            self.failure = error
+            return
         except OSError as error:
             self.failure = ConfigError([f"admin.listen: {listen}: {error.strerror}"])
             return
         self._admin = join(listener.getsockname())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
-            await nursery.start(serve, app, listener)
+            await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
             try:
                 await self._daemon.run(self._stop, started=self._ready)
             except* TailraceError as group:
@@ -100,6 +108,30 @@ class _Service:
                 if not isinstance(self.failure, ConfigError):
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
+
+    def _server(self) -> Server:
+        """Raise ConfigError for files that cannot be used."""
+        config, clock = self._daemon.config.admin, self._daemon.clock
+        authority = Path(config.tls_client_authority) if config.tls_client_authority else None
+        certificates = tokens = None
+        try:
+            if config.tls_certificate:
+                certificates = Certificates(
+                    Path(config.tls_certificate), Path(config.tls_key), authority, clock=clock
+                )
+            if config.tokens:
+                tokens = Tokens(Path(config.tokens), clock=clock)
+        except UnusableError as error:
+            raise ConfigError([f"admin: {error}"]) from error
+        pages = Pages(
+            probe=self._probe, status=self.status, families=self._families,
+            accepts=tokens.accepts if tokens else None,
+        )  # fmt: skip
+        return Server(
+            pages, self._daemon.figures.admin, connections_max=config.connections_max,
+            allows=Networks(config.allow).allows,
+            context=certificates.context if certificates else lambda: None,
+        )  # fmt: skip
 
     def _ready(self) -> None:
         try:

@@ -42,6 +42,8 @@ def status(daemon: Daemon, admin: str = "") -> Status:
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
         upkeeps=figures.upkeeps,
+        admin_requests=figures.admin.requests,
+        admin_refused=figures.admin.refused,
     )
 
 

@@ -1,38 +1,156 @@
-"""Hypercorn's trio worker on a socket of ours, so that port 0 works and the address is known."""
+"""The admin endpoint's connections: who is let in, how many at a time, and what they may cost.
+
+Whoever they are, they cannot keep the daemon from its work: connections are taken one at a time with
+a pause after each, an answer is followed by a pause that is longer than it took to make, and when
+there are too many connections, one that waits for its own request makes room: a flood of silent ones
+does not lock out a scraper, who asks at once.
+"""
 
 from __future__ import annotations
 
-import socket
+import errno
+import logging
+import ssl
+from collections.abc import Callable
 
 import trio
-from hypercorn.config import Config as HypercornConfig
-from hypercorn.trio import serve as hypercorn_serve
-from starlette.applications import Starlette
+
+from tailrace.figures import AdminFigures, Refusal
+from tailrace.serving.http import Conversation, EndedError, Request, Response, plain, within
+from tailrace.serving.pages import Pages
+
+ACCEPT_SECONDS = 0.005
+"""The pause after a connection: a handshake of TLS costs up to 2 ms."""
+
+REST = 3
+"""The pause after an answer, as a multiple of the time it took to make: at most a quarter of the
+daemon's time goes into answers."""
+
+HANDSHAKE_SECONDS = 10.0
+
+BACKLOG = 128
+_OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+logger = logging.getLogger(__name__)
 
 
-async def serve(
-    application: Starlette,
-    listener: socket.socket,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Answer on a bound socket until cancelled; `started` once it listens."""
-    config = HypercornConfig()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.accesslog = None
-    config.errorlog = None
-    config.graceful_timeout = 1.0
-    config.include_server_header = False
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_serve, application, config)
-        task_status.started()
+class Server:
+    def __init__(
+        self,
+        pages: Pages,
+        figures: AdminFigures,
+        *,
+        connections_max: int,
+        allows: Callable[[str], bool],
+        context: Callable[[], ssl.SSLContext | None],
+    ) -> None:
+        """`allows` an address to connect; `context` for a connection that begins now, None without TLS."""
+        self._pages = pages
+        self._figures = figures
+        self._connections_max = connections_max
+        self._allows = allows
+        self._context = context
+        self._open: dict[trio.CancelScope, Conversation] = {}
+        """The oldest first."""
+        self._turn = trio.Lock()
+        self._rested = 0.0
+        """When the next answer may be made."""
+
+    async def serve(
+        self,
+        listener: trio.socket.SocketType,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer on a bound socket until cancelled; `started` once it listens."""
+        listener.listen(BACKLOG)
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                try:
+                    sock, address = await listener.accept()
+                except OSError as error:
+                    if error.errno in _OUT_OF_DESCRIPTORS:
+                        self._figures.refuse(Refusal.DESCRIPTORS)
+                        await trio.sleep(0.1)
+                    continue
+                if self._admit(sock, address, nursery):
+                    await trio.sleep(ACCEPT_SECONDS)
+
+    def _admit(
+        self,
+        sock: trio.socket.SocketType,
+        address: tuple[str, int] | tuple[str, int, int, int],
+        nursery: trio.Nursery,
+    ) -> bool:
+        if not self._allows(address[0]):
+            self._figures.refuse(Refusal.ADDRESS)
+            sock.close()
+            return False
+        if len(self._open) >= self._connections_max and not self._make_room():
+            self._figures.refuse(Refusal.CROWDED)
+            sock.close()
+            return False
+        socket, context = trio.SocketStream(sock), self._context()
+        stream = socket if context is None else _secured(socket, context)
+        scope = trio.CancelScope()
+        self._open[scope] = conversation = Conversation(stream, self._answer)
+        nursery.start_soon(self._converse, stream, scope, conversation)
+        return True
+
+    def _make_room(self) -> bool:
+        """End the connection that has waited longest for its own request, if one does."""
+        for scope, conversation in self._open.items():
+            if conversation.waiting:
+                del self._open[scope]
+                scope.cancel()
+                self._figures.refuse(Refusal.CROWDED)
+                return True
+        return False
+
+    async def _converse(
+        self,
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
+        scope: trio.CancelScope,
+        conversation: Conversation,
+    ) -> None:
+        try:
+            with scope:
+                if isinstance(stream, trio.SSLStream):
+                    await _shake_hands(stream)
+                await conversation.run()
+        except EndedError as ended:
+            if ended.cause:
+                self._figures.refuse(ended.cause)
+        finally:
+            self._open.pop(scope, None)
+            await trio.aclose_forcefully(stream)
+
+    async def _answer(self, request: Request) -> Response:
+        async with self._turn:
+            await trio.sleep_until(self._rested)
+            began = trio.current_time()
+            try:
+                response = self._pages.answer(request)
+            except Exception:
+                logger.exception("no answer to a request for %s", request.path)
+                response = plain(500, "failed; the log says why")
+            now = trio.current_time()
+            self._rested = now + REST * (now - began)
+        self._figures.answered(response.status)
+        return response
 
 
-async def _serve(
-    application: Starlette,
-    config: HypercornConfig,
-    *,
-    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    # hypercorn's own type of an application is narrower than ASGI's
-    await hypercorn_serve(application, config, task_status=task_status)  # type: ignore[arg-type]
+def _secured(
+    stream: trio.SocketStream, context: ssl.SSLContext
+) -> trio.SSLStream[trio.SocketStream]:
+    # Its end needs no proof: every message of HTTP says how long it is.
+    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+
+
+async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:
+    with within(HANDSHAKE_SECONDS, Refusal.HANDSHAKE):
+        try:
+            await stream.do_handshake()
+        except trio.BrokenResourceError as problem:
+            raise EndedError(Refusal.HANDSHAKE) from problem

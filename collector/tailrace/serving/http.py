@@ -1,0 +1,163 @@
+"""One HTTP/1.1 connection: requests in, answers out, each within its time.
+
+Whoever is at the other end costs a connection and no more: a request is a line and some headers, of
+a body nothing is read, and an answer that nobody takes is given up. There is no HTTP/2 and no upgrade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import h11
+import trio
+
+from tailrace.figures import Refusal
+
+HEADERS_MAX = 16 * 2**10
+"""Bytes of a request's line and headers."""
+
+REQUEST_SECONDS = 10.0
+"""How long a request may take to arrive: the first from the connection's beginning on, others from
+their first byte on."""
+
+IDLE_SECONDS = 75.0
+"""How long there may be nothing between two requests; many scrape once a minute."""
+
+ANSWER_SECONDS = 10.0
+"""How long the other end may take to take in an answer."""
+
+LINGER_SECONDS = 1.0
+LINGER_BYTES = 2**20
+"""After a last answer so much that comes is thrown away, for so long: closing with bytes unread would
+take the answer back."""
+
+RECEIVE_MAX = 16 * 2**10
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    """Without the query."""
+    headers: dict[str, str]
+    """By their names in lower case; of one that came twice, the last."""
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes
+    media_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class EndedError(Exception):
+    """The connection is over; `cause` if the other end is to blame."""
+
+    def __init__(self, cause: Refusal | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
+    return Response(status, text.encode() + b"\n", "text/plain; charset=utf-8", headers)
+
+
+class Conversation:
+    """`waiting` while no request is here to be answered."""
+
+    def __init__(self, stream: trio.abc.Stream, answer: Answer) -> None:
+        self.waiting = True
+        self._stream = stream
+        self._answer = answer
+        self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
+
+    async def run(self) -> None:
+        """Answer until the connection is over. Raise EndedError for why."""
+        await self._exchange()
+        while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+            self._wire.start_next_cycle()
+            if not self._wire.trailing_data[0]:
+                with within(IDLE_SECONDS, None):
+                    await self._receive()
+            await self._exchange()
+        await self._linger()
+
+    async def _exchange(self) -> None:
+        with within(REQUEST_SECONDS, Refusal.SLOW):
+            request = await self._request()
+        self.waiting = False
+        await self._send(request, await self._respond(request))
+        self.waiting = True
+
+    async def _request(self) -> h11.Request:
+        try:
+            while (event := self._wire.next_event()) is h11.NEED_DATA:
+                await self._receive()
+        except h11.RemoteProtocolError as problem:
+            await self._send(None, plain(problem.error_status_hint, str(problem)))
+            await self._linger()
+            raise EndedError(Refusal.MALFORMED) from problem
+        if not isinstance(event, h11.Request):
+            raise EndedError
+        return event
+
+    async def _receive(self) -> None:
+        try:
+            self._wire.receive_data(bytes(await self._stream.receive_some(RECEIVE_MAX)))
+        except trio.BrokenResourceError as problem:
+            raise EndedError from problem
+
+    async def _respond(self, request: h11.Request) -> Response:
+        path = request.target.decode("ascii").partition("?")[0]
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
+        return await self._answer(Request(request.method.decode("ascii"), path, headers))
+
+    async def _send(self, request: h11.Request | None, response: Response) -> None:
+        headers = [
+            ("Content-Type", response.media_type),
+            ("Content-Length", str(len(response.body))),
+            *response.headers,
+        ]
+        if request is None or self._has_body():
+            headers.append(("Connection", "close"))
+        parts: list[h11.Event] = [h11.Response(status_code=response.status, headers=headers)]
+        if request is None or request.method != b"HEAD":
+            parts.append(h11.Data(data=response.body))
+        parts.append(h11.EndOfMessage())
+        data = b"".join(self._wire.send(part) or b"" for part in parts)
+        with within(ANSWER_SECONDS, Refusal.UNREAD):
+            try:
+                await self._stream.send_all(data)
+            except trio.BrokenResourceError as problem:
+                raise EndedError from problem
+
+    def _has_body(self) -> bool:
+        """Of the request just read: whether anything of it is left to read."""
+        try:
+            return not isinstance(self._wire.next_event(), h11.EndOfMessage)
+        except h11.RemoteProtocolError:
+            return True
+
+    async def _linger(self) -> None:
+        if isinstance(self._stream, trio.SocketStream):
+            with within(LINGER_SECONDS, None):
+                try:
+                    await self._stream.send_eof()
+                    left = LINGER_BYTES
+                    while left > 0 and (data := await self._stream.receive_some(RECEIVE_MAX)):
+                        left -= len(data)
+                except trio.BrokenResourceError as problem:
+                    raise EndedError from problem
+
+
+@contextmanager
+def within(seconds: float, cause: Refusal | None) -> Iterator[None]:
+    """Raise EndedError with this cause when it takes longer."""
+    with trio.move_on_after(seconds) as patience:
+        yield
+    if patience.cancelled_caught:
+        raise EndedError(cause)

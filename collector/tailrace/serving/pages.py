@@ -1,0 +1,112 @@
+"""The admin endpoint's pages: /metrics, /healthz, /readyz, /status. They read and never change.
+
+/healthz answers 200 while the process lives and can mend itself (ok, degraded, starting, stopping)
+and 503 once it cannot; /readyz answers 200 only while what is sent is taken in. Both say in JSON
+what is wrong; where tokens are asked for, without one they say the status alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from prometheus_client import exposition
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from tailrace.serving.http import Request, Response, plain
+
+SECURITY_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+)
+"""With every answer: nothing here is for other sites, and nothing is more than text."""
+
+_SCHEME = "bearer "
+
+
+class Health(msgspec.Struct):
+    """What the probes answer."""
+
+    status: str
+    conditions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    failure: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Probe(msgspec.Struct):
+    health: Health
+    alive: bool
+    ready: bool
+
+
+class Pages:
+    """Three functions that look at the daemon, and who may see what they say."""
+
+    def __init__(
+        self,
+        *,
+        probe: Callable[[], Probe],
+        status: Callable[[], msgspec.Struct],
+        families: Callable[[], Iterable[Metric]],
+        accepts: Callable[[bytes], bool] | None,
+    ) -> None:
+        """`accepts` a token; None to ask for none."""
+        self._probe = probe
+        self._status = status
+        self._accepts = accepts
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Families(families))
+
+    def answer(self, request: Request) -> Response:
+        response = self._page(request)
+        return response._replace(headers=response.headers + SECURITY_HEADERS)
+
+    def _page(self, request: Request) -> Response:
+        may_see = self._accepts is None or self._has_token(request, self._accepts)
+        if request.path in {"/healthz", "/readyz"} and request.method in {"GET", "HEAD"}:
+            return self._health(request.path, details=may_see)
+        if not may_see:
+            return plain(401, "a token is asked for", ("WWW-Authenticate", "Bearer"))
+        if request.method not in {"GET", "HEAD"}:
+            return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
+        if request.path == "/metrics":
+            return self._metrics(request.headers.get("accept", ""))
+        if request.path == "/status":
+            return _json(200, self._status())
+        return plain(404, "there are: /metrics, /healthz, /readyz, /status")
+
+    @staticmethod
+    def _has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
+        given = request.headers.get("authorization", "")
+        is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
+        return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
+
+    def _health(self, path: str, *, details: bool) -> Response:
+        now = self._probe()
+        fine = now.alive if path == "/healthz" else now.ready
+        health = now.health if details else Health(now.health.status)
+        return _json(200 if fine else 503, health)
+
+    def _metrics(self, accept: str) -> Response:
+        if "application/openmetrics-text" in accept:
+            # prometheus_client has no types for this one
+            body = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
+        body = exposition.generate_latest(self._registry)
+        return Response(200, body, exposition.CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class _Families(Collector):
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families()
+
+
+def _json(status: int, value: msgspec.Struct) -> Response:
+    return Response(status, msgspec.json.encode(value), "application/json")
