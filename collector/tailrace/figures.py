@@ -151,6 +151,18 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     behind_bytes: int
 
 
+class HeartbeatStatus(msgspec.Struct, kw_only=True):
+    """Of this life of the daemon; all zero where there are no heartbeats."""
+
+    interval_seconds: float = 0.0
+    made: int = 0
+    committed: int = 0
+    age_seconds: float = 0.0
+    """Since the newest one in the table was made."""
+    commit_seconds: Durations = msgspec.field(default_factory=Durations)
+    """From the making of each to its commit."""
+
+
 class SpoolStatus(msgspec.Struct, kw_only=True):
     size_bytes: int
     end: int
@@ -180,6 +192,7 @@ class Status(msgspec.Struct, kw_only=True):
     admin: str
     sources: dict[str, SourceStatus]
     spool: SpoolStatus
+    heartbeat: HeartbeatStatus
     commits: int
     rows_committed: int
     commit_seconds: Durations

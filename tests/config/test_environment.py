@@ -115,6 +115,13 @@ def test_an_empty_variable_is_none_where_a_key_may_be_none(loaded):
     assert loaded(text, environ=environ).config.store.retention_age is None
 
 
+def test_none_is_a_word_where_a_key_may_be_none(loaded, problems):
+    assert loaded("heartbeat.interval = 'none'").config.heartbeat.interval is None
+    environ = {"TAILRACE_HEARTBEAT_INTERVAL": "none"}
+    assert loaded("", environ=environ).config.heartbeat.interval is None
+    assert len(problems("store.commit_interval = 'none'")) == 1
+
+
 def test_an_entry_of_a_table_replaces_that_of_the_file_whatever_its_case(loaded):
     text = "[store.options]\nAWS_REGION = 'a'\nother = 'b'\n"
     options = loaded(text, environ={"TAILRACE_STORE_OPTIONS_AWS_REGION": "c"}).config.store.options

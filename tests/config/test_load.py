@@ -33,11 +33,11 @@ SETTINGS = [
     ("[stor]\n", "FILE:1: stor: unknown section; did you mean store?"),
     (
         "\n[xyz]\n",
-        "FILE:2: xyz: unknown section; allowed: store, spool, quarantine, ledger, admin, metrics, "
-        "log, sources",
+        "FILE:2: xyz: unknown section; allowed: store, spool, quarantine, ledger, admin, "
+        "heartbeat, metrics, log, sources",
     ),
     ("level = 'info'\n", "FILE:1: level: unknown section; allowed: store, spool, quarantine, "
-     "ledger, admin, metrics, log, sources"),
+     "ledger, admin, heartbeat, metrics, log, sources"),
     ("store = 5\n", "FILE:1: store: must be a section, as in [store], not a whole number"),
     ("[[store]]\n", "FILE:1: store: must be a section, as in [store], not an array"),
     ("[store]\ncommit_row = 5\n",
@@ -105,6 +105,8 @@ SETTINGS = [
      "FILE:2: sources.sim: must be a section, as in [sources.name], not a whole number"),
     (UDP.replace("sim", "Sim"), "FILE:1: sources.Sim: is no name for a source; "
      "allowed: a to z, 0 to 9 and _"),
+    (UDP.replace("sim", "tailrace"), "FILE:1: sources.tailrace: is the source of the daemon's own "
+     "rows; allowed: any other name"),
     (UDP.replace("sim", '"a.b"'), 'FILE:1: sources."a.b": is no name for a source; '
      "allowed: a to z, 0 to 9 and _"),
     (UDP.replace("udp", "pipe"), f"FILE:2: sources.sim.type: must be {TYPES}"),

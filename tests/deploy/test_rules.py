@@ -102,6 +102,13 @@ CASES = {
     "TailraceUpkeepFailing": Case(
         {'tailrace_store_upkeeps_total{instance="a",outcome="failed"}': "0x5 5x90"}, "10m", "80m"
     ),
+    "TailraceHeartbeatLate": Case(
+        {
+            'tailrace_heartbeat_age_seconds{instance="a"}': "0+60x20 30x60",
+            'tailrace_heartbeat_interval_seconds{instance="a"}': "60x80",
+        },
+        "15m", "30m",
+    ),
     "TailraceFilesBehind": Case(
         {f"tailrace_tail_behind_bytes{{{SOURCE}}}": f"0+{10 * MB}x40 0x60"}, "35m", "60m"
     ),

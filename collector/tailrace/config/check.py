@@ -22,7 +22,7 @@ from tailrace.config.keys import (
     words,
 )
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
-from tailrace.config.schema import Config
+from tailrace.config.schema import OWN_SOURCE, Config
 from tailrace.config.values import convert
 
 FORMATS: dict[str, tuple[str, ...]] = {
@@ -106,6 +106,8 @@ class Check:
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is no name for a source; allowed: a to z, 0 to 9 and _")
+        if name == OWN_SOURCE:
+            self._problem(home, "is the source of the daemon's own rows; allowed: any other name")
         structs = [SOURCES[type_]] if type_ else [*SOURCES.values()]
         fields = keys_of_any(structs)
         settings = {k: s for k, s in self._given.sources[name].items() if k != "type"}

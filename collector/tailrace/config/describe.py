@@ -18,8 +18,8 @@ from tailrace.units import Duration, Size
 
 
 class Described(NamedTuple):
-    """A key: `default` is spelled as in TOML, empty where the key must be given, `none` where TOML
-    has no word for it; `meaning` is the text under the schema's field."""
+    """A key: `default` is spelled as in TOML, empty where the key must be given, `none` where there is
+    no value; `meaning` is the text under the schema's field."""
 
     section: str
     key: str

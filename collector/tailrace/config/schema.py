@@ -14,6 +14,9 @@ from tailrace.units import Duration, Size
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
+OWN_SOURCE = "tailrace"
+"""The source whose rows are the daemon's own; no configured one can have its name."""
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the configuration file; keys it does not know are refused."""
@@ -102,6 +105,11 @@ class AdminConfig(Section, frozen=True):
     """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
     connections_max: int = 64
     """Connections at a time; of more, the one that has waited longest without asking is closed, and counted."""
+
+
+class HeartbeatConfig(Section, frozen=True):
+    interval: Duration | None = Duration(60)
+    """An event of our own goes the whole way into the table this often, so that what stalls is seen; more often if a service manager's watchdog waits for it. With none, only if one does."""
 
 
 class MetricsConfig(Section, frozen=True):
@@ -228,6 +236,7 @@ class Config(Section, frozen=True):
     quarantine: QuarantineConfig = QuarantineConfig()
     ledger: LedgerConfig = LedgerConfig()
     admin: AdminConfig = AdminConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
     metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
     sources: dict[str, SourceConfig] = msgspec.field(default_factory=DEFAULT_SOURCES.copy)

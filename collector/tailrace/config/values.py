@@ -13,7 +13,7 @@ from typing import get_origin
 import msgspec
 
 from tailrace.config import listen, network
-from tailrace.config.keys import choices, stripped, words
+from tailrace.config.keys import choices, optional, stripped, words
 from tailrace.units import Duration, Size
 
 NUMBER_MAX = 2**63 - 1
@@ -32,6 +32,8 @@ _KINDS = {
 
 def convert(key: str, type_: object, value: object) -> object:
     """`value` as the schema's type for `key`. Raise ValueError: what is wrong, what is allowed."""
+    if value == "none" and optional(type_):
+        return None  # TOML has no word of its own for it
     try:
         converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
     except msgspec.ValidationError as error:

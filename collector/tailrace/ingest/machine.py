@@ -15,12 +15,14 @@ import msgspec
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.answers import Answer, answers
+from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, Heartbeats
 from tailrace.ingest.run import Run
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
     DropCount,
     FileFacts,
     FileState,
+    Heartbeat,
     IngestState,
     Loss,
     OpenInfo,
@@ -49,7 +51,7 @@ class Quarantined(NamedTuple):
 
 
 class Ingest:
-    """The sessions of all network sources.
+    """The sessions of all sources, and the daemon's own.
 
     `batch` and `quarantined` collect what `apply` yields until `take` is called; `rejected` the
     numbers of sessions whose peer sends nothing readable and should be cut off.
@@ -72,6 +74,8 @@ class Ingest:
             session = self._sessions[number] = self._session(saved)
             if session.waiting:
                 self._waiting.add(number)
+        attach = partial(self._run, INFO, bits=COUNTER_BITS)
+        self.heartbeats = Heartbeats(self.state, self.tally(INFO.source), attach)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
@@ -94,7 +98,8 @@ class Ingest:
     @property
     def waiting(self) -> bool:
         """Whether time alone has something to bring: then ticks are wanted."""
-        return bool(self._waiting) or any(a.waiting for a in self._announcements.values())
+        announced = any(a.waiting for a in self._announcements.values())
+        return bool(self._waiting) or announced or self.heartbeats.waiting
 
     def open_windows(self, source: str) -> int:
         """How many sessions of a source wait for what may come late."""
@@ -116,6 +121,8 @@ class Ingest:
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
+        elif kind == EntryKind.HEARTBEAT:
+            self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
         elif session := self._sessions.get(entry.session):
             self._feed(session, entry)
         self.state.position = entry.end
@@ -126,6 +133,7 @@ class Ingest:
         if kind == EntryKind.START:
             for announcements in sources:
                 announcements.started(now)
+            self.heartbeats.end("collector restart", now)
             return
         for number in sorted(self._waiting):
             session = self._sessions[number]
@@ -133,6 +141,7 @@ class Ingest:
             self._watch(number)
         for announcements in sources:
             announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
+        self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
         """Nobody comes back. Files may: they are read on by another life of the daemon."""
@@ -146,6 +155,7 @@ class Ingest:
         What its counters then miss is found as ever."""
         for number in sorted(self._sessions):
             self._sessions[number].damaged(position - self.state.position)
+        self.heartbeats.damaged(position - self.state.position)
         self.state.position = position
 
     def take(self) -> tuple[Batch, list[Quarantined]]:
@@ -171,6 +181,8 @@ class Ingest:
             if session.state.info.source == source:
                 total.add(session.account)
         total.add(self._announced(source).account)
+        if source == INFO.source:
+            total.add(self.heartbeats.account)
         return total
 
     def pending(self, source: str) -> int:
@@ -271,10 +283,12 @@ class Ingest:
         )  # fmt: skip
 
     def _attach(self, info: OpenInfo, state: RunState) -> Run:
+        return self._run(info, state, bits=FORMATS[info.format].counter_bits)
+
+    def _run(self, info: OpenInfo, state: RunState, *, bits: int | None) -> Run:
         return Run(
             state, info.ledger, self.tally(info.source), self.common(info.source),
-            bits=FORMATS[info.format].counter_bits, emit=partial(self._emit, info),
-            quarantine=self._keep,
+            bits=bits, emit=partial(self._emit, info), quarantine=self._keep,
         )  # fmt: skip
 
     def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:

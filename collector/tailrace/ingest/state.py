@@ -78,6 +78,16 @@ class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     since: int
 
 
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a HEARTBEAT entry: a life of the daemon is there, and counts that it is."""
+
+    session: str
+    """Drawn for this life."""
+    number: int
+    about: dict[str, float]
+    """Attributes of its row."""
+
+
 class FileState(msgspec.Struct):
     """How far a session's file has been read; what a source needs to go on with it."""
 
@@ -234,6 +244,8 @@ class IngestState(msgspec.Struct):
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
     """By source and id; among those without a connection, the one that left first is first."""
+    heartbeats: RunState | None = None
+    """The daemon's own stream, while it or an earlier life of it has one."""
 
 
 def encode(value: object) -> bytes:

@@ -22,8 +22,8 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("day", "date", nullable=False, meaning="UTC day of ingest; the only partition column"),
-    Column("source", "string", nullable=False, meaning="name of the source in the configuration"),
-    Column("format", "string", nullable=False, meaning="heph, jets, ovni, dftracer, et3"),
+    Column("source", "string", nullable=False, meaning="name of the source in the configuration; tailrace for the daemon's own heartbeats"),
+    Column("format", "string", nullable=False, meaning="heph, jets, ovni, dftracer, et3; tailrace for the daemon's own heartbeats"),
     Column("session", "string", nullable=False, meaning="one incarnation of one producer"),
     Column("stream", "string", nullable=False, meaning="one producer's ordered sequence"),
     Column("substream", "long", nullable=True, meaning="multiplexed execution on the stream"),

@@ -31,6 +31,7 @@ from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
+from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
 from tailrace.spool.checkpoint import Checkpoints
@@ -74,6 +75,8 @@ class Daemon:
         self.local = "://" not in self.store
         self._last = last
         self.receiving = Receiving(config, clock, once=once)
+        self.heartbeats: Heartbeats | None = None
+        self._once = once
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -114,7 +117,7 @@ class Daemon:
         self.decoding = decoding
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
-            self.health, taken=decoding.wake, done=self.figures.committed,
+            self.health, taken=decoding.wake, done=self._committed,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         synced = self._synced
@@ -137,6 +140,7 @@ class Daemon:
                 receiving.start_soon(acknowledging.run)
                 sync.admit(self.spool, gate, self.config.spool, self.health)
                 self.health.started()
+                self._beat(receiving, gate)
                 started()
                 await stop.wait()
                 self.health.stopping()
@@ -210,9 +214,22 @@ class Daemon:
                 self.committing.relieve()
                 gate.changed()
 
+    def _beat(self, nursery: trio.Nursery, gate: Gate) -> None:
+        interval = self.config.heartbeat.interval
+        if interval is not None and not self._once:
+            self.heartbeats = Heartbeats(self.spool, gate, self.clock, float(interval))
+            nursery.start_soon(self.heartbeats.run)
+
     def _ready(self) -> None:
         self.committing.ready()
 
     def _synced(self, seconds: float) -> None:
         self.figures.syncs.add(seconds)
+        if self.heartbeats:
+            self.heartbeats.synced(self.spool.durable)
         self.decoding.wake()
+
+    def _committed(self, seconds: float, rows: int) -> None:
+        self.figures.committed(seconds, rows)
+        if self.heartbeats:
+            self.heartbeats.committed(self.committing.committed)

@@ -123,7 +123,7 @@ class SourceIntake:
         return OpenInfo(
             source=self._name,
             format=self._format,
-            session=_draw(self._clock.wall_ns()),
+            session=draw(self._clock.wall_ns()),
             transport=transport,
             peer=peer,
             record_max=record_max,
@@ -140,6 +140,6 @@ class SourceIntake:
         self._gate.touched()
 
 
-def _draw(now_ns: int) -> str:
+def draw(now_ns: int) -> str:
     """A session's id: sorts by time, and no two are alike."""
     return f"{now_ns // 1_000_000:011x}{os.urandom(3).hex()}"

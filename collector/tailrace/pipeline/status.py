@@ -6,7 +6,7 @@ import os
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
-from tailrace.figures import SourceStatus, SpoolStatus, Status
+from tailrace.figures import HeartbeatStatus, SourceStatus, SpoolStatus, Status
 from tailrace.pipeline.daemon import Daemon
 
 
@@ -38,6 +38,7 @@ def status(daemon: Daemon, admin: str = "") -> Status:
             sync_seconds=figures.syncs,
             identity=spool.identity,
         ),
+        heartbeat=daemon.heartbeats.status if daemon.heartbeats else HeartbeatStatus(),
         commits=committing.commits,
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,

@@ -19,7 +19,7 @@ from msgspec import structs
 from tailrace import __version__
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded, store_path
-from tailrace.config.schema import Config, TailConfig
+from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
 from tailrace.errors import TailraceError
 from tailrace.model.spelling import spelled
 from tailrace.pipeline.daemon import Daemon
@@ -50,7 +50,8 @@ def run(loaded: Loaded, wanted: Run) -> Certificate:
     """Run it and certify what came. Raise TailraceError for what prevents it."""
     clock = SystemClock()
     found = sources(wanted.traces, os.environ, wanted.files)
-    config = structs.replace(loaded.config, sources=found)
+    # What a run leaves behind is the program's, and nothing of ours.
+    config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
     with tamed_garbage_collection():

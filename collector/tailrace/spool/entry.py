@@ -73,6 +73,8 @@ class EntryKind(IntEnum):
     """Bytes of a session that are not to be had; msgpack."""
     DROPS = 11
     """The kernel has dropped datagrams at a source's socket; msgpack."""
+    HEARTBEAT = 12
+    """The daemon is alive; msgpack."""
 
 
 LAST = b"last"
