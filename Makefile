@@ -11,7 +11,9 @@ PRODUCERS := $(VENV)/producers/ready
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
-.PHONY: demo test test-slow lint bench reference producers requirements clean
+.PHONY: setup demo test test-slow lint bench reference producers requirements clean
+
+setup: $(READY)  ## the collector and the Python client, in .venv
 
 demo: $(READY)  ## all formats into a local table, a first query and the ledger
 	$(BIN)/tailrace demo

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,19 @@ def test_a_running_program_is_seen(settings, collectors, tmp_path):
     source = collector.status()["sources"]["ai"]
     assert (source["imbalance_bytes"], source["imbalance_events"]) == (0, 0)
     collector.stop()
+
+
+def test_a_training_run_is_certified(tmp_path):
+    """The example, as its text says, but for where the table goes."""
+    settings = {"DFTRACER_INIT": "FUNCTION", "DFTRACER_DATA_DIR": "all"}
+    command = [sys.executable, "-m", "tailrace", "run", "--store", "store", "--max-loss", "0"]
+    program = [PYTHON, ROOT / "examples/training_io.py"]
+    done = subprocess.run(
+        [*command, "--", *program], env=os.environ | settings, cwd=tmp_path,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    spans = (
+        "SELECT name, count(*) FROM spans WHERE category = 'training' GROUP BY name ORDER BY name"
+    )
+    assert ask(tmp_path / "store", spans) == [("load", 60), ("save", 3), ("step", 60)]

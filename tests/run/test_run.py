@@ -262,6 +262,19 @@ def test_what_tracers_are_told_stays_when_it_is_set(tmp_path):
     assert seen["TAILRACE_ADDRESS"].startswith("tcp://127.0.0.1:")
 
 
+def test_tracers_find_the_directories_that_they_are_told_of(tmp_path):
+    """DFTracer makes none: what it cannot write is gone, and nobody would know."""
+    line = '{"id":1,"name":"read","cat":"POSIX","ph":1,"ts":1,"dur":2,"pid":1,"tid":1}'
+    program = (
+        "import os\n"
+        f"open(os.environ['DFTRACER_LOG_FILE'] + '-app.pfw', 'w').write({line!r} + chr(10))\n"
+        "assert os.listdir(os.environ['OVNI_TRACEDIR']) == []"
+    )
+    done, certificate = run(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert certificate["totals"]["stored"] == 1
+
+
 class TestSignature:
     @pytest.fixture
     def key(self, tmp_path):

@@ -28,7 +28,7 @@ from tailrace.query.engine import Engine
 from tailrace.run import program
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.evidence import collect
-from tailrace.run.surroundings import sources, variables
+from tailrace.run.surroundings import made, sources, variables
 
 SETTLE_SECONDS = 0.5
 SETTLE_MOST = 60.0
@@ -125,6 +125,8 @@ class _Around:
         addresses = {
             name: source.address for name, source in self._daemon.receiving.sources.items()
         }
+        for directory in made(self._wanted.traces):
+            directory.mkdir(parents=True, exist_ok=True)
         given = variables(self._wanted.traces, os.environ, addresses)
         try:
             self.status = await program.run(self._wanted.arguments, given)

@@ -52,6 +52,11 @@ def sources(
     return found
 
 
+def made(directory: Path) -> tuple[Path, ...]:
+    """The directories that tracers are told to write into: DFTracer does not make its own."""
+    return (directory / "dftracer", directory / "ovni")
+
+
 def variables(
     directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str]
 ) -> dict[str, str]:

@@ -1,0 +1,153 @@
+"""Pages of Markdown run as a reader would: their `sh` blocks in one shell, their `python` blocks in
+between, and what they print compared with the `text` block that follows, where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+RUN = ("sh", "python")
+SHOWN = ("text", "toml", "rust")
+"""Languages of blocks that are not run; `text` after a block that is run is what it prints."""
+
+ANYTHING = "…"
+"""In a block of output: what differs from run to run. On a line by itself, any number of lines."""
+
+LOOKS = re.compile(r"(tailrace (query|streams|gaps)|import tailrace\n) ?")
+"""How a block begins that changes nothing."""
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+    output: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    """What is to be run of a page, each with the output that it shows."""
+    text = page.read_text()
+    found: list[Block] = []
+    end = 0
+    for match in FENCE.finditer(text):
+        language, body = match.groups()
+        line = text.count("\n", 0, match.start()) + 2
+        if language == "text" and found and not text[end : match.start()].strip():
+            found[-1] = found[-1]._replace(output=body)
+        elif language in RUN:
+            found.append(Block(language, body, line, None))
+        elif language not in SHOWN:
+            raise ValueError(
+                f"{page.name}:{line}: blocks in {language or 'no language'} are not known"
+            )
+        end = match.end()
+    return found
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether this is what was to be printed. Runs of spaces are one: columns are as wide as what
+    is in them."""
+    pattern = ""
+    for line in shown.splitlines():
+        if line.strip() == ANYTHING:
+            pattern += r"(?:.*\n)*"
+            continue
+        words = [
+            ".*".join(re.escape(part) for part in word.split(ANYTHING)) for word in line.split()
+        ]
+        pattern += " *" + " +".join(words) + " *\n"
+    return re.fullmatch(pattern, printed) is not None
+
+
+class Shell:
+    """A reader's shell. `command` starts bash, here or elsewhere."""
+
+    def __init__(self, command=("bash",), *, environ=None, cwd=ROOT):
+        self._number = 0
+        self._process = subprocess.Popen(
+            [*command, "--norc", "-u"],
+            cwd=cwd,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """What still runs of this shell is ended with it."""
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run(self, block: Block) -> tuple[int, str]:
+        """Exit code and what it prints."""
+        text = block.text
+        if block.language == "python":
+            text = f"python - <<'END OF PROGRAM'\n{text}END OF PROGRAM\n"
+        self._number += 1
+        mark = f"--- end of block {self._number}: "
+        # The exit code is that of the last command that failed, as with `set -e`, but the shell stays.
+        script = f"code=0; trap 'code=$?' ERR\n{{\n{text}}} </dev/null\ntrap - ERR; echo \"{mark}$code\"\n"
+        self._process.stdin.write(script.encode())
+        self._process.stdin.flush()
+        printed = []
+        for line in self._process.stdout:
+            words = line.decode(errors="replace")
+            if words.startswith(mark):
+                return int(words.removeprefix(mark)), "".join(printed)
+            printed.append(words)
+        raise AssertionError(f"the shell ended:\n{''.join(printed)}")
+
+    def read(self, block: Block, seconds: float = 60) -> str:
+        """Run a block that must do what the page shows; what it prints. One that only looks is
+        run again for a while: a reader is slower than a collector, a test is not."""
+        deadline = time.monotonic() + seconds
+        while True:
+            code, printed = self.run(block)
+            good = code == 0 and (block.output is None or matches(block.output, printed))
+            if good:
+                return printed
+            if not LOOKS.match(block.text) or time.monotonic() > deadline:
+                raise AssertionError(
+                    f"line {block.line}, exit code {code}:\n{block.text}\nprinted:\n{printed}"
+                    f"\nand should have printed:\n{block.output}"
+                )
+            time.sleep(0.2)
+
+
+def wrappers(directory: Path) -> Path:
+    """A directory for PATH in which `tailrace` and `python` are those of this environment."""
+    directory.mkdir(parents=True)
+    for name, arguments in (("tailrace", "-m tailrace"), ("python", "")):
+        command = directory / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+        command.chmod(0o755)
+    return directory
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """A reader's: the commands on PATH, an empty data directory, ports that nobody else has."""
+    environ = {name: value for name, value in os.environ.items() if "TAILRACE" not in name}
+    path = f"{wrappers(directory / 'bin')}:{os.environ['PATH']}"
+    data = str(directory / "data")
+    return environ | {"PATH": path, "XDG_DATA_HOME": data, "TAILRACE_ADMIN_LISTEN": "127.0.0.1:0"}
