@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.config.schema import StoreConfig
 from tailrace.model.columns import COLUMNS
 from tailrace.query.engine import Engine
-from tailrace.store.layout import NO_HOOKS, create, table_root
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.layout import create, table_root
 
 DAY = date(2026, 11, 21)
 SECOND = 10**9

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tailrace.store.layout import NO_HOOKS, table_root, writer_properties
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.layout import table_root, writer_properties
 from tests.query.tables import SCHEMA, SECOND, clocked, gap, heal, make, row, session
 
 EPOCH = int(datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp()) * SECOND

@@ -10,6 +10,8 @@ from deltalake import DeltaTable
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.schema import VERSION_PROPERTY
 from tailrace.store.table import Table
 
 
@@ -56,6 +58,20 @@ def open_table(store):
         )
 
     return open_
+
+
+@pytest.fixture
+def say_schema(root):
+    """Let the table say that it is of this version of the schema."""
+
+    def say(version):
+        DeltaTable(str(root)).alter.set_table_properties(
+            {VERSION_PROPERTY: str(version)},
+            raise_if_not_exists=False,
+            post_commithook_properties=NO_HOOKS,
+        )
+
+    return say
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.model.columns import COLUMNS, ROW, Batch
 from tailrace.model.record import Kind
 from tailrace.store.arrow import to_arrow
-from tailrace.store.layout import SCHEMA
+from tailrace.store.schema import SCHEMA
 
 TEXT = st.text(max_size=20)
 LONG = st.integers(-(2**63), 2**63 - 1)

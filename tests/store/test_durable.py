@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.errors import StoreError, SyncError
-from tailrace.store import durable, layout, table as table_module
+from tailrace.store import durable, table as table_module
 from tailrace.store.arrow import to_arrow
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Log
@@ -66,7 +66,7 @@ def test_what_others_wrote_below_a_commit_is_synced_with_it(open_table, numbered
     for number in range(3):
         other = DeltaTable(str(root))
         rows = to_arrow(numbered("o", number, 1))
-        write_deltalake(other, rows, mode="append", post_commithook_properties=layout.NO_HOOKS)
+        write_deltalake(other, rows, mode="append", post_commithook_properties=durable.NO_HOOKS)
     synced.clear()
     table.commit(numbered("s", 5, 5), 2)
     assert {Log(root).path(version) for version in (2, 3, 4, 5)} <= set(synced)

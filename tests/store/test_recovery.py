@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.errors import StoreError
 from tailrace.model.columns import ROW
-from tailrace.store import durable, layout
+from tailrace.store import durable
 from tailrace.store.log import Log
 from tailrace.store.recovery import recover
+from tailrace.store.schema import SCHEMA_VERSION
 
 COMMITS = 6
 ROWS = 40
@@ -161,7 +162,7 @@ def test_files_that_a_later_version_merged_away_and_vacuum_removed_are_not_misse
     written, open_table, root, seqs
 ):
     table = DeltaTable(str(root))
-    table.optimize.compact(post_commithook_properties=layout.NO_HOOKS)
+    table.optimize.compact(post_commithook_properties=durable.NO_HOOKS)
     for version in range(1, COMMITS + 1):
         _data(root, version).unlink()
     assert open_table().recovery.reasons == []
@@ -169,7 +170,7 @@ def test_files_that_a_later_version_merged_away_and_vacuum_removed_are_not_misse
 
 
 def test_a_damaged_merge_gives_way_to_the_files_that_it_merged(written, open_table, root, seqs):
-    DeltaTable(str(root)).optimize.compact(post_commithook_properties=layout.NO_HOOKS)
+    DeltaTable(str(root)).optimize.compact(post_commithook_properties=durable.NO_HOOKS)
     _data(root, COMMITS + 1).write_bytes(b"")
     table = open_table()
     assert table.recovery.versions == [COMMITS + 1]
@@ -180,7 +181,7 @@ def test_what_a_version_removed_counts_again_once_that_version_is_taken_out(
     written, open_table, root, seqs
 ):
     """The merge goes because of what is below it; so must a commit whose file it had replaced."""
-    DeltaTable(str(root)).optimize.compact(post_commithook_properties=layout.NO_HOOKS)
+    DeltaTable(str(root)).optimize.compact(post_commithook_properties=durable.NO_HOOKS)
     _data(root, 3).unlink()
     Log(root).path(5).write_bytes(b"")
     table = open_table()
@@ -255,10 +256,10 @@ def test_a_last_checkpoint_that_names_none_is_removed(written, open_table, root,
     assert not Log(root).last_checkpoint_path.exists()
 
 
-def test_the_end_of_a_table_of_a_newer_version_is_not_touched(written, open_table, root):
-    DeltaTable(str(root)).alter.set_table_properties(
-        {"tailrace.schema": "2"}, raise_if_not_exists=False
-    )
+def test_the_end_of_a_table_of_a_newer_version_is_not_touched(
+    written, open_table, root, say_schema
+):
+    say_schema(SCHEMA_VERSION + 1)
     _data(root, COMMITS).unlink()
     before = _listing(root)
     with pytest.raises(StoreError, match="newer Tailrace"):

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import LockedError, StoreError
-from tailrace.store import layout, upkeep
+from tailrace.store import durable, layout, upkeep
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Log
 from tailrace.store.snapshot import Snapshot
@@ -192,9 +192,9 @@ def test_a_merge_that_met_another_writer_is_left_to_the_next_run(fill, root, clo
 
     def merge_too_late(table):
         other = DeltaTable(str(root))
-        other.delete("day < '2030-01-01'", post_commithook_properties=layout.NO_HOOKS)
+        other.delete("day < '2030-01-01'", post_commithook_properties=durable.NO_HOOKS)
         fill(2)
-        table.optimize.compact(post_commithook_properties=layout.NO_HOOKS)
+        table.optimize.compact(post_commithook_properties=durable.NO_HOOKS)
 
     assert not work._step("merge", merge_too_late)
     assert work.report.skipped[0].startswith("merge: Failed to commit transaction")

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.answers import Answer, answers
@@ -32,6 +30,7 @@ from tailrace.ingest.state import (
     decode,
     encode,
 )
+from tailrace.ingest.upgrade import upgraded
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.model.columns import Batch
@@ -79,12 +78,8 @@ class Ingest:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
-        return cls(decode(snapshot, IngestState))
-
-    @staticmethod
-    def version_of(snapshot: bytes) -> int:
-        """The version of a snapshot's state; only `state.VERSION` can be restored."""
-        return decode(snapshot, _Version).version
+        """Go on from a snapshot, of this version or one that `can_upgrade`."""
+        return cls(decode(upgraded(snapshot), IngestState))
 
     def snapshot(self) -> bytes:
         for number, session in self._sessions.items():
@@ -297,7 +292,3 @@ class Ingest:
 
     def _keep(self, session: str, at: int, frame: bytes) -> None:
         self.quarantined.append(Quarantined(session, at, frame))
-
-
-class _Version(msgspec.Struct):
-    version: int

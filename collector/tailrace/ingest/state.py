@@ -18,8 +18,9 @@ from tailrace.normalize import OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 4
-"""Of the state's meaning; a checkpoint of another version is not used."""
+VERSION = 5
+"""Of the state: its structs, those of the decoders' states, and the spool's entries. It rises by one
+with every change of them, together with a step in `upgrade`."""
 
 
 HEAD, LAST = 256, 64

@@ -25,8 +25,7 @@ from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.errors import StoreError
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import VERSION
-from tailrace.pipeline import sync, upkeep
+from tailrace.pipeline import sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.decode import Decoding, readable
@@ -34,7 +33,7 @@ from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
-from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
 from tailrace.store.lock import DirectoryLock
@@ -88,9 +87,10 @@ class Daemon:
                 except OSError as error:
                     raise StoreError(f"{self.store}: {error.strerror}") from error
                 self._stack.enter_context(DirectoryLock(Path(self.store)))
+            self.checkpoints = Checkpoints(self.spool_directory)
+            upgrade.refuse_unknown(self.checkpoints)
             self.spool = Spool.open(self.spool_directory, self.config.spool, self.clock)
             self._stack.callback(self.spool.close)
-            self.checkpoints = Checkpoints(self.spool_directory)
             self.table = Table.open(
                 self.store,
                 options=self.config.store.options,
@@ -99,7 +99,11 @@ class Daemon:
                 clock=self.clock,
             )
             self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
-            self.ingest = self._recover()
+            checkpoint = self.checkpoints.newest(self.table.position() or 0)
+            self.ingest = self._recover(checkpoint)
+            upgrade.upgrade_table(self.table)
+            if checkpoint:
+                upgrade.upgrade_state(self.checkpoints, checkpoint)
             self._stack = self._stack.pop_all()
         return self
 
@@ -172,20 +176,14 @@ class Daemon:
         """Local directory of what is ours alone: the store's own, or the spool's for a URL."""
         return Path(self.store) if self.local else self.spool_directory
 
-    def _recover(self) -> Ingest:
-        """The ingest as it stood at the last commit, and decoded on to the spool's end."""
+    def _recover(self, checkpoint: Checkpoint | None) -> Ingest:
+        """The ingest as it stood at the last commit, decoded on from a checkpoint."""
         committed = self.table.position()
         if committed is not None and committed > self.spool.end:
             raise StoreError(
                 f"the table holds what the spool had up to {committed}, but {self.spool_directory}"
                 f" ends at {self.spool.end}: it is not the spool of this table, or an older copy."
                 " Move it away to begin a new one."
-            )
-        checkpoint = self.checkpoints.newest(committed or 0)
-        if checkpoint and Ingest.version_of(checkpoint.state) != VERSION:
-            raise StoreError(
-                f"{self.spool_directory} was left by another version of Tailrace in the middle of"
-                " its work: let that version stop in order first."
             )
         ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
         if ingest.position < self.spool.begin:

@@ -20,7 +20,7 @@ import duckdb
 import msgspec
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.model.columns import COLUMNS
+from tailrace.model.columns import COLUMNS, Column
 from tailrace.query.answer import Answer, ArrowAnswer, Shape, count
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
@@ -38,9 +38,6 @@ ATTEMPTS = 5
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
 """The partition column, of which the files hold nothing. Not by `hive_partitioning`, which would
 take directories above the table for columns, and takes ten times as long to bind."""
-
-
-_NAMES = [f'"{column.name}"' for column in COLUMNS]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,15 +222,19 @@ def _reading(table: TableReader) -> str:
     """A SELECT of all rows of a local table."""
     if not table.file_uris():
         return _nothing()
-    columns = ", ".join(_NAMES[1:])
+    lacking = table.lacking()
+    columns = ", ".join(_null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
     read = "read_parquet(getvariable('files'), hive_partitioning = false)"
     return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
 
 
 def _nothing() -> str:
     """A SELECT of no rows with the table's columns."""
-    nulls = (f"NULL::{TYPES[c.type]} AS {name}" for c, name in zip(COLUMNS, _NAMES, strict=True))
-    return f"SELECT {', '.join(nulls)} WHERE false"
+    return f"SELECT {', '.join(map(_null, COLUMNS))} WHERE false"
+
+
+def _null(column: Column) -> str:
+    return f'NULL::{TYPES[column.type]} AS "{column.name}"'
 
 
 def _literal(path: str) -> str:

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.errors import StoreError
 from tailrace.store.layout import is_local, open_table, table_root
 from tailrace.store.refusal import line
+from tailrace.store.schema import SCHEMA, check_readable
 from tailrace.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class TableReader(Snapshot):
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
-        super().__init__(open_table(self.root, options))
+        super().__init__(open_table(self.root, options, check_readable))
 
     def file_uris(self) -> list[str]:
         """The files of this version: absolute paths, or URLs."""
@@ -58,9 +59,18 @@ class TableReader(Snapshot):
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
 
+    def lacking(self) -> set[str]:
+        """Columns of ours that the table does not have yet, being of an older schema."""
+        return set(SCHEMA.names) - {field.name for field in self._table.schema().fields}
+
     def dataset(self) -> pyarrow.dataset.Dataset:
         """The snapshot for readers that cannot open its files by themselves."""
         try:
-            return self._table.to_pyarrow_dataset()
+            dataset = self._table.to_pyarrow_dataset()
         except (DeltaError, OSError) as error:
             raise StoreError(f"{self.root}: cannot be read: {line(error)}") from error
+        if not self.lacking():
+            return dataset
+        import pyarrow  # noqa: PLC0415 - only an old table behind a URL needs it by itself
+
+        return dataset.replace_schema(pyarrow.schema(SCHEMA))

@@ -12,7 +12,7 @@ import sys
 from arro3.core import Array, DataType, RecordBatch
 
 from tailrace.model.columns import COLUMNS, ROW, RUN, Batch
-from tailrace.store.layout import SCHEMA, TYPES
+from tailrace.store.schema import SCHEMA, TYPES
 
 _ROW_TYPES = {column.name: TYPES[column.type] for column in COLUMNS}
 

@@ -2,7 +2,7 @@
 
 The library never syncs. So here, and only here, is said when something is on disk:
 
-1. The library's own checkpoints and clean-up are off (`layout.NO_HOOKS`).
+1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
 2. After a commit `sync` brings to disk every file it added, its log file and their directories.
    Only then may anything be acknowledged.
 3. `checkpoint` syncs a checkpoint before it lets go of the log files that it replaces.
@@ -22,11 +22,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 
 from tailrace.errors import SyncError
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Log, is_parquet
+
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Rule 1: to be passed to every operation on the table."""
 
 UNSYNCED_MAX = 16
 """Versions that can be on disk and not synced: one of each writer, and at most two of an upkeep

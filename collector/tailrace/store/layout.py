@@ -1,4 +1,4 @@
-"""How the table `events` lies on disk: where, its columns, its properties and its encodings.
+"""How the table `events` lies on disk: where, its properties and its encodings.
 
 The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log
 clean-up are off, because they delete log files before what replaces them is on disk.
@@ -10,27 +10,18 @@ dictionaries for the repeating strings were as fast to write and dearer to make.
 
 from __future__ import annotations
 
-from arro3.core import DataType, Field, Schema
-from deltalake import (
-    ColumnProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    Schema as DeltaSchema,
-    WriterProperties,
-)
+from collections.abc import Callable
+
+from deltalake import ColumnProperties, DeltaTable, Schema as DeltaSchema, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
-from tailrace.model.columns import COLUMNS
+from tailrace.store.durable import NO_HOOKS
 from tailrace.store.refusal import is_conflict, refusal
+from tailrace.store.schema import SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, check_writable
 
 TABLE_NAME = "events"
-
-SCHEMA_VERSION = 1
-"""Of the columns and what they mean; a table of a later version is refused."""
-
-VERSION_PROPERTY = "tailrace.schema"
 
 MERGED_ROW_GROUP = 131_072
 """Rows of a row group in merged files: small enough to skip, large enough to compress."""
@@ -49,13 +40,6 @@ plus the hour between vacuums, or vacuum would never hear of some files."""
 TRANSACTION_RETENTION = "interval 36500 days"
 """How long a collector's position is remembered after its last commit: for good. Were it hidden
 (a collector that was silent for long, a clock that was wrong), its spool would be stored twice."""
-
-TYPES = {"date": DataType.date32(), "string": DataType.string(), "long": DataType.int64()}
-
-SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLUMNS])
-
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Durability rule 1: to be passed to every operation on the table."""
 
 OPEN_TRIES = 5
 
@@ -113,8 +97,10 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
     raise AssertionError("the last attempt returns or raises")
 
 
-def open_table(root: str, options: dict[str, str]) -> DeltaTable:
-    """The table at its newest version, if it is one of ours. Raise StoreError."""
+def open_table(
+    root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
+) -> DeltaTable:
+    """The table at its newest version, if it passes. Raise StoreError."""
     table = open_or_none(root, options)
     if table is None:
         raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
@@ -134,29 +120,3 @@ def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTabl
         post_commithook_properties=NO_HOOKS,
         raise_if_key_not_exists=False,
     )
-
-
-def check(table: DeltaTable) -> None:
-    """Raise StoreError unless this is our table with the columns of this version."""
-    metadata = table.metadata()
-    version = metadata.configuration.get(VERSION_PROPERTY)
-    check_version(version, table.table_uri)
-    if metadata.partition_columns != ["day"] or table.schema() != DeltaSchema.from_arrow(SCHEMA):
-        raise StoreError(
-            f"{table.table_uri}: says schema {version} but has other columns: {_columns(table)}"
-        )
-
-
-def check_version(version: str | None, root: str) -> None:
-    """Raise StoreError unless the table property is a version that we can write."""
-    if version is None or not version.isdecimal():
-        raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
-    if int(version) > SCHEMA_VERSION:
-        raise StoreError(
-            f"{root}: was written by a newer Tailrace (schema {version}; this one knows"
-            f" {SCHEMA_VERSION}): use that one"
-        )
-
-
-def _columns(table: DeltaTable) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in table.schema().fields)

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
 from tailrace.errors import StoreError, SyncError
-from tailrace.store import layout
+from tailrace.store import schema
 from tailrace.store.durable import LOG_LOCK, UNSYNCED_MAX, fsync
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Action, Add, Log, is_parquet
@@ -154,8 +154,9 @@ class _Repair:
         actions = self.log.read(version)
         for action in actions:
             if action.meta_data:
-                stated = action.meta_data.configuration.get(layout.VERSION_PROPERTY)
-                layout.check_version(stated, str(self.log.root))
+                stated = action.meta_data.configuration.get(schema.VERSION_PROPERTY)
+                root = str(self.log.root)
+                schema.refuse_newer(schema.parse_version(stated, root), root)
         live = [a.add for a in actions if a.add and a.add.path not in removed]
         for add in live:
             if reason := _file_damage(self.log.data_path(add), add.size):
@@ -203,7 +204,7 @@ class _Repair:
                 table = DeltaTable(str(self.log.root), version=max(base, 0))
             except DeltaError as error:
                 raise refusal(error, str(self.log.root), "open the table") from error
-            layout.check(table)
+            schema.check_writable(table)
             self._columns = table.schema()
         return self._columns
 

@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.store import layout
 from tailrace.store.refusal import refusal
+from tailrace.store.schema import check_readable
 
 _EPOCH = date(1970, 1, 1)
 
@@ -36,7 +37,7 @@ class Snapshot:
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
         """The newest version. Raise StoreError if there is no table, or not one we can read."""
-        return cls(layout.open_table(layout.table_root(path), options))
+        return cls(layout.open_table(layout.table_root(path), options, check_readable))
 
     def version(self) -> int:
         return self._table.version()

@@ -29,7 +29,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError, SyncError
 from tailrace.model.columns import Batch
-from tailrace.store import durable, layout
+from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
 from tailrace.store.log import Log
 from tailrace.store.recovery import Recovery, recover
@@ -166,6 +166,32 @@ class Table:
         return True
 
     @property
+    def schema_version(self) -> int:
+        return schema.version_of(self._table)
+
+    def upgrade(self) -> list[schema.Step]:
+        """Bring the table to today's schema, if it has an older one, a commit a step; those taken.
+
+        Durable on return. FullError, StoreError: it has the schema before a step or after it, and the
+        next start goes on. FencedError, SyncError: end the process."""
+        taken: list[schema.Step] = []
+        for attempt in range(1, CONFLICT_TRIES + 1):
+            try:
+                while step := schema.next_step(self._table):
+                    schema.take(step, self._table)
+                    taken.append(step)
+                    self._renew()
+            except (DeltaError, OSError) as error:
+                # Another collector on the same table may be at it, too.
+                if attempt == CONFLICT_TRIES or not is_conflict(error):
+                    raise refusal(error, self.root, "change the schema") from error
+                self._renew()
+                continue
+            break
+        self._sync(self._table.version())
+        return taken
+
+    @property
     def _spool_id(self) -> str:
         return f"{self._collector}/spool"
 
@@ -175,7 +201,7 @@ class Table:
             table = layout.create(self.root, self._options, config)
             if self._local is not None:
                 durable.sync_new(self._local)
-        layout.check(table)
+        schema.check_writable(table)
         self._table = table
         if self._local is not None:
             self._synced = durable.sync_newest(self._local)
@@ -209,7 +235,7 @@ class Table:
             data,
             mode="append",
             writer_properties=layout.writer_properties(),
-            post_commithook_properties=layout.NO_HOOKS,
+            post_commithook_properties=durable.NO_HOOKS,
             commit_properties=CommitProperties(
                 max_commit_retries=LIBRARY_TRIES,
                 app_transactions=[

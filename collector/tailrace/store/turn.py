@@ -22,6 +22,7 @@ from tailrace.errors import LockedError
 from tailrace.model.columns import Batch
 from tailrace.store import layout
 from tailrace.store.arrow import to_arrow
+from tailrace.store.durable import NO_HOOKS
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.refusal import is_conflict, refusal
 
@@ -150,7 +151,7 @@ class RemoteTurn:
             table,
             to_arrow(Batch()),
             mode="append",
-            post_commithook_properties=layout.NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
             commit_properties=CommitProperties(
                 app_transactions=[
                     Transaction(id_, value, now) for id_, value in transactions.items()

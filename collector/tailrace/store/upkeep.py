@@ -182,7 +182,7 @@ class _Upkeep:
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})
-            table.delete(f"day < '{_date(below)}'", post_commithook_properties=layout.NO_HOOKS)
+            table.delete(f"day < '{_date(below)}'", post_commithook_properties=durable.NO_HOOKS)
             self.report.deleted_days += [_date(day) for day in days]
 
         return self._step("delete old days", step)
@@ -197,7 +197,7 @@ class _Upkeep:
                 dry_run=False,
                 enforce_retention_duration=False,  # of the log's memory, which is longer on purpose
                 full=everything,
-                post_commithook_properties=layout.NO_HOOKS,
+                post_commithook_properties=durable.NO_HOOKS,
             )
             self.report.vacuumed_files += len(removed)
 
@@ -215,7 +215,7 @@ class _Upkeep:
                 target_size=merge.size,
                 max_concurrent_tasks=1,
                 writer_properties=layout.writer_properties(layout.MERGED_ROW_GROUP),
-                post_commithook_properties=layout.NO_HOOKS,
+                post_commithook_properties=durable.NO_HOOKS,
             )
             self.report.merged_files += done["numFilesRemoved"]
             self.report.made_files += done["numFilesAdded"]

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable, Field
+from deltalake.exceptions import CommitFailedError
+
+from tailrace.clock import SystemClock
+from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
+from tailrace.store import durable, schema, upkeep
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.log import Log
+from tailrace.store.schema import SCHEMA_VERSION, STEPS
+from tailrace.store.snapshot import Snapshot
+
+
+@pytest.fixture
+def older(open_table, numbered, say_schema):
+    """A table with schema 1 and ten rows, by collector "one"."""
+    table = open_table()
+    table.commit(numbered("s", 0, 10), 100)
+    say_schema(1)
+
+
+def version(root):
+    return schema.version_of(DeltaTable(str(root)))
+
+
+def test_there_is_a_step_to_each_version_since_the_first():
+    assert [step.version for step in STEPS] == list(range(2, SCHEMA_VERSION + 1))
+
+
+def test_an_older_table_is_brought_to_todays_version_in_one_commit_a_step(
+    older, open_table, numbered, root, seqs
+):
+    table = open_table()
+    before = table.version()
+    assert (version(root), table.position()) == (1, 100)  # opening alone changes nothing
+    taken = table.upgrade()
+    assert [step.version for step in taken] == list(range(2, SCHEMA_VERSION + 1))
+    assert version(root) == SCHEMA_VERSION
+    assert table.version() == before + len(taken)
+    assert table.position() == open_table().position() == 100
+    assert table.upgrade() == []
+    table.commit(numbered("s", 10, 5), 200)
+    assert seqs() == list(range(15))
+
+
+def test_an_upgrade_is_synced(older, open_table, root, monkeypatch):
+    table = open_table()
+    synced = []
+    real = durable.sync
+    monkeypatch.setattr(durable, "sync", lambda *args: synced.append(args[1:]) or real(*args))
+    before = table.version()
+    table.upgrade()
+    assert synced == [(before, table.version())]
+
+
+def test_an_upgrade_that_was_not_on_disk_when_the_power_went_is_done_again(
+    older, open_table, root, seqs
+):
+    """What is left of its version: nothing, an empty file, a part, zeros."""
+    open_table().upgrade()
+    path = Log(root).path(Log(root).versions()[-1])
+    whole = path.read_bytes()
+    for left in (None, b"", whole[: len(whole) // 2], bytes(len(whole))):
+        if left is None:
+            path.unlink()
+        else:
+            path.write_bytes(left)
+        table = open_table()
+        assert version(root) == 1
+        assert [step.version for step in table.upgrade()] == list(range(2, SCHEMA_VERSION + 1))
+        assert seqs() == list(range(10))
+
+
+def test_an_upgrade_that_landed_though_it_was_said_to_have_failed_is_not_done_twice(
+    older, open_table, root, monkeypatch
+):
+    real = schema.take
+
+    def take(step, table):
+        monkeypatch.undo()
+        real(step, table)
+        raise CommitFailedError("the answer got lost")
+
+    table = open_table()
+    monkeypatch.setattr(schema, "take", take)
+    table.upgrade()
+    versions = [a.meta_data for v in Log(root).versions() for a in Log(root).read(v) if a.meta_data]
+    assert [m.configuration["tailrace.schema"] for m in versions][-2:] == ["1", "2"]
+    assert version(root) == SCHEMA_VERSION
+
+
+def test_two_collectors_that_upgrade_at_once_both_go_on(older, open_table, numbered, seqs, root):
+    one, two = open_table("one"), open_table("two")
+    assert one.upgrade()
+    assert two.upgrade() in ([], list(STEPS))
+    one.commit(numbered("s", 10, 5), 200)
+    two.commit(numbered("t", 0, 5), 50)
+    assert (seqs("s"), seqs("t")) == (list(range(15)), list(range(5)))
+    assert version(root) == SCHEMA_VERSION
+
+
+def test_a_table_of_a_newer_version_is_refused_to_writers_and_left_alone(
+    older, open_table, store, root, say_schema
+):
+    say_schema(SCHEMA_VERSION + 1)
+    before = sorted(root.rglob("*"))
+    with pytest.raises(
+        StoreError, match=r"newer Tailrace \(schema 3; this one knows 2\): use that one"
+    ):
+        open_table()
+    with pytest.raises(StoreError, match="newer Tailrace"):
+        upkeep.run(str(store), StoreConfig(), clock=SystemClock(), everything=True)
+    assert sorted(path for path in root.rglob("*")) == before
+
+
+def test_a_collector_stops_committing_when_another_one_has_upgraded_the_table_beyond_it(
+    open_table, numbered, say_schema, seqs
+):
+    """As in a rolling upgrade of many hosts on one table: the spools keep what comes meanwhile."""
+    table = open_table()
+    table.commit(numbered("s", 0, 5), 1)
+    say_schema(SCHEMA_VERSION + 1)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="newer Tailrace"):
+            table.commit(numbered("s", 5, 5), 2)
+    assert seqs() == list(range(5))
+    say_schema(SCHEMA_VERSION)
+    table.commit(numbered("s", 5, 5), 2)
+    assert seqs() == list(range(10))
+
+
+def test_a_newer_table_is_read_with_a_warning_if_it_has_our_columns(
+    older, store, root, say_schema, caplog
+):
+    DeltaTable(str(root)).alter.add_columns(
+        [Field("extra", "long")], post_commithook_properties=NO_HOOKS
+    )
+    say_schema(SCHEMA_VERSION + 1)
+    assert sum(file.rows for file in Snapshot.open(str(store), options={}).files()) == 10
+    assert "newer Tailrace (schema 3; this one knows 2)" in caplog.text
+
+
+@pytest.mark.parametrize("stated", ["", "0", "-1", "two"])
+def test_what_is_no_version_is_no_table_of_ours(older, open_table, store, say_schema, stated):
+    say_schema(stated)
+    with pytest.raises(StoreError, match="not one of Tailrace's"):
+        open_table()
+    with pytest.raises(StoreError, match="not one of Tailrace's"):
+        Snapshot.open(str(store), options={})
