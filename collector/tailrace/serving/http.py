@@ -7,7 +7,7 @@ a body nothing is read, and an answer that nobody takes is given up. There is no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import h11
@@ -84,7 +84,16 @@ class Conversation:
                 with within(IDLE_SECONDS, None):
                     await self._receive()
             await self._exchange()
-        await self._linger()
+
+    async def linger(self) -> None:
+        """Let a last answer arrive."""
+        if not isinstance(self._stream, trio.SocketStream):
+            return
+        left = LINGER_BYTES
+        with trio.move_on_after(LINGER_SECONDS), suppress(trio.BrokenResourceError):
+            await self._stream.send_eof()
+            while left > 0 and (data := await self._stream.receive_some(RECEIVE_MAX)):
+                left -= len(data)
 
     async def _exchange(self) -> None:
         with within(REQUEST_SECONDS, Refusal.SLOW):
@@ -99,7 +108,6 @@ class Conversation:
                 await self._receive()
         except h11.RemoteProtocolError as problem:
             await self._send(None, plain(problem.error_status_hint, str(problem)))
-            await self._linger()
             raise EndedError(Refusal.MALFORMED) from problem
         if not isinstance(event, h11.Request):
             raise EndedError
@@ -141,17 +149,6 @@ class Conversation:
             return not isinstance(self._wire.next_event(), h11.EndOfMessage)
         except h11.RemoteProtocolError:
             return True
-
-    async def _linger(self) -> None:
-        if isinstance(self._stream, trio.SocketStream):
-            with within(LINGER_SECONDS, None):
-                try:
-                    await self._stream.send_eof()
-                    left = LINGER_BYTES
-                    while left > 0 and (data := await self._stream.receive_some(RECEIVE_MAX)):
-                        left -= len(data)
-                except trio.BrokenResourceError as problem:
-                    raise EndedError from problem
 
 
 @contextmanager

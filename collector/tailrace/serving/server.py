@@ -116,12 +116,14 @@ class Server:
     ) -> None:
         try:
             with scope:
-                if isinstance(stream, trio.SSLStream):
-                    await _shake_hands(stream)
-                await conversation.run()
-        except EndedError as ended:
-            if ended.cause:
-                self._figures.refuse(ended.cause)
+                try:
+                    if isinstance(stream, trio.SSLStream):
+                        await _shake_hands(stream)
+                    await conversation.run()
+                except EndedError as ended:
+                    if ended.cause:
+                        self._figures.refuse(ended.cause)
+                await conversation.linger()
         finally:
             self._open.pop(scope, None)
             await trio.aclose_forcefully(stream)
