@@ -103,6 +103,17 @@ class Figures:
         self.rows_committed += rows
 
 
+class SessionStatus(msgspec.Struct, kw_only=True):
+    """How the clock of a session goes against wall time (see `ingest.pace`). Times are Unix seconds."""
+
+    progress: str
+    reached_ticks: int
+    ticks_per_wall_second: float | None
+    slowdown_ratio: float | None
+    last_event_timestamp_seconds: float
+    advanced_timestamp_seconds: float
+
+
 class SourceStatus(msgspec.Struct, kw_only=True):
     """One source as /status shows it; the names are those of the metrics."""
 
@@ -136,6 +147,9 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     restarts: int
     sessions_opened: int
     sessions_closed: int
+    followed_sessions: dict[str, int]
+    unfollowed_sessions: int
+    sessions: dict[str, SessionStatus]
     refused: dict[str, int]
     acknowledgements: dict[str, int]
     chunks: int

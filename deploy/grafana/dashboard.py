@@ -69,6 +69,14 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph("Datagrams waiting", "Part of the socket's buffer that is full.", "percentunit", (Line("tailrace_udp_queue_bytes{S} / (tailrace_udp_buffer_bytes{S} > 0)", "{{source}}"),)),
         Graph("Files behind", "Bytes of followed files that are not read yet.", "bytes", (Line("sum by (source) (tailrace_tail_behind_bytes{S})", "{{source}}"),)),
     ),
+    "Simulated time": (
+        Graph("Slowdown", "Wall seconds a simulated second; the 20 slowest sessions.", "short", (Line("topk(20, tailrace_session_slowdown_ratio{S})", "{{source}} {{session}}"),)),
+        Graph("Slowest session", "Wall seconds a simulated second, by source.", "short", (Line("source:tailrace_session_slowdown_ratio:max{S}", "{{source}}"),)),
+        Graph("Ticks", "Of sessions' own clocks in a second of wall time; the 20 fastest.", "cps", (Line("topk(20, tailrace_session_ticks_per_wall_second{S})", "{{source}} {{session}}"),)),
+        Graph("Since the clock went on", "The 20 that have stood longest, though events came in the last minute.", "s", (Line("topk(20, (time() - tailrace_session_advanced_timestamp_seconds{S}) and (time() - tailrace_session_last_event_timestamp_seconds{S} < 60))", "{{source}} {{session}}"),)),
+        Graph("Sessions", "By what their clocks do: advancing, stalled while events come, silent.", "short", (Line("sum by (progress) (tailrace_source_followed_sessions{S})", "{{progress}}"),), stacked=True),
+        Graph("Sessions not followed", "There are more than `metrics.series_max`.", "short", (Line("sum by (source) (tailrace_source_unfollowed_sessions{S})", "{{source}}"),)),
+    ),
     "On its way to the table": (
         Graph("Commits", "How long a batch takes to be durable in the table.", "s", (
             Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_store_commit_seconds_bucket{{I}}{RATE})))", "half"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import socket
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.log import heph_epoch, heph_event
-from tests.system.collector import SOURCES, Collector, until
+from tests.system.collector import until
+from tests.system.load import Load
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "deploy/grafana"
@@ -30,6 +29,7 @@ RULES = (
     "source:tailrace_udp_queue:ratio",
     "instance:tailrace_commit_seconds:p99_rate5m",
     "instance:tailrace_sync_seconds:p99_rate5m",
+    "source:tailrace_session_slowdown_ratio:max",
 )
 
 
@@ -63,55 +63,6 @@ def test_everything_that_is_asked_has_an_answer(dashboard, tmp_path):
         assert server.targets() == ["up"]
         # Scraped while busy, and none of it makes the sums wrong.
         assert server.ask("sum(tailrace_ledger_imbalance_events)") == [0.0]
-
-
-class Load:
-    """A daemon with a source of every type and everything a metric tells of: loss, late events,
-    duplicates, noise, restarts, refusals."""
-
-    def __init__(self, directory):
-        self.trace = directory / "run.trace"
-        self.trace.write_bytes(heph_epoch(10**18))
-        tail = f'[sources.files]\ntype = "tail"\nformat = "heph"\npaths = ["{self.trace}"]\n'
-        few = "[ledger]\nreorder_time = '0.2 s'\n"
-        sources = SOURCES.replace('format = "jets"', 'format = "jets"\ngarbage_max = "1 KiB"')
-        self.collector = Collector(directory, sources=sources + tail, more=few)
-        self.round = 0
-
-    def __enter__(self):
-        self.collector.start()
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.connect(self.collector.address("udp"))
-        self.tcp = socket.create_connection(self.collector.address("tcp"))
-        self.tcp.sendall(heph_epoch(10**18))
-        return self
-
-    def __exit__(self, *_):
-        self.udp.close()
-        self.tcp.close()
-        self.collector.end()
-
-    def send(self):
-        """Another round: 20 events a source of which one is missing and comes in the next round, one
-        comes twice; a run that begins anew; bytes that are none of the format's."""
-        first = 20 * self.round
-        numbers = [*range(first, first + 9), *range(first + 10, first + 20), first + 19, first - 11]
-        events = [heph_event(1, n, start=1000 + n) for n in numbers if n >= 0]
-        for event in events:
-            self.udp.send(event)
-        self.tcp.sendall(b"".join(events) + b"noise" * 20)
-        with self.trace.open("ab") as file:
-            file.write(b"".join(events))
-        restarted = heph_epoch(10**18 + self.round) + heph_event(1, 0, start=1)
-        with socket.create_connection(self.collector.address("tcp")) as other:
-            other.sendall(
-                restarted + heph_epoch(10**18 - self.round - 1) + heph_event(1, 0, start=1)
-            )
-        with socket.create_connection(self.collector.address("jets"), timeout=30) as stranger:
-            stranger.sendall(b"no JSON\n" * 1000)
-            with contextlib.suppress(ConnectionError):
-                assert stranger.recv(1) == b""  # cut off
-        self.round += 1
 
 
 class Prometheus:
@@ -166,6 +117,10 @@ class Prometheus:
                 return json.load(answer)["data"]
         except ConnectionError:
             return None
+        except urllib.error.HTTPError as error:
+            if error.code == 503:  # it starts
+                return None
+            raise
         except urllib.error.URLError as error:
             if isinstance(error.reason, ConnectionError):
                 return None

@@ -119,6 +119,13 @@ CASES = {
         {f'tailrace_source_refused_total{{{SOURCE},cause="garbage"}}': "0+20x30 600x60"},
         "25m", "50m",
     ),
+    "TailraceSimulationStalled": Case(
+        {
+            f'tailrace_source_followed_sessions{{{SOURCE},progress="stalled"}}': "0x5 1x20 0x60",
+            f'tailrace_source_followed_sessions{{{SOURCE},progress="silent"}}': "5x90",
+        },
+        "15m", "40m",
+    ),
 }  # fmt: skip
 
 

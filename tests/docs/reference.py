@@ -12,7 +12,7 @@ import tailrace
 from tailrace.cli import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
-from tailrace.metrics.contract import DAEMON, LAWS, SOURCE, bound, laws_of
+from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
 from tailrace.metrics.definition import Restart, Type
 from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
@@ -163,6 +163,12 @@ cut at `metrics.series_max`: what exceeds it is summed under `other`. All values
 from the start. A counter that goes on after a restart is a part of what a checkpoint holds.
 """
 
+SESSIONS_TEXT = """
+How the clock of its producer goes against wall time. The label `session` is the column of the table. At most
+`metrics.series_max` sessions are followed; one that is silent for a minute gives up its place to another. After a
+restart of the daemon all is measured anew.
+"""
+
 LAWS_TEXT = """
 At every scrape, for each source; a metric with further labels stands for the sum over them:
 """
@@ -174,6 +180,8 @@ def _metrics():
     yield from _definitions(DAEMON, ())
     yield from ("", "### Of each source")
     yield from _definitions(SOURCE, ("source",))
+    yield from ("", "### Of each session", SESSIONS_TEXT.rstrip())
+    yield from _definitions(SESSION, ("source", "session"))
     yield from ("", "### What sums to what", LAWS_TEXT.rstrip(), "")
     yield from (f"{number}. `{law.text}`" for number, law in enumerate(LAWS, 1))
 

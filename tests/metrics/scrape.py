@@ -9,7 +9,7 @@ from collections import Counter
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SOURCE, bound, type_of
+from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SESSION, SOURCE, bound, type_of
 from tailrace.metrics.definition import Type
 
 OPENMETRICS = "application/openmetrics-text"
@@ -94,6 +94,8 @@ class Scrape:
 
 def labels(metric, sample):
     subject = set() if metric in DAEMON else {"source"}
+    if metric in SESSION:
+        return {"source", "session"}
     if metric.type is Type.INFO:
         return {"version", "kernels"}
     if metric.type is Type.HISTOGRAM:

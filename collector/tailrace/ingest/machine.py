@@ -14,6 +14,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.answers import Answer, answers
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, Heartbeats
+from tailrace.ingest.pace import Paces
 from tailrace.ingest.run import Run
 from tailrace.ingest.session import Session
 from tailrace.ingest.state import (
@@ -61,6 +62,8 @@ class Ingest:
         self.batch = Batch()
         self.quarantined: list[Quarantined] = []
         self.rejected: list[int] = []
+        self.paces = Paces()
+        """How fast the clocks of producers' sessions go."""
         self._day = 0
         self._now = 0
         self._commons: dict[str, Commons] = {}
@@ -73,7 +76,7 @@ class Ingest:
             session = self._sessions[number] = self._session(saved)
             if session.waiting:
                 self._waiting.add(number)
-        attach = partial(self._run, INFO, bits=COUNTER_BITS)
+        attach = partial(self._run, INFO, bits=COUNTER_BITS, paces=Paces(0))
         self.heartbeats = Heartbeats(self.state, self.tally(INFO.source), attach)
 
     @classmethod
@@ -89,6 +92,11 @@ class Ingest:
     @property
     def position(self) -> int:
         return self.state.position
+
+    @property
+    def now(self) -> int:
+        """When the last entry was made (Unix ns)."""
+        return self._now
 
     @property
     def waiting(self) -> bool:
@@ -278,12 +286,13 @@ class Ingest:
         )  # fmt: skip
 
     def _attach(self, info: OpenInfo, state: RunState) -> Run:
-        return self._run(info, state, bits=FORMATS[info.format].counter_bits)
+        return self._run(info, state, bits=FORMATS[info.format].counter_bits, paces=self.paces)
 
-    def _run(self, info: OpenInfo, state: RunState, *, bits: int | None) -> Run:
+    def _run(self, info: OpenInfo, state: RunState, *, bits: int | None, paces: Paces) -> Run:
         return Run(
             state, info.ledger, self.tally(info.source), self.common(info.source),
-            bits=bits, emit=partial(self._emit, info), quarantine=self._keep,
+            source=info.source, paces=paces, bits=bits,
+            emit=partial(self._emit, info), quarantine=self._keep,
         )  # fmt: skip
 
     def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:

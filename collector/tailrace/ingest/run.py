@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
+from tailrace.ingest.pace import Paces
 from tailrace.ingest.state import RunState, SessionState, Tally
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import DUPLICATE, Counters
@@ -59,11 +60,15 @@ class Run:
         tally: Tally,
         commons: Commons,
         *,
+        source: str,
+        paces: Paces,
         bits: int | None,
         emit: Emit,
         quarantine: Quarantine,
     ) -> None:
         self.state = state
+        self._source = source
+        self._paces = paces
         self.own = OwnRows(state, tally, emit, quarantine)
         self._tally = tally
         self._emit = emit
@@ -110,6 +115,8 @@ class Run:
             changing: Columns = [list(column) for column in columns]
             self._spans.take(changing, now)
             self._rows(changing, [None] * taken)
+        state = self.state
+        self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND])
         self._report(now)
         return taken
@@ -272,10 +279,12 @@ class Run:
         self.settle(now)
         closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
         self.own.session("close", closed | about, now)
+        self._paces.over(self.state.name)
 
     def release(self, now: int) -> None:
         """Nothing more comes: its events go to the source's sums."""
         self.settle(now)
+        self._paces.over(self.state.name)
         self._tally.events.add(self.account)
         if self._counters:
             self._counters.release()

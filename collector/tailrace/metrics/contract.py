@@ -1,8 +1,8 @@
 """Every metric there is, and what holds between them at each scrape: the one place that says so.
 
 The daemon's have no label but their own, a source's have `source`, with as many values as the
-configuration has sources. The reference is written from these tables, and tests compare them with
-what a daemon exposes, and hold each scrape of it to the laws.
+configuration has sources, a session's `source` and `session`. The reference is written from these tables,
+and tests compare them with what a daemon exposes, and hold each scrape of it to the laws.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.figures import ANSWERS, Condition, Durations, Refusal, State
+from tailrace.ingest.pace import Progress
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
@@ -49,6 +50,7 @@ REASON = Label("reason", "reasons", lambda *_: tuple(Reason))
 REFUSAL = Label("cause", "causes", lambda type_, _: _REFUSALS[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
 WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original"))
+PROGRESS = Label("progress", "states", lambda *_: tuple(Progress))
 ERROR = Label("error", "errors")
 
 DAEMON = (
@@ -99,6 +101,8 @@ SOURCE = (
     Metric("tailrace_ledger_restarts", "restarts", COUNTER, KEPT, "Producers that began anew within a session.", counts="restarts"),
     Metric("tailrace_source_sessions_opened", "sessions_opened", COUNTER, KEPT, "Sessions begun: connections, datagram peers, files.", counts="sessions"),
     Metric("tailrace_source_sessions_closed", "sessions_closed", COUNTER, KEPT, "Sessions ended.", counts="sessions"),
+    Metric("tailrace_source_followed_sessions", "followed_sessions", GAUGE, NOW, "Sessions whose own clock is held against wall time, by progress: `advancing`, `stalled` (events come, and for a minute none was later than those before), `silent` (no event came for a minute).", PROGRESS),
+    Metric("tailrace_source_unfollowed_sessions", "unfollowed_sessions", GAUGE, NOW, "Sessions whose clock is not: `metrics.series_max` others are."),
     Metric("tailrace_source_open", "open", GAUGE, NOW, "Connections, datagram peers or files now.", counts="connections, peers or files"),
     Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten and files left alone, by cause.", REFUSAL, counts="connections, peers or files"),
     Metric("tailrace_source_acknowledgements", "acknowledgements", COUNTER, ZERO, "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", OUTCOME, counts="packets"),
@@ -113,6 +117,15 @@ SOURCE = (
     Metric("tailrace_tail_errors", "errors", COUNTER, ZERO, "Calls for files and directories that failed and are tried again, by error.", ERROR, counts="calls"),
     Metric("tailrace_tail_behind_bytes", "behind_bytes", GAUGE, NOW, "Bytes of followed files that are not read yet."),
 )  # fmt: skip
+
+SESSION = (
+    Metric("tailrace_session_reached_ticks", "reached_ticks", GAUGE, NOW, "The latest tick of the session's own clock."),
+    Metric("tailrace_session_ticks_per_wall_second", "ticks_per_wall_second", GAUGE, NOW, "Ticks of its own clock in a second of wall time, over the last minute in which events came; not of a silent session.", counts="ticks per second"),
+    Metric("tailrace_session_slowdown_ratio", "slowdown_ratio", GAUGE, NOW, "Wall seconds a simulated second, over the same time, where it is known how many ticks are a second; not while the clock stands."),
+    Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When its last events came (Unix time)."),
+    Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When its clock went on (Unix time)."),
+)  # fmt: skip
+"""Of the sessions that are followed, at most `metrics.series_max`; all begins anew after a restart."""
 
 LAWS = (
     Law("tailrace_source_received_bytes", "=", "tailrace_source_decoded_bytes + tailrace_source_malformed_bytes + tailrace_source_pending_bytes"),
@@ -135,7 +148,7 @@ LAWS = (
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
 
-METRICS = (*DAEMON, *SOURCE)
+METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_udp_": "udp", "tailrace_tail_": "tail"}
 """How the names of metrics begin that only one type of source has."""
@@ -161,6 +174,8 @@ def bound(metric: Metric) -> str:
         own = max(1, *(len(metric.label.all(t, f)) for t in _REFUSALS for f in FORMATS))
     if metric in DAEMON:
         return str(own)
+    if metric in SESSION:
+        return "metrics.series_max"
     sources = f"{type_of(metric) or ''} sources".strip()
     if metric.label and not metric.label.values:
         return f"max({sources}, metrics.series_max)"

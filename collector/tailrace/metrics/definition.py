@@ -7,7 +7,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 UNITS = frozenset(
-    {"bytes", "datagrams", "events", "files", "records", "rows", "seconds", "sessions", "streams"}
+    {
+        "bytes",
+        "datagrams",
+        "events",
+        "files",
+        "ratio",
+        "records",
+        "rows",
+        "seconds",
+        "sessions",
+        "streams",
+        "ticks",
+    }
 )
 """Units with which the names of metrics end."""
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from prometheus_client.core import Metric as Family
 
 from tailrace.figures import Durations, SourceStatus, Status
-from tailrace.metrics.contract import DAEMON, SOURCE, type_of
+from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, type_of
 from tailrace.metrics.definition import Label, Metric, Type
 
 OTHER = "other"
@@ -31,6 +31,13 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
                 if metric.label:
                     value = _labelled(metric.label, value, source, share)
                 _add(family, metric, {"source": name}, value)
+        yield family
+    for metric in SESSION:
+        family = _family(metric)
+        for name, source in status.sources.items():
+            for session, pace in source.sessions.items():
+                if (value := getattr(pace, metric.field)) is not None:
+                    _add(family, metric, {"source": name, "session": session}, value)
         yield family
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
-from tailrace.figures import HeartbeatStatus, SourceStatus, SpoolStatus, Status
+from tailrace.figures import HeartbeatStatus, SessionStatus, SourceStatus, SpoolStatus, Status
+from tailrace.ingest.pace import Pace, Progress
 from tailrace.pipeline.daemon import Daemon
 
 
@@ -54,6 +56,10 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
+    # What is not decoded yet tells no more than its last entry.
+    now = daemon.clock.wall_ns() if ingest.position == daemon.spool.durable else ingest.now
+    paces = {session: _session(pace, now) for session, pace in ingest.paces.of(name).items()}
+    progress = Counter(pace.progress for pace in paces.values())
     return SourceStatus(
         type=str(config.__struct_config__.tag),
         format=config.format,
@@ -85,6 +91,9 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         restarts=tally.restarts,
         sessions_opened=tally.opened,
         sessions_closed=tally.closed,
+        followed_sessions={p.value: progress[p] for p in Progress},
+        unfollowed_sessions=ingest.paces.unfollowed(name),
+        sessions=paces,
         refused=figures.refused,
         acknowledgements=figures.replies,
         chunks=figures.chunks,
@@ -98,4 +107,17 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         descriptors=figures.descriptors,
         errors=figures.errors,
         behind_bytes=figures.behind_bytes,
+    )
+
+
+def _session(pace: Pace, now: int) -> SessionStatus:
+    progress = pace.progress(now)
+    silent = progress is Progress.SILENT
+    return SessionStatus(
+        progress=progress,
+        reached_ticks=pace.reached,
+        ticks_per_wall_second=None if silent else pace.ticks_per_wall_second,
+        slowdown_ratio=None if silent else pace.slowdown,
+        last_event_timestamp_seconds=pace.heard / 1e9,
+        advanced_timestamp_seconds=pace.advanced / 1e9,
     )

@@ -1,0 +1,161 @@
+"""How fast the clocks of sessions go, against wall time, over the last minute. Pure: it is given when
+events came, and reads no clock.
+
+Of a session it keeps, for each STEP of arrival time in which something came, the latest tick of that step
+and when the step's last events came. At most `most`
+sessions are followed; whoever has a place keeps it while it is heard of.
+
+No part of the ingest's state: after a restart all is measured anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import chain, islice
+from math import inf
+from typing import Any
+
+from tailrace.normalize import END, START
+
+WINDOW = 60 * 10**9
+"""Nanoseconds over which a pace is measured, and after which a session is silent or stalled."""
+
+STEP = 5 * 10**9
+
+RECENT = 3
+"""Steps that an event must be later than for a clock to have gone on: streams of a session may be
+behind one another, and a tick that is nonsense is not to hold for long."""
+
+LAST = 16
+"""Records of a batch that are looked at, for the sake of speed: its last ones."""
+
+
+class Progress(StrEnum):
+    ADVANCING = "advancing"
+    STALLED = "stalled"
+    """Events come, and for a minute none was later than those before."""
+    SILENT = "silent"
+    """No event came for a minute."""
+
+
+class Pace:
+    """One session's. Times are Unix ns of arrival."""
+
+    __slots__ = ("_bar", "_steps", "advanced", "heard", "source", "ticks_per_second")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.ticks_per_second: float | None = None
+        """Of its clock, where that is known: ticks in a simulated second."""
+        self.heard = 0
+        """When its last events came."""
+        self.advanced = 0
+        """When events came that were later than those of the RECENT last steps."""
+        self._steps: deque[tuple[int, int]] = deque()
+        """When a step's last events came, and its latest tick."""
+        self._bar: float = -inf
+        """The latest tick of the RECENT last steps."""
+
+    def add(self, now: int, tick: int) -> None:
+        """Events came, the latest of which was at a tick."""
+        steps = self._steps
+        if now < self.heard:
+            steps.clear()  # the wall clock was set back
+        goes_on = bool(steps) and self.heard // STEP == now // STEP
+        if not goes_on:
+            self._bar = max((latest for _, latest in islice(reversed(steps), RECENT)), default=-inf)
+        if tick > self._bar:
+            self._bar, self.advanced = tick, now
+        self.heard = now
+        if goes_on:
+            steps[-1] = (now, max(tick, steps[-1][1]))
+            return
+        steps.append((now, tick))
+        # The first one that is kept is where the window begins.
+        while len(steps) > 2 and steps[1][0] <= now - WINDOW:
+            steps.popleft()
+
+    @property
+    def reached(self) -> int:
+        """The latest tick of the last step."""
+        return self._steps[-1][1]
+
+    def progress(self, now: int) -> Progress:
+        if self.heard < now - WINDOW:
+            return Progress.SILENT
+        return Progress.STALLED if self.advanced <= self.heard - WINDOW else Progress.ADVANCING
+
+    @property
+    def ticks_per_wall_second(self) -> float | None:
+        """Within the window; 0 for a clock that stands or was set back, None before two steps."""
+        (begun, first), (heard, last) = self._steps[0], self._steps[-1]
+        return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
+
+    @property
+    def slowdown(self) -> float | None:
+        """Wall seconds a simulated second; None where nothing is known of one or the other."""
+        pace = self.ticks_per_wall_second
+        return self.ticks_per_second / pace if pace and self.ticks_per_second else None
+
+
+class Paces:
+    """Those of all sessions. `most` may be changed at any time."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most = most
+        self._followed: OrderedDict[str, Pace] = OrderedDict()
+        """By the name of the session; the one silent longest is first."""
+        self._others: dict[str, str] = {}
+        """Sessions in being for which there was no place, with their sources."""
+
+    def take(
+        self,
+        source: str,
+        session: str,
+        columns: Sequence[Sequence[Any]],
+        ticks_per_second: float | None,
+        now: int,
+    ) -> None:
+        """Records of a session came, as columns in `Record`'s field order."""
+        tick = _latest(columns)
+        if tick is None:
+            return
+        pace = self._followed.get(session)
+        if pace is None:
+            if not self._make_room(now):
+                self._others[session] = source
+                return
+            self._others.pop(session, None)
+            pace = self._followed[session] = Pace(source)
+        self._followed.move_to_end(session)
+        pace.ticks_per_second = ticks_per_second
+        pace.add(now, tick)
+
+    def over(self, session: str) -> None:
+        """Nothing more of it comes."""
+        self._followed.pop(session, None)
+        self._others.pop(session, None)
+
+    def of(self, source: str) -> dict[str, Pace]:
+        return {name: pace for name, pace in self._followed.items() if pace.source == source}
+
+    def unfollowed(self, source: str) -> int:
+        return sum(of == source for of in self._others.values())
+
+    def _make_room(self, now: int) -> bool:
+        """Whether there is a place for one more."""
+        followed = self._followed
+        while len(followed) >= self.most:
+            first = next(iter(followed), None)
+            if first is None or followed[first].progress(now) != Progress.SILENT:
+                return False
+            self._others[first] = followed.pop(first).source
+        return True
+
+
+def _latest(columns: Sequence[Sequence[Any]]) -> int | None:
+    """The latest tick of the last records; None where none of them has one."""
+    ticks = chain(columns[START][-LAST:], columns[END][-LAST:])
+    return max((tick for tick in ticks if tick is not None), default=None)
