@@ -25,6 +25,8 @@ class Condition(StrEnum):
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
     DAMAGE = "damage"
+    RELOAD = "reload"
+    """The last one failed: an older configuration is running than is written."""
 
 
 class Durations(msgspec.Struct):
@@ -190,6 +192,25 @@ class SpoolStatus(msgspec.Struct, kw_only=True):
     identity: str
 
 
+class Reload(msgspec.Struct, kw_only=True):
+    """The last attempt to run another configuration (Unix seconds)."""
+
+    timestamp_seconds: float
+    good: bool
+    problems: list[str]
+
+
+class ConfigStatus(msgspec.Struct, kw_only=True):
+    """The configuration that is running, since when (Unix seconds), and what became of reloads."""
+
+    path: str | None
+    sha256: str
+    loaded_timestamp_seconds: float
+    reload_success: int
+    reloads: dict[str, int]
+    last_reload: Reload | None
+
+
 class Status(msgspec.Struct, kw_only=True):
     """The answer of /status."""
 
@@ -199,8 +220,7 @@ class Status(msgspec.Struct, kw_only=True):
     failure: str | None
     pid: int
     uptime_seconds: float
-    config_path: str | None
-    config_sha256: str
+    config: ConfigStatus
     kernels: str
     store: str
     admin: str

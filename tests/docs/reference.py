@@ -106,17 +106,22 @@ def _configuration():
         "## Configuration",
         "",
         "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.",
+        "",
+        "`kill -HUP` makes the daemon read the file anew. If anything is wrong, the configuration before goes on, and the log, /status and",
+        "`tailrace_config_reload_success` say so. The column `reload` says what becomes of a key that has changed: it counts at once, for new",
+        "sessions, or the source starts anew (its connections are closed, when what they have sent is taken in; datagram peers and files go on),",
+        "or the reload fails because the key needs a restart.",
     )
     section = None
     rows = []
     for entry in describe():
         if entry.section != section:
             if rows:
-                yield from _table(("key", "type", "default", "meaning"), *rows)
+                yield from _table(("key", "type", "default", "reload", "meaning"), *rows)
             section, rows = entry.section, []
             yield from ("", f"### [{section}]")
-        rows.append((f"`{entry.key}`", entry.type, entry.default, entry.meaning))
-    yield from _table(("key", "type", "default", "meaning"), *rows)
+        rows.append((f"`{entry.key}`", entry.type, entry.default, entry.takes, entry.meaning))
+    yield from _table(("key", "type", "default", "reload", "meaning"), *rows)
 
 
 def _columns():

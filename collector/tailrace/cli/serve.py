@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.config.chosen import choose
 
 if TYPE_CHECKING:
     from tailrace.figures import SourceStatus, Status
@@ -17,14 +20,23 @@ if TYPE_CHECKING:
 @config_option
 @store_option
 def command(config: Path | None, store: str | None) -> None:
-    """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once)."""
+    """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
+
+    SIGHUP reads the configuration anew; a wrong one changes nothing, and /status says what is wrong."""
+    early: list[int] = []  # the system would end us for it
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
 
     from tailrace import log
     from tailrace.pipeline import service
 
     log.configure(loaded.config.log)
-    last = service.run(loaded, started=_say_where)
+    last = service.run(
+        loaded,
+        load=partial(choose, config, store),
+        started=_say_where,
+        hung_up=lambda: bool(early),
+    )
     click.echo(final_ledger(last))
 
 

@@ -14,17 +14,19 @@ from msgspec.structs import FieldInfo
 
 from tailrace.config import schema
 from tailrace.config.keys import SECTIONS, SOURCES, keys, words
+from tailrace.config.reload import Takes, takes
 from tailrace.units import Duration, Size
 
 
 class Described(NamedTuple):
     """A key: `default` is spelled as in TOML, empty where the key must be given, `none` where there is
-    no value; `meaning` is the text under the schema's field."""
+    no value; `takes` says when a change counts; `meaning` is the text under the schema's field."""
 
     section: str
     key: str
     type: str
     default: str
+    takes: str
     meaning: str
 
 
@@ -33,7 +35,9 @@ def describe() -> list[Described]:
     described = [d for name, struct in SECTIONS.items() for d in _section(name, struct)]
     for tag, struct in SOURCES.items():
         section = f"sources ({tag})"
-        described.append(Described(section, "type", f'"{tag}"', "", "What kind of source this is."))
+        described.append(
+            Described(section, "type", f'"{tag}"', "", Takes.SOURCE, "What kind of source this is.")
+        )
         described += _section(section, struct)
     return described
 
@@ -41,7 +45,9 @@ def describe() -> list[Described]:
 def _section(section: str, struct: type[schema.Section]) -> Iterator[Described]:
     for key, field in keys(struct).items():
         meaning = _meanings()[struct.__name__, key]
-        yield Described(section, key, words(field.type), _default(field), meaning)
+        yield Described(
+            section, key, words(field.type), _default(field), takes(struct, key), meaning
+        )
 
 
 def _default(field: FieldInfo) -> str:

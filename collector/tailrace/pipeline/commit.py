@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import trio
 
-from tailrace.config.schema import Config
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
 from tailrace.model.columns import Batch
+from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
@@ -52,7 +52,7 @@ class Committing:
         table: Table,
         quarantine: Quarantine,
         checkpoints: Checkpoints,
-        config: Config,
+        current: Current,
         health: Health,
         *,
         taken: Callable[[], None],
@@ -68,7 +68,7 @@ class Committing:
         self._table = table
         self._quarantine = quarantine
         self._checkpoints = checkpoints
-        self._config = config
+        self._current = current
         self._health = health
         self._taken = taken
         self._done = done
@@ -88,7 +88,7 @@ class Committing:
     def ready(self) -> None:
         """The batch has rows."""
         batch = self._ingest.batch
-        store = self._config.store
+        store = self._current.config.store
         self._some.set()
         if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
             self._enough.set()
@@ -97,7 +97,7 @@ class Committing:
         """Commit until cancelled. Raise SyncError or FencedError."""
         while True:
             await self._some.wait()
-            with trio.move_on_after(self._config.store.commit_interval):
+            with trio.move_on_after(self._current.config.store.commit_interval):
                 await self._enough.wait()
             await self.once()
 
@@ -154,7 +154,7 @@ class Committing:
         self._table.commit(taken.batch, taken.position)
 
     def _checkpoint_due(self) -> bool:
-        spool = self._config.spool
+        spool = self._current.config.spool
         return (
             trio.current_time() - self._saved_at >= spool.checkpoint_interval
             or self._ingest.position - self._saved_position >= spool.checkpoint_bytes

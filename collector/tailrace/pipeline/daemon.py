@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,14 @@ import trio
 from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.config.schema import Config
 from tailrace.errors import StoreError
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Ingest
 from tailrace.pipeline import sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
+from tailrace.pipeline.current import Current
 from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
@@ -63,8 +65,7 @@ class Daemon:
         self, loaded: Loaded, clock: Clock, *, once: bool = False, last: bool = False
     ) -> None:
         config = loaded.config
-        self.loaded = loaded
-        self.config = config
+        self.current = Current(loaded, clock)
         self.clock = clock
         self.started_at = clock.monotonic()
         self.health = Health()
@@ -73,9 +74,9 @@ class Daemon:
         self.spool_directory = Path(spool_path(config))
         self.local = "://" not in self.store
         self._last = last
-        self.receiving = Receiving(config, clock, once=once)
         self.heartbeats: Heartbeats | None = None
         self._once = once
+        self.receiving = Receiving(self.current, clock, once=once)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -107,26 +108,36 @@ class Daemon:
             self._stack = self._stack.pop_all()
         return self
 
+    @property
+    def config(self) -> Config:
+        return self.current.config
+
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    async def run(self, stop: trio.Event, *, started: Callable[[], None]) -> None:
-        """Collect until `stop` is set, then end in order. Raise SyncError or FencedError when
-        going on would break a promise."""
+    async def run(
+        self,
+        stop: trio.Event,
+        *,
+        started: Callable[[], None],
+        beside: Callable[[], Awaitable[None]] = trio.sleep_forever,
+    ) -> None:
+        """Collect until `stop` is set, then end in order; `beside` runs while sources take in. Raise
+        SyncError or FencedError when going on would break a promise."""
         gate = Gate(self.spool, self.config.spool.max_size)
         decoding = Decoding(
-            self.spool, self.ingest, self.config.store, self.health,
+            self.spool, self.ingest, self.current, self.health,
             ready=self._ready, reject=self.receiving.reject,
         )  # fmt: skip
         self.decoding = decoding
         self.committing = Committing(
-            self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.config,
+            self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
             self.health, taken=decoding.wake, done=self._committed,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         synced = self._synced
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sync.run, self.spool, gate, self.config.spool, self.health, synced)
+            nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, synced)
             nursery.start_soon(decoding.run)
             nursery.start_soon(self.committing.run)
             nursery.start_soon(self._tick, gate)
@@ -142,10 +153,11 @@ class Daemon:
                 begin = partial(self.receiving.run, self.spool, gate, self.ingest, ended=stop.set)
                 await receiving.start(begin)
                 receiving.start_soon(acknowledging.run)
-                sync.admit(self.spool, gate, self.config.spool, self.health)
+                sync.admit(self.spool, gate, self.current, self.health)
                 self.health.started()
                 self._beat(receiving, gate)
                 started()
+                receiving.start_soon(beside)
                 await stop.wait()
                 self.health.stopping()
                 # While there are connections. What comes from now on is taken in and not
@@ -155,7 +167,7 @@ class Daemon:
                 receiving.cancel_scope.cancel()
             self.spool.append(EntryKind.STOP, 0, LAST if self._last else b"")
             with trio.move_on_after(STOP_SECONDS) as patience:
-                await sync.once(self.spool, gate, self.config.spool, self.health, synced)
+                await sync.once(self.spool, gate, self.current, self.health, synced)
                 await decoding.caught_up()
                 await self.committing.idle.wait()
                 await self.committing.once(final=True)

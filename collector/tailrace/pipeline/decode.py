@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import trio
 
-from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
+from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
@@ -42,7 +42,7 @@ class Decoding:
         self,
         spool: Spool,
         ingest: Ingest,
-        config: StoreConfig,
+        current: Current,
         health: Health,
         *,
         ready: Callable[[], None],
@@ -50,7 +50,7 @@ class Decoding:
     ) -> None:
         self._spool = spool
         self._ingest = ingest
-        self._config = config
+        self._current = current
         self._health = health
         self._ready = ready
         self._reject = reject
@@ -64,8 +64,8 @@ class Decoding:
 
     @property
     def full(self) -> bool:
-        batch = self._ingest.batch
-        return len(batch) >= self._config.commit_rows or batch.bytes >= self._config.commit_bytes
+        batch, store = self._ingest.batch, self._current.config.store
+        return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def wake(self) -> None:
         """There may be more to do: the spool was synced, or a batch taken."""

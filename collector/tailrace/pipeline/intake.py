@@ -8,9 +8,9 @@ import trio
 from msgspec import structs
 
 from tailrace.clock import Clock
-from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
+from tailrace.pipeline.current import Current
 from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
@@ -19,6 +19,9 @@ BUFFER_MAX = 64 * 2**20
 
 SYNC_EARLY = 4 * 2**20
 """Bytes received at which the next sync does not wait for its time."""
+
+STOP = "stop"
+"""Why a source ends sessions when it is stopped itself."""
 
 
 class Gate:
@@ -62,21 +65,24 @@ class SourceIntake:
         self,
         name: str,
         format_: str,
-        ledger: LedgerConfig,
+        current: Current,
         *,
         spool: Spool,
         gate: Gate,
         ingest: Ingest,
         clock: Clock,
+        earlier: dict[int, OpenInfo],
     ) -> None:
+        self.stopped = STOP
+        """Why sessions end that end with their source."""
         self._name = name
         self._format = format_
-        self._ledger = ledger
+        self._current = current
         self._spool = spool
         self._gate = gate
         self._clock = clock
-        sessions = ingest.open_sessions().items()
-        self._earlier = {number: info for number, info in sessions if info.source == name}
+        self._earlier = earlier
+        self._open_now = earlier.copy()
         self._files = ingest.files(name)
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
@@ -108,7 +114,14 @@ class SourceIntake:
         self._append(EntryKind.LOSS, number, encode(loss))
 
     def close(self, number: int, reason: str) -> None:
+        reason = self.stopped if reason == STOP else reason
         self._append(EntryKind.CLOSE, number, reason.encode())
+        self._open_now.pop(number, None)
+
+    @property
+    def open_now(self) -> dict[int, OpenInfo]:
+        """The sessions in being, by number; the ingest may not have heard of all of them yet."""
+        return self._open_now
 
     def sessions(self) -> dict[int, OpenInfo]:
         return self._earlier
@@ -127,12 +140,13 @@ class SourceIntake:
             transport=transport,
             peer=peer,
             record_max=record_max,
-            ledger=self._ledger,
+            ledger=self._current.config.ledger,
         )
 
     def _open(self, info: OpenInfo) -> int:
         number = self._spool.end
         self._append(EntryKind.OPEN, number, encode(info))
+        self._open_now[number] = info
         return number
 
     def _append(self, kind: EntryKind, number: int, payload: bytes) -> None:

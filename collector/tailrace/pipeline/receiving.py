@@ -1,7 +1,7 @@
 """The sources of a running daemon, by name: each is a task that starts and ends while the others go on.
 
-A source that starts goes on with the sessions that an earlier life of it has left open. Those that no
-source goes on with are ended when receiving begins.
+A source that starts goes on with the sessions that an earlier life of it has left open, in this
+daemon or in one before. What no source goes on with is ended.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 import trio
 
 from tailrace.clock import Clock
-from tailrace.config.listen import parse_mode
+from tailrace.config.listen import parse, parse_mode, parse_path
+from tailrace.config.reload import starts_anew
 from tailrace.config.schema import (
     Config,
     ConnectionConfig,
     SourceConfig,
+    TailConfig,
     TcpConfig,
     UdpConfig,
     UnixConfig,
@@ -25,28 +27,42 @@ from tailrace.config.schema import (
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import OpenInfo
+from tailrace.pipeline.current import Current
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.sources.connections import ConnectionSource
+from tailrace.sources.listening import Listening, of_connections, of_datagrams
 from tailrace.sources.source import Source
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import UdpSource
-from tailrace.sources.unix import UnixListener
+from tailrace.sources.unix import UnixListener, UnixListening
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 0.5
 """How often peers are looked at that take long over one record."""
 
+DECODED_SECONDS = 0.02
+"""How often a file source that starts anew looks whether what it read before is decoded."""
+
+CHANGED = "source changed"
+REMOVED = "source removed"
+
+Place = tuple[str, str, int, str]
+"""Protocol, host and port, and of port 0, which is another one each time, the source's name; of a unix
+socket, its path."""
+
 logger = logging.getLogger(__name__)
 
 
 class Running:
-    """The task of a source that takes in."""
+    """The task of a source that takes in; `intake` from when it does."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.over = trio.Event()
+        self.intake: SourceIntake | None = None
 
 
 class Receiving:
@@ -55,12 +71,19 @@ class Receiving:
     With `once`, they are there for what they find now and no longer: sessions that other sources have
     left open are not their business."""
 
-    def __init__(self, config: Config, clock: Clock, *, once: bool) -> None:
-        self.sources = {n: _source(n, c, clock, once) for n, c in config.sources.items()}
-        self._config = config
+    def __init__(self, current: Current, clock: Clock, *, once: bool) -> None:
+        self.sources: dict[str, Source] = {}
+        self._current = current
         self._clock = clock
         self._once = once
+        self._listening: dict[Place, Listening] = {}
         self._running: dict[str, Running] = {}
+        self._left: dict[str, dict[int, OpenInfo]] = {}
+        """The sessions that sources have left open which do not run, by name and number."""
+        self._until: dict[str, int] = {}
+        """How far the spool was when they ended."""
+        for name, config in current.config.sources.items():
+            self.sources[name] = self._source(name, config, self._listening)
 
     async def run(
         self,
@@ -74,34 +97,58 @@ class Receiving:
         """Take in until cancelled; `ended` is called when no source has anything more to come. Raise
         ConfigError for an address that cannot be had."""
         self._spool, self._gate, self._ingest, self._ended = spool, gate, ingest, ended
+        for number, info in ingest.open_sessions().items():
+            self._left.setdefault(info.source, {})[number] = info
         if not self._once:
             self._close_orphans()
-        async with trio.open_nursery() as self._nursery:
-            for name in self.sources:
-                await self.start(name)
-            task_status.started()
-            while True:
-                await trio.sleep(LOOK_SECONDS)
-                self._cut_slow()
-
-    async def start(self, name: str) -> None:
-        """Return once the source takes in. Raise ConfigError for an address that cannot be had."""
-        source, config = self.sources[name], self._config.sources[name]
-        intake = SourceIntake(
-            name, config.format, self._config.ledger,
-            spool=self._spool, gate=self._gate, ingest=self._ingest, clock=self._clock,
-        )  # fmt: skip
         try:
-            await self._nursery.start(self._receive, name, source, intake)
-        except* OSError as errors:
-            raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
-        logger.info("source %s: %s %s", name, config.format, source.address)
+            async with trio.open_nursery() as self._nursery:
+                for name in self.sources:
+                    await self._start(name)
+                task_status.started()
+                while True:
+                    await trio.sleep(LOOK_SECONDS)
+                    self._cut_slow()
+        finally:
+            for listening in self._listening.values():
+                listening.close()
 
-    async def stop(self, name: str) -> None:
-        """Return once the source has taken in what was sent to it and has ended."""
-        running = self._running[name]
-        running.scope.cancel()
-        await running.over.wait()
+    async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
+        """Have the sources of another configuration; `put` makes it the current one. Sources that are
+        the same in both go on without noticing.
+
+        Raise ConfigError, with every problem, if one cannot be had: then all is as it was."""
+        now = self._current.config.sources
+        stays = {
+            name for name, wanted in config.sources.items()
+            if name in self._running and not starts_anew(now[name], wanted)
+        }  # fmt: skip
+        first = [name for name in self._in_the_way(config) if name not in stays]
+        for name in first:
+            await self._stop(name, CHANGED)
+            self._listening[_place(name, now[name])].close()
+        try:
+            sources, listening = self._prepare(config, stays)
+        except ConfigError:
+            for name in first:
+                self.sources[name] = self._source(name, now[name], self._listening)
+                await self._start(name)
+            raise
+        for name in self._running.keys() - stays:
+            await self._stop(name, CHANGED if name in sources else REMOVED)
+        put()
+        self.sources.clear()
+        self.sources.update(sources)
+        gone = [held for place, held in self._listening.items() if place not in listening]
+        self._listening = listening
+        for held in gone:
+            held.close()
+        self._close_orphans()
+        for name, source in sources.items():
+            if name in stays:
+                source.reconfigure(config.sources[name])
+            else:
+                await self._start(name)
 
     def reject(self, number: int) -> None:
         """Be rid of a session's peer, which sends nothing readable."""
@@ -109,22 +156,118 @@ class Receiving:
         if source is not None:
             source.cut(number, "garbage")
 
+    async def _start(self, name: str) -> None:
+        """Return once the source takes in. Raise ConfigError for an address that cannot be had."""
+        try:
+            await self._nursery.start(self._receive, name, self.sources[name])
+        except* OSError as errors:
+            raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
+        config = self._current.config.sources[name]
+        logger.info("source %s: %s %s", name, config.format, self.sources[name].address)
+
+    async def _stop(self, name: str, reason: str) -> None:
+        """Return once the source has taken in what was sent to it, and has ended. The sessions that
+        end with it end for this reason."""
+        running = self._running[name]
+        if running.intake is not None:
+            running.intake.stopped = reason
+        running.scope.cancel()
+        await running.over.wait()
+
     async def _receive(
-        self, name: str, source: Source, intake: SourceIntake, *, task_status: trio.TaskStatus[None]
+        self, name: str, source: Source, *, task_status: trio.TaskStatus[None]
     ) -> None:
+        left = self._left.pop(name, {})
         running = self._running[name] = Running()
+        config = self._current.config.sources[name]
         try:
             with running.scope:
-                await source.run(intake, task_status=task_status)
+                if isinstance(config, TailConfig) and self._ingest.position < self._until.get(
+                    name, 0
+                ):
+                    # How far its files are read is known when that is decoded. They can wait.
+                    task_status.started()
+                    task_status = trio.TASK_STATUS_IGNORED
+                    while self._ingest.position < self._until[name]:  # noqa: ASYNC110 - entries come in from many sides
+                        await trio.sleep(DECODED_SECONDS)
+                running.intake = SourceIntake(
+                    name, config.format, self._current, earlier=left,
+                    spool=self._spool, gate=self._gate, ingest=self._ingest, clock=self._clock,
+                )  # fmt: skip
+                await source.run(running.intake, task_status=task_status)
         finally:
+            self._left[name] = running.intake.open_now if running.intake else left
+            self._until[name] = self._spool.end
             del self._running[name]
             running.over.set()
         if not running.scope.cancelled_caught and not self._running:
             self._ended()
 
+    def _in_the_way(self, config: Config) -> list[str]:
+        """The sources that have a port of which another configuration wants another address."""
+        places = {_place(name, wanted) for name, wanted in config.sources.items()}
+        wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
+        have = {name: _place(name, c) for name, c in self._current.config.sources.items()}
+        return [
+            name for name, place in have.items()
+            if name in self._running and place not in places and (place[0], place[2]) in wanted
+        ]  # fmt: skip
+
+    def _prepare(
+        self, config: Config, stays: set[str]
+    ) -> tuple[dict[str, Source], dict[Place, Listening]]:
+        """The sources of another configuration, those of now that stay and new ones, and their
+        addresses, which are ours by then. Raise ConfigError with every problem."""
+        sources: dict[str, Source] = {}
+        listening: dict[Place, Listening] = {}
+        problems: list[str] = []
+        for name, wanted in config.sources.items():
+            try:
+                if name in stays:
+                    sources[name] = self.sources[name]
+                    self._hold(name, wanted, listening)
+                else:
+                    sources[name] = self._source(name, wanted, listening)
+                if (place := _place(name, wanted)) in listening:
+                    listening[place].open()
+            except OSError as error:
+                problems.append(f"sources.{name}: {error}")
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            for place, held in listening.items():
+                if place not in self._listening:
+                    held.close()
+            raise ConfigError(problems)
+        return sources, listening
+
+    def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
+        """A source, not running; its address goes into `listening`. Raise ConfigError."""
+        if isinstance(config, TailConfig):
+            _check_dialect(name, config)
+            return TailSource(name, config, self._clock, once=self._once)
+        held = self._hold(name, config, listening)
+        if isinstance(config, UdpConfig):
+            return UdpSource(name, config, self._clock, held)
+        if isinstance(config, TcpConfig):
+            return ConnectionSource(config, TcpListener(config.listen, held))
+        unix = UnixListener(Path(config.listen), parse_mode(config.mode), held)
+        return ConnectionSource(config, unix)
+
+    def _hold(
+        self, name: str, config: SourceConfig, listening: dict[Place, Listening]
+    ) -> Listening | None:
+        """A source's address, in `listening` from now on: the one that is held now, or a new one."""
+        if isinstance(config, TailConfig):
+            return None
+        place = _place(name, config)
+        held = listening[place] = self._listening.get(place) or _listening(config)
+        held.kept = True
+        return held
+
     def _cut_slow(self) -> None:
         """Be rid of peers that take longer over one record than their source allows."""
-        sources = self._config.sources.items()
+        sources = self._current.config.sources.items()
         timeouts = {n: c.record_timeout.ns for n, c in sources if isinstance(c, ConnectionConfig)}
         for timeout in set(timeouts.values()):
             for number in self._ingest.slow(self._clock.wall_ns() - timeout):
@@ -133,26 +276,44 @@ class Receiving:
                     self.sources[name].cut(number, "slow")
 
     def _close_orphans(self) -> None:
-        """End the sessions of sources that the configuration does not have any more."""
-        for number, info in self._ingest.open_sessions().items():
-            now = self._config.sources.get(info.source)
-            if now is None or now.format != info.format or _transport(now) != info.transport:
-                self._spool.append(EntryKind.CLOSE, number, b"source removed")
+        """End the sessions that no source goes on with: there is none of the name, or it is of
+        another kind."""
+        for name, sessions in self._left.items():
+            config = self._current.config.sources.get(name)
+            for number, info in list(sessions.items()):
+                if config is None or (config.format, _type(config)) != (
+                    info.format,
+                    info.transport,
+                ):
+                    self._spool.append(EntryKind.CLOSE, number, REMOVED.encode())
+                    self._gate.touched()
+                    del sessions[number]
 
 
-def _source(name: str, config: SourceConfig, clock: Clock, once: bool) -> Source:
+def _listening(config: UdpConfig | ConnectionConfig) -> Listening:
     if isinstance(config, UdpConfig):
-        return UdpSource(name, config, clock)
+        return of_datagrams(config.listen)
     if isinstance(config, TcpConfig):
-        return ConnectionSource(config, TcpListener(config.listen))
+        return of_connections(config.listen)
+    return UnixListening(Path(config.listen), parse_mode(config.mode))
+
+
+def _place(name: str, config: SourceConfig) -> Place:
+    """Where a source listens; of a source of files, what no other has."""
+    if isinstance(config, TailConfig):
+        return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
-        return ConnectionSource(config, UnixListener(Path(config.listen), parse_mode(config.mode)))
+        return ("unix", parse_path(config.listen), 0, "")
+    host, port = parse(config.listen)
+    return (_type(config), host, port, "" if port else name)
+
+
+def _check_dialect(name: str, config: TailConfig) -> None:
     dialects = ("auto", *FORMATS[config.format].dialects)
     if config.dialect not in dialects:
         allowed = ", ".join(dialects)
         raise ConfigError([f"sources.{name}.dialect: must be one of {allowed} for {config.format}"])
-    return TailSource(name, config, clock, once=once)
 
 
-def _transport(config: SourceConfig) -> str:
+def _type(config: SourceConfig) -> str:
     return str(config.__struct_config__.tag)

@@ -1,7 +1,8 @@
 """The daemon as a process: signals, the admin endpoint, and what it says at the end.
 
 The first SIGTERM or SIGINT ends it in order; a second one ends it at once, which loses nothing
-that was acknowledged. After a failure it answers /healthz with the reason for `LINGER_SECONDS`,
+that was acknowledged. SIGHUP asks for a reload, before everything listens as well; while it ends, for
+nothing. After a failure it answers /healthz with the reason for `LINGER_SECONDS`,
 so that whoever watches it can learn more than that it is gone, and exits with 1.
 """
 
@@ -26,6 +27,7 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import Status
 from tailrace.metrics.families import families
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
 from tailrace.security.certificates import Certificates
 from tailrace.security.files import UnusableError
@@ -40,13 +42,20 @@ LINGER_SECONDS = 3.0
 logger = logging.getLogger(__name__)
 
 
-def run(loaded: Loaded, *, started: Callable[[Status], None]) -> Status:
-    """Serve until told to stop; the last status. `started` is called once everything listens.
+def run(
+    loaded: Loaded,
+    *,
+    load: Callable[[], Loaded],
+    started: Callable[[Status], None],
+    hung_up: Callable[[], bool],
+) -> Status:
+    """Serve until told to stop; the last status. `started` is called once everything listens, `load`
+    at each reload. `hung_up` says whether a SIGHUP has come before they are listened to here.
 
     Raise TailraceError for what prevents the start or ends the work."""
     raise_descriptor_limit()
     with tamed_garbage_collection(), Daemon(loaded, SystemClock()) as daemon:
-        service = _Service(daemon, started)
+        service = _Service(daemon, load, started, hung_up)
         trio.run(service.main)
         if service.failure is not None:
             raise service.failure
@@ -75,10 +84,18 @@ def tamed_garbage_collection() -> Iterator[None]:
 
 
 class _Service:
-    def __init__(self, daemon: Daemon, started: Callable[[Status], None]) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        load: Callable[[], Loaded],
+        started: Callable[[Status], None],
+        hung_up: Callable[[], bool],
+    ) -> None:
         self.failure: TailraceError | None = None
         self._daemon = daemon
         self._started = started
+        self._hung_up = hung_up
+        self._reloading = Reloading(daemon, load, self._write_ports)
         self._stop = trio.Event()
         self._admin = ""
 
@@ -101,7 +118,7 @@ class _Service:
             nursery.start_soon(self._signals)
             await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
             try:
-                await self._daemon.run(self._stop, started=self._ready)
+                await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
             except* TailraceError as group:
                 self.failure = first_failure(group)
                 self._daemon.health.fail(str(self.failure))
@@ -134,16 +151,24 @@ class _Service:
         )  # fmt: skip
 
     def _ready(self) -> None:
+        self._write_ports()
+        self._started(self.status())
+
+    def _write_ports(self) -> None:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
             # A full disk is no reason not to receive: the addresses are on /status too.
             logger.warning("cannot write the port file: %s", error)
-        self._started(self.status())
 
     async def _signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            if self._hung_up():
+                self._reloading.ask()
             async for number in signals:
+                if number == signal.SIGHUP:
+                    self._reloading.ask()
+                    continue
                 if self._stop.is_set():
                     # At once: not even exit handlers, which might wait for a worker thread.
                     os._exit(128 + number)

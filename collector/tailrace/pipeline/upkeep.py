@@ -10,10 +10,12 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
+from tailrace.config.schema import StoreConfig
 from tailrace.figures import Condition
 
 if TYPE_CHECKING:
@@ -40,11 +42,9 @@ async def run(daemon: Daemon) -> None:
 
 async def once(daemon: Daemon) -> None:
     """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
-    command = [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store]
-    if daemon.loaded.path is not None:
-        command += ["--config", str(daemon.loaded.path)]
     result = await trio.run_process(
-        command,
+        [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store],
+        env=environment(daemon.config.store, os.environ),
         check=False,
         capture_stdout=True,
         stderr=subprocess.STDOUT,
@@ -59,6 +59,19 @@ async def once(daemon: Daemon) -> None:
     else:
         daemon.figures.upkeeps["done"] += 1
         daemon.health.clear(Condition.UPKEEP)
+
+
+def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
+    """Ours, but of the configuration the section [store] as it runs here; the file may be another one
+    by now, or a broken one."""
+    said: dict[str, object] = {
+        "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
+        "TAILRACE_STORE_RETENTION_AGE": config.retention_age or "",
+        "TAILRACE_STORE_RETENTION_SIZE": config.retention_size or "",
+    }
+    said |= {f"TAILRACE_STORE_OPTIONS_{key}": value for key, value in config.options.items()}
+    others = {name: value for name, value in ours.items() if not name.startswith("TAILRACE_")}
+    return others | {name: str(value) for name, value in said.items()}
 
 
 def _be_nice() -> None:

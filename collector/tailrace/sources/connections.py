@@ -74,6 +74,9 @@ class ConnectionSource:
                     await trio.lowlevel.wait_readable(sock)
                     await self._accept(sock, nursery, intake)
 
+    def reconfigure(self, config: ConnectionConfig) -> None:
+        self._config = config
+
     def cut(self, number: int, reason: str) -> None:
         if (connection := self._connections.get(number)) is not None:
             connection.cut(reason)

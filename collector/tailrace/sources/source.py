@@ -8,7 +8,7 @@ datagrams wait in the kernel, which counts what it must drop.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -143,6 +143,10 @@ class Source(Protocol):
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Take in until cancelled, or until there will be no more; `task_status.started()` once listening."""
+        ...
+
+    def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
+        """Take over what may change while it runs (see `config.reload`)."""
         ...
 
     def cut(self, number: int, reason: str) -> None:

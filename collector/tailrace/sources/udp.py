@@ -95,6 +95,9 @@ class UdpSource:
                     self.figures()
                     self._sock = None
 
+    def reconfigure(self, config: UdpConfig) -> None:
+        self._config = config
+
     def cut(self, number: int, reason: str) -> None:
         """A datagram peer cannot be cut off: its garbage costs only its own rows."""
 

@@ -33,6 +33,8 @@ class UnixListening(Listening):
         self._made: os.stat_result | None = None
 
     def open(self) -> socket.socket:
+        if self._made is not None and not _is(self._path, self._made):
+            self.close()  # somebody has removed its file: nobody could find it any more
         sock = super().open()
         self._made = self._made or self._path.lstat()
         return sock
@@ -50,11 +52,13 @@ class UnixListener:
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
+        self._mode = mode
         self._listening = listening or UnixListening(path, mode)
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
         with self._listening.reading() as sock:
+            self._path.chmod(self._mode)
             yield sock, url(self._path)
 
     def greet(self, sock: socket.socket, address: str) -> Peer:  # noqa: ARG002 - a client's has no name
@@ -124,5 +128,12 @@ def _remove(path: Path, made: os.stat_result) -> None:
     """Remove our file, unless somebody has put another one in its place. What stays, if it cannot
     be, the next start replaces."""
     with suppress(OSError):
-        if os.path.samestat(path.lstat(), made):
+        if _is(path, made):
             path.unlink()
+
+
+def _is(path: Path, made: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), made)
+    except OSError:
+        return False

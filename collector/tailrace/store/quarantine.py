@@ -36,7 +36,7 @@ class Quarantine:
 
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
-        self._config = config
+        self.config = config
         self._sizes: dict[str, int] = {}  # by file name, the one written longest ago first
         self._unsynced: set[str] = set()
         try:
@@ -60,7 +60,7 @@ class Quarantine:
         the same call may be made again."""
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
-        if size > self._config.session_size or _charge(size) > self._config.max_size:
+        if size > self.config.session_size or _charge(size) > self.config.max_size:
             return False
         more = _charge(size) - _charge(self._sizes.get(name, 0))
         self._make_room(name, more)
@@ -95,7 +95,7 @@ class Quarantine:
 
     def _make_room(self, name: str, more: int) -> None:
         """Remove files other than `name`, oldest first, until `more` bytes can be added."""
-        while self._total + more > self._config.max_size:
+        while self._total + more > self.config.max_size:
             oldest = next(other for other in self._sizes if other != name)
             try:
                 (self.directory / oldest).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ class Schedule:
     """A file that is put in again is looked at when the last call says."""
 
     def __init__(self, config: TailConfig) -> None:
-        self._config = config
+        self.config = config
         self._due: list[tuple[float, int, Followed]] = []
         self._order = count()
 
@@ -48,11 +48,11 @@ class Schedule:
 
     def rest(self, looks: int) -> float:
         """Seconds between two rounds of so many looks at what does not change."""
-        return max(self._config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
+        return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_look(self, file: Followed, now: float, files: int) -> None:
         """`files` are there in all."""
-        poll = self._config.poll_interval
+        poll = self.config.poll_interval
         rests = file.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
         # Together with others: a wake-up costs as much as ten looks.
@@ -60,5 +60,5 @@ class Schedule:
         self.put(file, math.ceil((now + file.interval) / tick) * tick)
 
     def after_failure(self, file: Followed, now: float) -> None:
-        file.interval = min(max(2 * file.interval, self._config.idle_interval), RETRY_MAX)
+        file.interval = min(max(2 * file.interval, self.config.idle_interval), RETRY_MAX)
         self.put(file, now + file.interval)

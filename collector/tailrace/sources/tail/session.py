@@ -22,7 +22,7 @@ SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
 Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
 
 
-class Desk(msgspec.Struct, frozen=True):
+class Desk(msgspec.Struct):
     """What all files of a source share."""
 
     intake: FileIntake

@@ -74,13 +74,14 @@ class TailSource:
         self._following: set[Followed] = set()
         self._without_place: dict[Followed, None] = {}
         self._ended_bytes = 0
+        self._desk: Desk | None = None
         self._outside: set[str] = set()
         self._unreachable: set[str] = set()
 
     async def run(
         self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        desk = Desk(
+        desk = self._desk = Desk(
             intake=intake, config=self._config, files=self._files, figures=self._figures,
             descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
             documents=Documents(self._files, self._roots, intake, self._failed),
@@ -95,6 +96,11 @@ class TailSource:
                 pass
         finally:
             self._descriptors.close_all()
+
+    def reconfigure(self, config: TailConfig) -> None:
+        self._config = self._schedule.config = config
+        if self._desk is not None:
+            self._desk.config = config
 
     def cut(self, number: int, reason: str) -> None:
         """Leave a file alone until it is another one."""

@@ -1,0 +1,114 @@
+"""What a reload does about each key that has changed: the one place that says so.
+
+A key of a section that is not named here needs a restart; a key of a source, that the source is
+started anew: it goes on with its socket, its peers and its files, while connections are closed, once
+what they have sent is taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from tailrace.config.keys import keys
+from tailrace.config.schema import (
+    Config,
+    LedgerConfig,
+    LogConfig,
+    MetricsConfig,
+    QuarantineConfig,
+    Section,
+    SourceConfig,
+    SpoolConfig,
+    StoreConfig,
+    TailConfig,
+    TcpConfig,
+    UdpConfig,
+    UnixConfig,
+)
+
+
+class Takes(StrEnum):
+    """When a changed key takes effect."""
+
+    NOW = "at once"
+    SESSIONS = "new sessions"
+    SOURCE = "source starts anew"
+    RESTART = "restart"
+
+
+_CONNECTIONS = {
+    "record_max": Takes.SESSIONS,
+    "garbage_max": Takes.SESSIONS,
+    "connections_max": Takes.NOW,
+    "connections_per_peer_max": Takes.NOW,
+    "idle_timeout": Takes.NOW,
+    "record_timeout": Takes.NOW,
+}
+
+_TAKES: dict[type[Section], dict[str, Takes]] = {
+    StoreConfig: dict.fromkeys(
+        (
+            "commit_interval",
+            "commit_rows",
+            "commit_bytes",
+            "compact_size",
+            "retention_age",
+            "retention_size",
+        ),
+        Takes.NOW,
+    ),
+    SpoolConfig: dict.fromkeys(
+        ("sync_interval", "checkpoint_interval", "checkpoint_bytes"), Takes.NOW
+    ),
+    QuarantineConfig: dict.fromkeys(keys(QuarantineConfig), Takes.NOW),
+    LedgerConfig: dict.fromkeys(keys(LedgerConfig), Takes.SESSIONS),
+    MetricsConfig: dict.fromkeys(keys(MetricsConfig), Takes.NOW),
+    LogConfig: dict.fromkeys(keys(LogConfig), Takes.NOW),
+    UdpConfig: {},
+    TcpConfig: _CONNECTIONS,
+    UnixConfig: _CONNECTIONS,
+    TailConfig: {
+        "record_max": Takes.SESSIONS,
+        "poll_interval": Takes.NOW,
+        "idle_interval": Takes.NOW,
+        "files_max": Takes.NOW,
+        "hole_timeout": Takes.NOW,
+    },
+}
+
+_SOURCES = (UdpConfig, TcpConfig, UnixConfig, TailConfig)
+
+
+class Change(NamedTuple):
+    """A key that is another one: `section` is its section or, with `source`, that source."""
+
+    section: str
+    key: str
+    takes: Takes
+
+
+def takes(struct: type[Section], key: str) -> Takes:
+    otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
+    return _TAKES.get(struct, {}).get(key, otherwise)
+
+
+def changes(old: Config, new: Config) -> Iterator[Change]:
+    """What differs between the sections."""
+    for name in keys(Config):
+        if name != "sources":
+            yield from _changes(name, getattr(old, name), getattr(new, name))
+
+
+def starts_anew(old: SourceConfig, new: SourceConfig) -> bool:
+    """Whether a source must be started anew to be as the new configuration says."""
+    if type(old) is not type(new):
+        return True
+    return any(change.takes is Takes.SOURCE for change in _changes("", old, new))
+
+
+def _changes(name: str, old: Section, new: Section) -> Iterator[Change]:
+    for key in keys(type(old)):
+        if getattr(old, key) != getattr(new, key):
+            yield Change(name, key, takes(type(old), key))
