@@ -77,6 +77,13 @@ CASES = {
     "TailraceDegraded": Case(
         {'tailrace_condition{instance="a",condition="store"}': "0x5 1x10 0x60"}, "10m", "30m"
     ),
+    "TailraceReloadFailed": Case(
+        {
+            'tailrace_config_reload_success{instance="a"}': "1x5 0x10 1x60",
+            'tailrace_condition{instance="a",condition="reload"}': "0x5 1x10 0x60",
+        },
+        "10m", "30m",
+    ),
     "TailraceFlapping": Case(
         {'tailrace_uptime_seconds{instance="a"}': "9 3 2 1 0+60x90"}, "10m", "60m"
     ),
