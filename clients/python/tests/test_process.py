@@ -39,7 +39,11 @@ def process():
 
 
 def received(collector):
-    return [packet for datagram in collector.waiting() for packet in packets(datagram)]
+    """All packets, but of announcements, which are repeated where nobody answers, the first."""
+    found = [packet for datagram in collector.waiting() for packet in packets(datagram)]
+    names = [packet[0] for packet in found]
+    once = {"epoch", "tailrace.session"}
+    return [packet for at, packet in enumerate(found) if names[at] not in once & {*names[:at]}]
 
 
 def run(program, *arguments, code=0, **environ):

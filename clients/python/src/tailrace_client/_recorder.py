@@ -81,7 +81,7 @@ class _Stream:
 class _Lane:
     """What belongs to one thread, and after its end to another one."""
 
-    __slots__ = ("discarded", "due", "inside", "own", "room", "stream")
+    __slots__ = ("discarded", "due", "inside", "owed", "own", "room", "stream")
 
     def __init__(self) -> None:
         self.stream: _Stream | None = None
@@ -89,6 +89,8 @@ class _Lane:
         self.room = 0
         """Bytes of the bound that it may fill without asking."""
         self.inside = False
+        self.owed = 0
+        """Nested events that came before there was a stream to number them."""
         self.due = False
         """Whether `filled` is to be called."""
         self.discarded = dict.fromkeys(REASONS, 0)
@@ -353,12 +355,17 @@ class Recorder:
         if lane.inside:
             if lane.stream:
                 lane.stream.holes.append([next(lane.stream.counter), 1])
+            else:
+                lane.owed += 1
             lane.discarded["nested"] += 1
             return
         encoded = self._encode(name, start, end, attributes)  # may run code of the program
         lane.inside = True
         try:
             stream = lane.stream or self._own(lane)
+            while lane.owed:
+                lane.owed -= 1
+                stream.holes.append([next(stream.counter), 1])
             if stream.lock:
                 with stream.lock:
                     self._number(lane, stream, encoded)
