@@ -8,6 +8,7 @@ import tailrace_client
 
 def test_the_public_names_are_these():
     assert tailrace_client.__all__ == [
+        "Credentials",
         "Emitter",
         "JetsWriter",
         "Span",

@@ -12,6 +12,7 @@ from clients.python.tests.collectors import TcpCollector, UdpCollector, until
 from tailrace_client._datagrams import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Udp
 from tailrace_client._file import File
 from tailrace_client._streams import Tcp, Unix
+from tailrace_client._tls import Tls
 from tailrace_client._transport import parse
 
 
@@ -19,19 +20,20 @@ from tailrace_client._transport import parse
     "address",
     [
         "", "udp", "udp://", "udp://host", "tcp://host:0", "tcp://host:x", "tcp://host:70000", "http://host:1",
-        "file://", "file:///", "file://elsewhere/path", "udp://host:1/path", "tcp://:1", "tcp://[::1:1",
+        "file://", "file:///", "file://elsewhere/path", "udp://host:1/path", "tcp://:1", "tls://host", "tls://host:1/path", "tcp://[::1:1",
         "unix://", "unix:///", "unix://elsewhere/path", "unix:///" + "x" * 103, "unix:///a%00b", "file:///a%00b",
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_and_the_forms_are_named(address):
-    forms = "unix:///path, tcp://host:port, udp://host:port or file:///path"
+    forms = "unix:///path, tcp://host:port, tls://host:port, udp://host:port or file:///path"
     with pytest.raises(ValueError, match=forms):
         parse(address)
 
 
 def test_each_form_of_address_gives_its_transport(tmp_path):
     assert isinstance(parse("udp://localhost:1"), Udp)
-    assert isinstance(parse("tcp://[::1]:65535/"), Tcp)
+    assert type(parse("tcp://[::1]:65535/")) is Tcp
+    assert isinstance(parse("tls://localhost:7701"), Tls)
     assert isinstance(parse("unix:///run/tailrace/heph.sock"), Unix)
     file = parse(f"file://{tmp_path}/a%20b")
     assert isinstance(file, File)

@@ -11,6 +11,7 @@ trace.counter("queue length", 17)
 
 from __future__ import annotations
 
+from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
 from tailrace_client._process import close, connect, flush, substream, use_stream
@@ -19,6 +20,7 @@ from tailrace_client._traced import traced
 
 __version__ = "0.1.0"
 __all__ = [
+    "Credentials",
     "Emitter",
     "JetsWriter",
     "Span",

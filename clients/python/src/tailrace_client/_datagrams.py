@@ -27,6 +27,7 @@ class Udp:
     datagrams = True
     prompt = True
     answers = True
+    refusal = ""
 
     def __init__(self, host: bytes, port: int) -> None:
         self._host, self._port = host, port

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from tailrace_client._credentials import Credentials
 from tailrace_client._recording import OFF, Recorder, Span
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
@@ -36,12 +37,14 @@ class Emitter:
         buffer_bytes: int = BUFFER_BYTES,
         clock: Callable[[], int] | None = None,
         process: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Raise ValueError for an address that is none.
 
         `buffer_bytes`: of events that wait, and, up to a half of it, of those that are sent and not
         known to be durable. `clock` counts nanoseconds of a simulator's own time; by default times
         are the monotonic clock's, and tied to wall time. `process`: a name for people to read.
+        `credentials`: for TCP and TLS; by default those of the environment.
         """
         self.epoch: int | None = None
         """Unix nanoseconds of tick 0; None with a clock of its own."""
@@ -52,7 +55,7 @@ class Emitter:
         """What records for it; None while it is off."""
         if not address:
             return
-        transport = parse(address)
+        transport = parse(address, credentials)
         self._sender = Sender(transport, room=buffer_bytes // 2, on_fork=self._forked)
         self.recorder = recorder = Recorder(
             clock or time.monotonic_ns,
@@ -92,6 +95,12 @@ class Emitter:
     def enabled(self) -> bool:
         """Whether events go anywhere."""
         return self._sender is not None
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the collector was not reached, or lost, at the last attempt, for people to read; None
+        while nothing is known to be wrong."""
+        return self._sender.last_error if self._sender else None
 
     @property
     def discarded(self) -> dict[str, int]:

@@ -22,6 +22,7 @@ class File:
     datagrams = False
     prompt = False
     answers = False
+    refusal = ""
 
     def __init__(self, path: str, *, append: bool) -> None:
         self._path = path

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
+from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES
 from tailrace_client._sender import Sender
 from tailrace_client._session import Standing
@@ -64,16 +65,23 @@ class Record:
 
 
 class JetsWriter:
-    """Writes one trace to a sink: `tcp://host:port`, `unix:///path`, `file:///path` (emptied first), or a
-    binary file, which it does not close."""
+    """Writes one trace to a sink: `tcp://host:port`, `tls://host:port`, `unix:///path`, `file:///path`
+    (emptied first), or a binary file, which it does not close."""
 
-    def __init__(self, sink: str | BinaryIO, *, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Raise ValueError for an address that is none."""
+    def __init__(
+        self,
+        sink: str | BinaryIO,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """Raise ValueError for an address that is none. `credentials`: for TCP and TLS; by default
+        those of the environment."""
         self._sink: _SenderSink | _FileSink
         if isinstance(sink, str):
             if sink.startswith("udp:"):
                 raise ValueError("JETS needs an order that datagrams do not keep: use tcp or file")
-            self._sink = _SenderSink(parse(sink, append=False), buffer_bytes)
+            self._sink = _SenderSink(parse(sink, credentials, append=False), buffer_bytes)
         else:
             self._sink = _FileSink(sink)
         self._entered: list[Record] = []

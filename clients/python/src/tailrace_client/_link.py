@@ -74,6 +74,7 @@ class Link:
         self._retry = Backoff(*_RETRY_SECONDS)
         self._ask = Backoff(*_ASK_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
+        self._error: str | None = None
         self._report_at = 0.0
         self._reported: dict[str, int] = {}
 
@@ -129,7 +130,7 @@ class Link:
         """Count what was never sent, and forget it; record nothing more."""
         self.recorder.close()
         self.gather()
-        for chunk in self.queue.unsent():
+        for chunk in self.queue.unsent(in_vain=self.dialogue.answered < 0):
             self._discard(chunk, "closed")
         self.queue.clear()
 
@@ -147,6 +148,24 @@ class Link:
         with the kernel."""
         queue = self.queue
         return queue.settled(self.dialogue.standing) if self.answering else queue.handed()
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the peer was not reached, or lost; None once it has been there for a while."""
+        if self.transport.is_open and self._is_established(time.monotonic()):
+            self._error = None
+        return self._error
+
+    def _is_established(self, now: float) -> bool:
+        """Whether the peer has answered on this connection, or not ended it for long enough that
+        it will not be for what we said first."""
+        return self._heard_at >= self._opened_at or now - self._opened_at > _ANSWER_SECONDS
+
+    def _note(self, error: OSError, question: str = "") -> None:
+        words = error.strerror or str(error)
+        if error.filename is not None:
+            words = f"{words}: {error.filename}"
+        self._error = f"{words}; {question}" if question else words
 
     @property
     def _unsettled(self) -> bool:
@@ -213,7 +232,7 @@ class Link:
 
     def _recover(self, error: OSError) -> bool:
         if not self.transport.is_open:
-            self._break(time.monotonic())
+            self._break(time.monotonic(), error)
             return False
         if error.errno == errno.EMSGSIZE:
             for chunk in self.queue.refused():
@@ -222,7 +241,7 @@ class Link:
                 self.queue.packet(self.dialogue.report(self.recorder.discarded, ranges))
         else:
             self.queue.back()
-            self._find_nobody()
+            self._find_nobody(error)
         return True
 
     def _discard(self, chunk: Chunk, reason: str) -> None:
@@ -237,7 +256,8 @@ class Link:
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
         try:
             transport.open()
-        except OSError:
+        except OSError as error:
+            self._note(error)
             self._retry.grow(time.monotonic())
             return False
         self._opened_at = self._announced_at = self._greeted_at = time.monotonic()
@@ -252,11 +272,16 @@ class Link:
             queue.settle(dialogue.standing, before=dialogue.turn)
         return True
 
-    def _break(self, now: float) -> None:
+    def _break(self, now: float, error: OSError | None = None) -> None:
         """The connection is of no use any more."""
+        if error is not None:
+            self._note(error, "" if self._is_established(now) else self.transport.refusal)
         self._check_silence(now)
         self.transport.close()
         self.queue.broken()
+        if self.dialogue.answered < 0 and not self.transport.datagrams:
+            # Nobody has ever said that it was more than thrown away.
+            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn + 1)
         self._torn = False
         if now - self._opened_at > _RETRY_SECONDS[1]:
             self._retry.shorten()
@@ -308,15 +333,16 @@ class Link:
                 most -= 1
                 for option in (Answers() if datagrams else self._answers).feed(data):
                     self._take_in(option)
-        except OSError:
+        except OSError as error:
             if self.transport.is_open:
-                self._find_nobody()
+                self._find_nobody(error)
             else:
-                self._break(time.monotonic())
+                self._break(time.monotonic(), error)
 
-    def _find_nobody(self) -> None:
+    def _find_nobody(self, error: OSError) -> None:
         """A datagram sent before was refused: whoever comes there is to know who sends. One that
         has answered is waited for, as for a connection."""
+        self._note(error)
         self._greeted_at = time.monotonic()
         if self.dialogue.answered < 0:
             self.queue.first_packet(self.dialogue.announcement())

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES, Emitter
 from tailrace_client._recording import switch
 
@@ -23,32 +24,42 @@ def connect(
     buffer_bytes: int = BUFFER_BYTES,
     clock: Callable[[], int] | None = None,
     process: str | None = None,
+    credentials: Credentials | None = None,
 ) -> Emitter:
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
-    Forms: `unix:///path`, `tcp://host:port`, `udp://host:port`, `file:///path`. With neither given,
-    and after `close`, everything is off. It returns at once: nobody needs to listen yet. A second
+    Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`.
+    With neither given, and after `close`, everything is off. It returns at once: nobody needs to listen yet. A second
     call closes the first connection. Raise ValueError for an `address` that is none; in
     TAILRACE_ADDRESS, which is not the program's mistake, it is a RuntimeWarning and off.
 
     `buffer_bytes` bounds the memory for what is not delivered yet. `clock` gives a simulator's own
     time, in integer nanoseconds, instead of the wall's. `process` is a name for people to read; by
-    default the program's.
+    default the program's. `credentials`, for TCP and TLS, are by default those of the environment:
+    TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and
+    TAILRACE_TLS_KEY.
 
     The interpreter's exit, or that of a `multiprocessing` worker, waits up to a second for what is
     not delivered yet. A process that a signal kills, or `os._exit`, ends without a goodbye.
     """
     global current  # noqa: PLW0603 - the one of the process
     close()
-    if address is None:
+    by_environment = address is None
+    if by_environment:
         address = os.environ.get("TAILRACE_ADDRESS")
-        try:
-            emitter = Emitter(address, buffer_bytes=buffer_bytes, clock=clock, process=process)
-        except ValueError as error:
-            warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
-            emitter = Emitter(None)
-    else:
-        emitter = Emitter(address, buffer_bytes=buffer_bytes, clock=clock, process=process)
+    try:
+        emitter = Emitter(
+            address,
+            buffer_bytes=buffer_bytes,
+            clock=clock,
+            process=process,
+            credentials=credentials,
+        )
+    except (ValueError, ImportError) as error:
+        if not by_environment:
+            raise
+        warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
+        emitter = Emitter(None)
     if emitter.enabled:
         current = emitter
         switch(emitter.recorder)

@@ -225,10 +225,11 @@ class Queue:
             return 0
         return min([self.handed(), *(item.begin for item in self._kept)])
 
-    def unsent(self) -> list[Chunk]:
-        """Chunks that the kernel has never got as a whole."""
-        items = (*self._under_way, *self._new)
-        return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
+    def unsent(self, *, in_vain: bool = False) -> list[Chunk]:
+        """Chunks that the kernel has never got as a whole; if `in_vain`, also those that it is to get
+        again."""
+        items = (*self._under_way, *self._again, *self._new)
+        return [i.chunk for i in items if (in_vain or i.turn < 0) and not i.is_packet]
 
     def _keep(self, item: _Item, turn: int, now: float) -> None:
         chunk = item.chunk

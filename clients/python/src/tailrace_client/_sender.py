@@ -76,6 +76,11 @@ class Sender:
         """How often the transport was opened."""
         return self.link.connections if self.link else 0
 
+    @property
+    def last_error(self) -> str | None:
+        """Why the peer was not reached, or lost; None while nothing is known to be wrong."""
+        return self.link.last_error if self.link else None
+
     # What the recorder calls, in the threads that emit
 
     def started(self) -> None:

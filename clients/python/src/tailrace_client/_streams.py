@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tailrace_client import _connecting
+from tailrace_client._credentials import Credentials
 
 STREAM_PACKET_MAX = 2**20
 """What a collector takes at most unless configured otherwise."""
@@ -23,6 +24,8 @@ class _Connection:
     datagrams = False
     prompt = True
     answers = True
+    refusal = ""
+    _no_room: tuple[type[OSError], ...] = (BlockingIOError,)
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -36,12 +39,19 @@ class _Connection:
         if connection is None or not pieces:
             return 0
         try:
-            return connection.sendmsg(pieces)
-        except BlockingIOError:
+            return self._hand_over(connection, pieces)
+        except self._no_room:
             return 0
-        except OSError:
+        except OSError as error:
             self.close()
-            raise
+            raise self._worded(error) from None
+
+    def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
+        return connection.sendmsg(pieces)
+
+    def _worded(self, error: OSError) -> OSError:
+        """An error as people may read it."""
+        return error
 
     def receive(self) -> bytes:
         connection = self._socket
@@ -49,11 +59,11 @@ class _Connection:
             return b""
         try:
             data = connection.recv(65_536)
-        except BlockingIOError:
+        except self._no_room:
             return b""
-        except OSError:
+        except OSError as error:
             self.close()
-            raise
+            raise self._worded(error) from None
         if not data:
             self.close()
             raise ConnectionResetError(errno.ECONNRESET, "the collector closed the connection")
@@ -81,21 +91,39 @@ class _Connection:
 
 
 class Tcp(_Connection):
-    """A connection to a port."""
+    """A connection to a port. The token, where there is one, is shown before all else."""
 
-    def __init__(self, host: bytes, port: int) -> None:
+    def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__()
         self._host, self._port = host, port
+        self._credentials = credentials
+        self.refusal = (
+            "does it know the token?" if credentials.has_token else "does it want a token?"
+        )
 
     def open(self) -> None:
+        try:
+            first = self._credentials.first_line()
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error)) from None
         connection = _connecting.connect(self._host, self._port, socket.SOCK_STREAM)
         # What is sent was gathered already: nothing is won by the kernel's waiting for more.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = connection
+        try:
+            self._socket = self._secured(connection)
+            self._socket.sendall(first)  # there is room for it in a new connection
+        except OSError:
+            connection.close()
+            self.close()
+            raise
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        """What is sent on, in place of a new connection."""
+        return connection
 
     def forked(self) -> Tcp:
         self.close()
-        return Tcp(self._host, self._port)
+        return type(self)(self._host, self._port, self._credentials)
 
 
 class Unix(_Connection):

@@ -1,4 +1,5 @@
-"""Where packets go: `unix:///path`, `tcp://host:port`, `udp://host:port` or `file:///path`.
+"""Where packets go: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
+`file:///path`.
 
 A transport moves bytes and knows no format. It is driven by one caller at a time (`_sender` sees to
 that), who decides what is sent when it was opened anew.
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from tailrace_client._credentials import Credentials
 from tailrace_client._datagrams import Udp
 from tailrace_client._file import File
 from tailrace_client._streams import Tcp, Unix
@@ -33,6 +35,8 @@ class Transport(Protocol):
     """Whether `send` returns at once, so that any thread may call it."""
     answers: bool
     """Whether anything may come back."""
+    refusal: str
+    """What to ask where a peer ends a connection before it has said anything."""
 
     @property
     def is_open(self) -> bool:
@@ -71,10 +75,14 @@ class Transport(Protocol):
         ...
 
 
-def parse(address: str, *, append: bool = True) -> Transport:
-    """The transport for an address. Raise ValueError, naming the forms allowed, for another one.
+def parse(
+    address: str, credentials: Credentials | None = None, *, append: bool = True
+) -> Transport:
+    """The transport for an address. Raise ValueError, naming the forms allowed, for another one;
+    ImportError for `tls` where Python was built without it.
 
-    `append`: whether a file is gone on with, or emptied first.
+    `credentials`, for TCP and TLS, are those of the environment unless given. `append`: whether a
+    file is gone on with, or emptied first.
     """
     try:
         parts = urlsplit(address)
@@ -90,11 +98,19 @@ def parse(address: str, *, append: bool = True) -> Transport:
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
                 return Udp(host, parts.port)
-            if parts.scheme == "tcp":
-                return Tcp(host, parts.port)
+            if parts.scheme in {"tcp", "tls"}:
+                credentials = credentials or Credentials.of_environment()
+                kind = Tcp if parts.scheme == "tcp" else _tls()
+                return kind(host, parts.port, credentials)
     except ValueError:  # a port that is no number, a host that is no name
         pass
     raise ValueError(
         f"{address!r} is not an address: "
-        "unix:///path, tcp://host:port, udp://host:port or file:///path"
+        "unix:///path, tcp://host:port, tls://host:port, udp://host:port or file:///path"
     )
+
+
+def _tls() -> type[Tcp]:
+    from tailrace_client._tls import Tls  # noqa: PLC0415 - others do not pay for `ssl`
+
+    return Tls

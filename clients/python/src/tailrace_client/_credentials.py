@@ -1,0 +1,102 @@
+"""What a client shows to a collector on another host, and by what it knows the right one."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_FILE_BYTES_MAX = 64 * 1024
+_TOKEN = re.compile(rb"[!-~]{16,256}")  # what a collector takes
+_ALLOWED = "16 to 256 printable ASCII characters without spaces"
+
+
+class Credentials:
+    """A token, for `tcp://` and `tls://`, and the files of `tls://`, in PEM. Files are read anew for
+    each connection, so that they may be replaced at any time.
+
+    `tls_authority` has the certificates of who signs collectors' certificates; without it those that
+    the system trusts are taken. `tls_certificate` and `tls_key` are the client's own.
+    """
+
+    __slots__ = ("_token", "tls_authority", "tls_certificate", "tls_key", "token_file")
+
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_authority: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+    ) -> None:
+        """`token` goes before `token_file`, the first line of which that is not empty and no comment
+        (`#`) is the token. Raise ValueError for a token that is none: 16 to 256 printable ASCII
+        characters without spaces."""
+        if token is not None:
+            _check(_encoded(token), "`token`")
+        self._token = token
+        self.token_file = token_file
+        self.tls_authority = tls_authority
+        self.tls_certificate = tls_certificate
+        self.tls_key = tls_key
+
+    @classmethod
+    def of_environment(cls) -> Credentials:
+        """Those in TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
+        TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. A token that is none is the connection's
+        trouble, not the program's."""
+        get = os.environ.get
+        found = cls(
+            token_file=get("TAILRACE_TOKEN_FILE") or None,
+            tls_authority=get("TAILRACE_TLS_AUTHORITY") or None,
+            tls_certificate=get("TAILRACE_TLS_CERTIFICATE") or None,
+            tls_key=get("TAILRACE_TLS_KEY") or None,
+        )
+        found._token = get("TAILRACE_TOKEN") or None
+        return found
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is shown."""
+        return bool(self._token or self.token_file)
+
+    def first_line(self) -> bytes:
+        """What comes first on a connection; empty without a token. Raise OSError for a file that
+        cannot be read, ValueError for what is no token; neither has the token in its words."""
+        if self._token:
+            return _line(_check(_encoded(self._token), "TAILRACE_TOKEN"))
+        return _line(_read(self.token_file)) if self.token_file else b""
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        named = {name: getattr(self, name) for name in self.__slots__ if name != "_token"}
+        shown = [f"token={'…' if self._token else None}", *(f"{n}={v!r}" for n, v in named.items())]
+        return f"Credentials({', '.join(shown)})"
+
+
+def _read(path: str) -> bytes:
+    """The token in a file."""
+    # Not blocking: a pipe that nobody writes is empty.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        lines = os.read(descriptor, _FILE_BYTES_MAX).splitlines()
+    finally:
+        os.close(descriptor)
+    for line in map(bytes.strip, lines):
+        if line and not line.startswith(b"#"):
+            return _check(line, f"the first line of {path}")
+    raise ValueError(f"there is no token in {path}")
+
+
+def _check(token: bytes, name: str) -> bytes:
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"{name} is no token: {_ALLOWED}")
+    return token
+
+
+def _encoded(token: str) -> bytes:
+    return token.encode("utf-8", "surrogateescape")
+
+
+def _line(token: bytes) -> bytes:
+    return b"tailrace-token " + token + b"\n"
