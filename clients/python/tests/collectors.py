@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections import defaultdict
+
+import trustme
 
 from clients.python.tests.reader import Metadata, packets
 
@@ -20,6 +23,33 @@ def until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
+
+
+class Authority:
+    """Signs certificates, all in `directory`, and says what both sides need to know of them."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.authority = trustme.CA()
+        self.file = directory / "authority.pem"
+        self.authority.cert_pem.write_to_path(self.file)
+
+    def issue(self, name, *hosts, **options):
+        """Paths of a certificate and its key."""
+        made = self.authority.issue_cert(*hosts, **options)
+        certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
+        made.private_key_pem.write_to_path(key)
+        certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        return certificate, key
+
+    def server(self, *hosts, clients=None, **options):
+        """The context of a server at these hosts; its clients' certificates are of `clients`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue("server", *(hosts or ["127.0.0.1"]), **options))
+        if clients:
+            context.load_verify_locations(clients.file)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 class UdpCollector:
@@ -153,10 +183,17 @@ class Session:
 
 class Answering:
     """A collector that may be killed and started again on the same address: `sessions` are those
-    of all its lives. `lose(datagram number)` says which datagrams it never gets."""
+    of all its lives. `lose(datagram number)` says which datagrams it never gets. With `context`,
+    the `ssl` one of a server, it is for `tls`; with `token`, it closes connections that do not show
+    it first: `refused` of them."""
 
-    def __init__(self, scheme, place=None, *, every=0.02, lose=lambda number: False):
+    def __init__(
+        self, scheme, place=None, *, every=0.02, lose=lambda number: False, context=None, token=None
+    ):
         self.scheme = scheme
+        self.context = context
+        self.token = token
+        self.refused = 0
         self.place = place or ("127.0.0.1", 0)
         self.every = every
         self.lose = lose
@@ -222,9 +259,7 @@ class Answering:
                     self.read(key.fileobj, peers, selector)
                 elif self.scheme == "udp":
                     self.read_datagrams(peers)
-                else:
-                    connection, _ = self.listener.accept()
-                    connection.settimeout(0)
+                elif connection := self.accept():
                     peers[connection] = [b"", None, 0]
                     selector.register(connection, selectors.EVENT_READ)
             if time.monotonic() >= answer_at:
@@ -239,17 +274,35 @@ class Answering:
         for session in self.sessions.values():
             session.heard.clear()
 
-    def read(self, connection, peers, selector):
+    def accept(self):
+        """The next connection, behind its handshake and token; None if that is nothing."""
+        connection, _ = self.listener.accept()
+        connection.settimeout(5)
         try:
-            data = connection.recv(2**20)
+            if self.context:
+                connection = self.context.wrap_socket(connection, server_side=True)
+            for byte in b"tailrace-token %s\n" % self.token if self.token else b"":
+                if connection.recv(1) != bytes([byte]):
+                    raise ConnectionRefusedError
         except OSError:
-            data = b""
-        if not data:
-            selector.unregister(connection)
+            self.refused += 1
             connection.close()
-            del peers[connection]
-            return
-        data = peers[connection][0] + data
+            return None
+        connection.settimeout(0)
+        return connection
+
+    def read(self, connection, peers, selector):
+        data, over = peers[connection][0], True
+        try:
+            while piece := connection.recv(2**20):
+                data += piece
+                if not (self.context and connection.pending()):
+                    over = False
+                    break
+        except (ssl.SSLWantReadError, BlockingIOError):
+            over = False
+        except OSError:
+            pass
         at = 0
         while at + 8 <= len(data) and at + int.from_bytes(data[at + 4 : at + 8], "big") <= len(
             data
@@ -257,6 +310,10 @@ class Answering:
             at += int.from_bytes(data[at + 4 : at + 8], "big")
         peers[connection][0] = data[at:]
         self.take(peers[connection], data[:at])
+        if over:
+            selector.unregister(connection)
+            connection.close()
+            del peers[connection]
 
     def read_datagrams(self, peers):
         try:

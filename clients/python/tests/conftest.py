@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 import tailrace_client
+from clients.python.tests.collectors import Authority
 from clients.python.tests.reader import events
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """Who has signed the certificates of this session's collectors and clients."""
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

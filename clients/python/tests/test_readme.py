@@ -44,6 +44,7 @@ def test_it_does_what_it_shows(tmp_path, monkeypatch):
     assert (by_name["refresh"].start, by_name["refresh"].end) == (40, 65)
     assert (by_name["grant"].stream, by_name["grant"].substream) == (7, 3)
     assert "residual %g after %d steps" in by_name
+    assert "waiting for the files" not in by_name
     assert [event.description for event in found].count("assemble") >= 2 + 2 + 1
     assert {event.substream for event in found if event.description == "assemble"} > {1, 2}
     (jets,) = tmp_path.glob("*.jets")
@@ -52,7 +53,13 @@ def test_it_does_what_it_shows(tmp_path, monkeypatch):
 
 def test_its_addresses_are_addresses():
     addresses = table("| address |")
-    assert [address.partition(":")[0] for address in addresses] == ["unix", "tcp", "udp", "file"]
+    assert [address.partition(":")[0] for address in addresses] == [
+        "unix",
+        "tcp",
+        "tls",
+        "udp",
+        "file",
+    ]
     for address in addresses:
         emitter = Emitter(address)
         assert emitter.enabled

@@ -19,17 +19,20 @@ from clients.python.tests.collectors import (
 from clients.python.tests.reader import Event, events, packets
 from tailrace_client import Emitter, _link, _sender
 
-SCHEMES = ["tcp", "unix", "udp"]
+SCHEMES = ["tcp", "tls", "unix", "udp"]
 
 
 @pytest.fixture
-def answering(tmp_path):
+def answering(tmp_path, authority, monkeypatch):
     """A function that makes a collector that answers, not started; it is ended with the test."""
     made = []
+    monkeypatch.setenv("TAILRACE_TLS_AUTHORITY", str(authority.file))
 
     def make(scheme, **options):
         place = tmp_path / "socket" if scheme == "unix" else None
-        if scheme == "tcp" and "place" not in options:
+        if scheme == "tls":
+            options.setdefault("context", authority.server())
+        if scheme in {"tcp", "tls"} and "place" not in options:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 place = free.getsockname()
         if scheme == "udp":

@@ -64,6 +64,7 @@ class Link:
         self._room = room
         self._window = _WINDOW_FIRST
         self._answers = Answers()
+        self._greeted = False
         self._torn = False
         self._awaiting = False
         self._nobody = False
@@ -80,17 +81,24 @@ class Link:
 
     # What the sender's thread calls
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may be sent."""
+        return self._greeted and self.transport.is_open
+
+    def is_due(self) -> bool:
+        """Whether the transport is to be opened now."""
+        wanted = not self.transport.is_open and (self.fresh or self._unsettled)
+        return wanted and not self._retry.left(time.monotonic())
+
     def attend(self) -> float | None:
         """Do all that can be done now. In how many seconds there is more to do, if nothing is
         recorded; None: not before."""
         now = time.monotonic()
         if self._torn:
             self._break(now)
-        if not self.transport.is_open:
-            if not (self.fresh or self._unsettled):
-                return None
-            if not self._open(now):
-                return self._retry.left(now)
+        if not self.is_open:
+            return self._retry.left(now) if self.fresh or self._unsettled else None
         self._hear(64)
         self._speak(now)
         self.blocked = False
@@ -100,7 +108,7 @@ class Link:
 
     def push(self, times: int) -> None:
         """Send what is recorded in at most so many system calls, and one to listen."""
-        if self.transport.is_open and not (self._torn or self.blocked):
+        if self.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
 
@@ -152,7 +160,7 @@ class Link:
     @property
     def last_error(self) -> str | None:
         """Why the peer was not reached, or lost; None once it has been there for a while."""
-        if self.transport.is_open and self._is_established(time.monotonic()):
+        if self.is_open and self._is_established(time.monotonic()):
             self._error = None
         return self._error
 
@@ -250,16 +258,14 @@ class Link:
 
     # Connecting
 
-    def _open(self, now: float) -> bool:
-        if self._retry.left(now):
-            return False
+    def missed(self, error: OSError) -> None:
+        """The transport could not be opened."""
+        self._note(error)
+        self._retry.grow(time.monotonic())
+
+    def greet(self) -> None:
+        """The transport has been opened: say who sends."""
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
-        try:
-            transport.open()
-        except OSError as error:
-            self._note(error)
-            self._retry.grow(time.monotonic())
-            return False
         self._opened_at = self._announced_at = self._greeted_at = time.monotonic()
         if self.connections and dialogue.asks:
             dialogue.turn += 1
@@ -270,13 +276,14 @@ class Link:
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
             queue.settle(dialogue.standing, before=dialogue.turn)
-        return True
+        self._greeted = True
 
     def _break(self, now: float, error: OSError | None = None) -> None:
         """The connection is of no use any more."""
         if error is not None:
             self._note(error, "" if self._is_established(now) else self.transport.refusal)
         self._check_silence(now)
+        self._greeted = False
         self.transport.close()
         self.queue.broken()
         if self.dialogue.answered < 0 and not self.transport.datagrams:

@@ -194,13 +194,13 @@ class Sender:
         link = self._link
         while (left := deadline - time.monotonic()) > 0 and self._sending.acquire(timeout=left):
             try:
-                if self.transport.is_open:
+                if link.is_open:
                     link.attend()
                 if over():
                     return True
             finally:
                 self._sending.release()
-            if self.transport.is_open:
+            if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
             elif self._rouse():
                 time.sleep(min(left, _CONNECTING_SECONDS))
@@ -249,9 +249,22 @@ class Sender:
 
     def _round(self) -> float | None:
         """Do what can be done; in how many seconds there is more to do."""
+        self._called = False
+        link, transport = self._link, self.transport
+        if link.is_due():
+            try:
+                transport.open()  # it may take seconds, in which others need the lock
+            except OSError as error:
+                with self._sending:
+                    link.missed(error)
+            else:
+                with self._sending:
+                    if self._closed:
+                        transport.close()
+                    else:
+                        link.greet()
         with self._sending:
-            self._called = False
-            return self._link.attend()
+            return link.attend()
 
 
 _open: set[Sender] = set()

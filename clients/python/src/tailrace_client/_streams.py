@@ -110,12 +110,12 @@ class Tcp(_Connection):
         # What is sent was gathered already: nothing is won by the kernel's waiting for more.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._socket = self._secured(connection)
-            self._socket.sendall(first)  # there is room for it in a new connection
+            connection = self._secured(connection)
+            connection.sendall(first)  # there is room for it in a new connection
         except OSError:
             connection.close()
-            self.close()
             raise
+        self._socket = connection
 
     def _secured(self, connection: socket.socket) -> socket.socket:
         """What is sent on, in place of a new connection."""

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tailrace_client import _connecting
 from tailrace_client._credentials import Credentials
-from tailrace_client._streams import Tcp
+from tailrace_client._streams import STREAM_CHUNK_BYTES, Tcp
+
+_FORK_SECONDS = 0.5
+
+_inside = threading.Lock()
+"""Held within OpenSSL. A fork waits for it: in the child OpenSSL's own locks would stay taken."""
+
+
+class _Inside:
+    """To be within OpenSSL; where another thread is, raise BlockingIOError, or wait for it."""
+
+    def __init__(self, *, wait: bool = False) -> None:
+        self._lock = _inside
+        self._wait = wait
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=self._wait):
+            raise BlockingIOError(errno.EAGAIN, "another thread is within OpenSSL")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Tls(Tcp):
     """The collector's certificate, and that it is for this host, are always checked."""
 
-    _no_room = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    _no_room = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__(host, port, credentials)
@@ -24,25 +47,48 @@ class Tls(Tcp):
         """Whether something came that polling the socket does not show any more."""
 
     def _secured(self, connection: socket.socket) -> socket.socket:
-        context = _context(self._credentials)
-        try:
+        with _Inside(wait=True):
+            context = _context(self._credentials)
             # The name as bytes: for a str a codec is imported, see `_transport.parse`.
             secured = context.wrap_socket(
                 connection, server_hostname=self._host, do_handshake_on_connect=False
             )
-            self._socket = secured
-            secured.settimeout(_connecting.CONNECT_SECONDS)
-            secured.do_handshake()
-            secured.settimeout(0)
-        except TimeoutError:
-            raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS") from None
-        except OSError as error:
-            raise self._worded(error) from None
+        try:
+            self._shake_hands(secured)
+        except OSError:
+            secured.close()
+            raise
         return secured
 
-    def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
+    def _shake_hands(self, connection: ssl.SSLSocket) -> None:
+        deadline = time.monotonic() + _connecting.CONNECT_SECONDS
+        while not self._go_on(connection):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
+            _connecting.wait(connection, left, to_send=False)  # what we say always finds room
+
+    def _go_on(self, connection: ssl.SSLSocket) -> bool:
+        """As far as the handshake gets with what has come; whether it is over."""
         try:
-            return connection.send(b"".join(pieces))
+            with _Inside(wait=True):
+                connection.do_handshake()
+        except self._no_room:
+            return False
+        except OSError as error:
+            raise self._worded(error) from None
+        return True
+
+    def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
+        size, some = 0, []
+        for piece in pieces:
+            some.append(piece)
+            size += len(piece)
+            if size >= STREAM_CHUNK_BYTES:
+                break  # it is encrypted in the thread that emits
+        try:
+            with _Inside():
+                return connection.send(b"".join(some))
         except self._no_room:
             raise
         except OSError:
@@ -51,8 +97,12 @@ class Tls(Tcp):
 
     def receive(self) -> bytes:
         connection = self._socket
-        data = super().receive()
-        self._has_more = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+        try:
+            with _Inside():
+                data = super().receive()
+                self._has_more = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+        except BlockingIOError:
+            return b""
         return data
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
@@ -60,8 +110,8 @@ class Tls(Tcp):
 
     def finish(self, seconds: float, /) -> None:
         if isinstance(self._socket, ssl.SSLSocket):
-            with suppress(OSError, ValueError):  # we say the end; the peer's is waited for below
-                self._socket.unwrap()
+            with suppress(OSError, ValueError), _Inside(wait=True):
+                self._socket.unwrap()  # we say the end; the peer's is waited for below
         super().finish(seconds)
 
     def _worded(self, error: OSError) -> OSError:
@@ -107,3 +157,23 @@ def _no_passphrase() -> str:
 
 def _reason(error: ssl.SSLError) -> str:
     return error.reason.lower().replace("_", " ") if error.reason else str(error)
+
+
+def _before_fork() -> None:
+    global _forking  # noqa: PLW0603 - there is one OpenSSL
+    # Bounded: a signal handler that forks may have interrupted the one who is inside.
+    _forking = _inside.acquire(timeout=_FORK_SECONDS)
+
+
+def _after_fork() -> None:
+    if _forking:
+        _inside.release()
+
+
+def _in_child() -> None:
+    global _inside  # noqa: PLW0603 - it may be held by a thread that is not here
+    _inside = threading.Lock()
+
+
+_forking = False
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

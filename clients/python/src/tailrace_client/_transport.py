@@ -49,7 +49,7 @@ class Transport(Protocol):
 
     def send(self, pieces: Sequence[bytes], /) -> int:
         """Hand pieces to the kernel in one system call; how many of their bytes it took. 0: there
-        is no room now. Raise ConnectionRefusedError, and stay open, where a datagram sent *before*
+        is no room now, and the same bytes come first in the next call. Raise ConnectionRefusedError, and stay open, where a datagram sent *before*
         found nobody."""
         ...
 
