@@ -1,27 +1,98 @@
-"""Log lines on standard error: text for people, or one JSON object a line."""
+"""Log lines on standard error: text for people, or one JSON object a line.
+
+Whatever the outside does, there are at most `LINES_A_MINUTE` lines a minute of each place in the code
+that writes some, and what it is called (peers, files) cannot begin a line or reach a terminal's controls.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import threading
 from datetime import UTC, datetime
 
 from tailrace.config.schema import LogConfig
+
+LINES_A_MINUTE = 60
+MINUTE = 60.0
+
+FIELDS = {
+    "time": "When, in UTC (ISO 8601, to the millisecond).",
+    "level": "debug, info, warning, error or critical.",
+    "logger": "The module that says it.",
+    "message": "What happened, in words.",
+    "source": "The source it is about, if it is about one.",
+    "condition": "The condition that begins or ends, as on /healthz.",
+    "suppressed": "Lines of the same place in the code that were left out since the one before it.",
+    "exception": "A traceback; only where Tailrace has a defect.",
+}
+"""Every field of a JSON line, and what it has; the first four are always there."""
+
+_ALWAYS = 4
+
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Controls, what ends lines or turns their direction, and halves of characters."""
 
 
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
     """`quiet` is for commands that show what they do themselves: warnings and worse, no less."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Limit())
     handler.setFormatter(_Json() if config.format == "json" else _Console())
     level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
+class Limit(logging.Filter):
+    """Passes `LINES_A_MINUTE` of each place in the code; the next one that passes says how many did not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        with self._lock:
+            place = self._places.setdefault((record.pathname, record.lineno), _Place())
+            if not 0 <= record.created - place.since < MINUTE:
+                place.since, place.lines = record.created, 0
+            place.lines += 1
+            if place.lines > LINES_A_MINUTE:
+                place.suppressed += 1
+                return False
+            record.suppressed = place.suppressed
+            place.suppressed = 0
+        return True
+
+
+class _Place:
+    """A place in the code: its lines since a time (Unix), and how many were left out."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        self.lines = 0
+        self.suppressed = 0
+
+
+def printable(text: str) -> str:
+    """On one line, and nothing that a terminal obeys."""
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname.lower():8} {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_time(record)} {record.levelname.lower():8} {printable(record.getMessage())}"
+        if suppressed := getattr(record, "suppressed", 0):
+            line += f" ({suppressed} more like this before it)"
+        if record.exc_info:
+            # Indented, so that no line of it looks like one of ours.
+            lines = self.formatException(record.exc_info).splitlines()
+            line += "".join(f"\n  {printable(text)}" for text in lines)
+        return line
 
 
 class _Json(logging.Formatter):
@@ -30,8 +101,11 @@ class _Json(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": printable(record.getMessage()),
         }
+        for field in [*FIELDS][_ALWAYS:]:
+            if value := getattr(record, field, None):
+                line[field] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

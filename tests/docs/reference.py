@@ -12,6 +12,7 @@ import tailrace
 from tailrace.cli import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
+from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
 from tailrace.metrics.definition import Restart, Type
 from tailrace.model.columns import COLUMNS
@@ -43,6 +44,7 @@ def render() -> str:
         *_views(),
         *_reasons(),
         *_metrics(),
+        *_log(),
     ]
     return "\n".join(parts) + "\n"
 
@@ -219,6 +221,16 @@ def _labels(metric, subject):
 def _sums(metric):
     numbers = [str(LAWS.index(law) + 1) for law in laws_of(metric)]
     return f" (sums: {', '.join(numbers)})" if numbers else ""
+
+
+def _log():
+    yield from (
+        "",
+        "## Log lines",
+        "",
+        f'On standard error; of each place in the code at most {LINES_A_MINUTE} a minute. With `log.format = "json"` each is an object:',
+    )
+    yield from _table(("field", "meaning"), *((f"`{name}`", text) for name, text in FIELDS.items()))
 
 
 if __name__ == "__main__":

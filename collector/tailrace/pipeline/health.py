@@ -44,13 +44,14 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        if self.conditions.get(name) != message:
-            logger.error("%s: %s", name, message)
+        """A condition begins, or there is something newer to say of it."""
+        if name not in self.conditions:
+            logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
 
     def clear(self, name: Condition) -> None:
         if self.conditions.pop(name, None) is not None:
-            logger.info("%s: all right again", name)
+            logger.info("%s: all right again", name, extra={"condition": name})
 
     def fail(self, message: str) -> None:
         logger.critical("stopping: %s", message)

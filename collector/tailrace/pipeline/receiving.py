@@ -163,7 +163,8 @@ class Receiving:
         except* OSError as errors:
             raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
         config = self._current.config.sources[name]
-        logger.info("source %s: %s %s", name, config.format, self.sources[name].address)
+        address = self.sources[name].address
+        logger.info("source %s: %s %s", name, config.format, address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
         """Return once the source has taken in what was sent to it, and has ended. The sessions that

@@ -57,8 +57,8 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        if self._daemon.health.conditions.get(Condition.RELOAD) == message:
-            logger.error("reload: failed again, for the same reasons")
+        if Condition.RELOAD in self._daemon.health.conditions:  # which has been said already
+            logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
 
     async def _take_over(self, loaded: Loaded) -> None:

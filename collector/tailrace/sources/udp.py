@@ -141,7 +141,7 @@ class UdpSource:
             logger.warning(
                 "source %s: asked for a receive buffer of %d bytes, got %d: bursts will be lost; "
                 "raise it with: sysctl -w net.core.rmem_max=%d",
-                self._name, asked, granted, asked // 2,
+                self._name, asked, granted, asked // 2, extra={"source": self._name},
             )  # fmt: skip
 
     def _resume(self, intake: Intake) -> None:

@@ -374,12 +374,16 @@ class TailSource:
         if self._figures.refused["outside"] <= PATHS_SHOWN:
             logger.warning(
                 "source %s: %r leads out of the configured paths and is not followed; the first %d"
-                " are named, all counted", self._name, path, PATHS_SHOWN,
+                " are named, all counted",
+                self._name, path, PATHS_SHOWN, extra={"source": self._name},
             )  # fmt: skip
 
     def _failed(self, name: str) -> None:
         if name not in self._figures.errors:
-            logger.warning("source %s: %s; it is tried again, and counted", self._name, name)
+            logger.warning(
+                "source %s: %s; it is tried again, and counted",
+                self._name, name, extra={"source": self._name},
+            )  # fmt: skip
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def _refused(self, reason: str) -> None:
