@@ -409,25 +409,31 @@ class Recorder:
         holes = stream.holes
         if holes and _DOUBT in holes:
             self._account(lane, stream, counter)
-        told = sum(first < counter for first, _ in holes[:])  # a profiler that emits adds to them
-        whole = self._report(stream.number, holes[:told]) + packet if told else packet
-        size = len(whole)
-        if self._closed:
-            reason = "closed"
-        elif size > self._longest:
-            reason = "oversize"
-        elif size > lane.room and not self._draw(lane, size):
-            reason = "full"
-        else:
-            lane.room -= size
-            stream.packets += (whole,)
-            del holes[:told]
+        told, whole = 0, packet
+        reason = self._refusal(lane, len(packet))
+        if holes and not reason:
+            told = sum(first < counter for first, _ in holes[:])  # a profiler that emits adds to them
+            whole = self._report(stream.number, holes[:told]) + packet
+            reason = self._refusal(lane, len(whole))
+        if reason:
+            self._lose(lane, stream, counter, reason)
             return
-        self._lose(lane, stream, counter, reason)
+        lane.room -= len(whole)
+        stream.packets += (whole,)
+        del holes[:told]
+
+    def _refusal(self, lane: _Lane, size: int) -> str | None:
+        """Why so many bytes are not kept; None: there is room for them."""
+        if self._closed:
+            return "closed"
+        if size > self._longest:
+            return "oversize"
+        return "full" if size > lane.room and not self._draw(lane, size) else None
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded
-        ranges = [(stream, first, lost) for first, lost in holes]
+        # A signal handler that was interrupted in its turn comes after what has interrupted it.
+        ranges = [(stream, first, lost) for first, lost in sorted(holes)]
         parts = range(0, len(ranges), _RANGES_PER_REPORT)
         return b"".join(
             _wire.report(discarded, ranges[at : at + _RANGES_PER_REPORT]) for at in parts
