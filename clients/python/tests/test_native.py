@@ -134,7 +134,7 @@ def compiled():
     longest=st.sampled_from([150, 65_507, 2**31]),
 )
 @example(  # neither fits: the memory, nor, with the report in front, the longest packet
-    steps=[("event", "step", {})] * 6 + [("event", "step", {"step": 0, "a": 0, "": 0})],
+    steps=[("event", "step", {})] * 5 + [("counter", "step", 0, {}), ("event", "step", {"step": 0, "a": 0, "": 0})],
     limit=300, chunk=1, longest=150,
 )  # fmt: skip
 def test_both_recorders_do_the_same_byte_for_byte(compiled, steps, limit, chunk, longest):

@@ -412,7 +412,8 @@ class Recorder:
         told, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            told = sum(first < counter for first, _ in holes[:])  # a profiler that emits adds to them
+            # Of a copy: a profiler that emits adds to them.
+            told = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:told]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
