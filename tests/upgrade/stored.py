@@ -19,11 +19,14 @@ NAMES = sorted(path.name.removesuffix(".tar.xz") for path in VECTORS.glob("*.tar
 
 class Stored(NamedTuple):
     """`files` has what the tail sources follow, if that version had any; `peer` is a socket at the
-    address from which the datagrams came."""
+    address from which the datagrams came; `knows_clients` is whether that version knew of sessions
+    that their clients announce; `died` whether it was killed."""
 
     store: Path
     files: Path
     peer: socket.socket
+    knows_clients: bool
+    died: bool
 
 
 def unpack(name: str, directory: Path) -> Stored:
@@ -31,11 +34,17 @@ def unpack(name: str, directory: Path) -> Stored:
         archive.extractall(directory, filter="data")
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
-    stored = Stored(directory / "store", directory / "files", peer)
-    checkpoints = Checkpoints(stored.store / "spool")
+    checkpoints = Checkpoints(directory / "store" / "spool")
     newest = checkpoints.newest(2**64 - 1)
     assert newest is not None
     state = msgspec.msgpack.decode(newest.state, strict=False)
+    stored = Stored(
+        directory / "store",
+        directory / "files",
+        peer,
+        "announced" in state,
+        name.endswith("killed"),
+    )
     for session in state["sessions"].values():
         _settle_in(session, stored)
     checkpoints.save(newest.position, msgspec.msgpack.encode(state))

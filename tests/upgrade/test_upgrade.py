@@ -6,16 +6,27 @@ against what any version made of it. See tests/vectors/upgrade/README.md.
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 from collections import Counter
 
+import msgspec
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 
-from tailrace.store.schema import SCHEMA_VERSION, version_of
+import tailrace
+from tailrace.clock import SystemClock
+from tailrace.config.schema import StoreConfig
+from tailrace.ingest.state import VERSION
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.store import upkeep
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, version_of
+from tests.cli.command import run
+from tests.system.collector import until
 from tests.upgrade import feeding
-from tests.upgrade.make import CLIENTS, FILES, TAILS
+from tests.upgrade.make import CLIENTS, DOCUMENTS, FILES, TAILS
 from tests.upgrade.stored import NAMES, unpack
 
 SOURCES = """
@@ -96,16 +107,20 @@ def missing(rows, source):
     return {number for number, times in found.items() if times}
 
 
-def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, collectors):
+def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, imported):
     upgraded.start()
     assert version_of(DeltaTable(str(stored.store / "events"))) == SCHEMA_VERSION
     send_the_rest(upgraded, stored)
+    if stored.files.exists():
+        until(lambda: all_read(upgraded), "the files to be read")
     upgraded.settle()
+    upgraded.check_balance()
     upgraded.stop()
-    upgraded.start()
-    upgraded.settle()
-    assert upgraded.cli("upkeep").returncode == 0
-    upgraded.stop()
+    upkeep.run(str(stored.store), StoreConfig(), clock=SystemClock(), everything=True)
+    if stored.died:
+        upgraded.start().settle()
+        upgraded.check_balance()
+        upgraded.stop()
 
     rows = upgraded.rows()
     assert numbers(rows, "udp", "1") == sorted(set(range(300)) - feeding.UDP_NEVER)
@@ -113,6 +128,129 @@ def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, collectors):
     assert numbers(rows, "tcp", "3") == list(range(50))
     assert missing(rows, "udp") == {("1", n) for n in feeding.UDP_NEVER}
     assert missing(rows, "tcp") == set()
-    jets = [row for row in rows if row["source"] == "jets"]
-    assert Counter(row["kind"] for row in jets)["span"] == 10
-    assert Counter(row["kind"] for row in jets)["begin"] == 20
+    jets = Counter(row["kind"] for row in rows if row["source"] == "jets")
+    assert (jets["begin"], jets["span"]) == (20, 10)
+    if stored.files.exists():
+        for name in TAIL_SOURCES:
+            assert events(rows, name) == events(imported, name) != Counter()
+            assert missing_count(rows, name) == missing_count(imported, name)
+    check_clients(rows, stored)
+
+
+def all_read(collector):
+    """Whether the sources have the content of their files, as it is when inflated."""
+    sources = collector.status()["sources"]
+    sizes = {
+        "simulator": len(feeding.jets().whole),
+        "io": len(gzip.decompress(feeding.dftracer().whole)),
+        "hpc": len(feeding.ovni().whole),
+    }
+    return sizes == {name: sources[name]["received_bytes"] for name in sizes}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The rows of the whole files as only today's version stores them."""
+    directory = tmp_path_factory.mktemp("whole")
+    for name, data in [*DOCUMENTS.items(), *((n, parts().whole) for n, parts in FILES.items())]:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
+    for source, path in TAIL_SOURCES.items():
+        run("import", "--store", directory / "store", "--source", source, directory / path)
+    return DeltaTable(str(directory / "store" / "events")).to_pyarrow_table().to_pylist()
+
+
+def events(rows, source):
+    """Those of one source, with all that is stored of them but where they came from."""
+    ours = {"session", "gap", "heal"}
+    return Counter(
+        tuple(row[column] for column in COLUMNS)
+        for row in rows
+        if row["source"] == source and row["kind"] not in ours
+    )
+
+
+def missing_count(rows, source):
+    sign = {"gap": 1, "heal": -1}
+    return sum(
+        sign[row["kind"]] * json.loads(row["attributes"])["count"]
+        for row in rows
+        if row["source"] == source and row["kind"] in sign
+    )
+
+
+def check_clients(rows, stored):
+    """The session that was away before is one with what came after, where that version knew of it."""
+    if stored.knows_clients:
+        numbers_of = sorted({*range(120)} - {*range(20, 25)})
+        assert missing(rows, "clients") == {("5", n) for n in range(20, 25)}
+    else:
+        numbers_of = list(range(50, 120))
+    assert numbers(rows, "clients", "5") == numbers_of
+    with tailrace.open(stored.store) as reading:
+        [session] = reading.sessions(source="clients")
+        assert session["events"] == len(numbers_of)
+
+
+@pytest.mark.parametrize("stored", ["051b273-killed", "f310e49-stopped"], indirect=True)
+def test_an_older_store_is_read_as_it_is(stored):
+    """By whoever reads before a collector has started, and nothing is changed by it."""
+    table = stored.store / "events"
+    before = sorted((path, path.stat().st_mtime_ns) for path in table.rglob("*"))
+    with tailrace.open(stored.store) as reading:
+        seqs = sorted(row["seq"] for row in reading.spans(source="udp", columns=["seq"]))
+        assert {*range(40), *range(45, 120)} <= set(seqs)
+        assert len(seqs) == len(set(seqs))
+        sessions = {row["source"]: row for row in reading.sessions()}
+        assert sessions["udp"]["events"] == len(seqs)
+        [stream] = reading.streams(source="udp")
+        [missing] = {row["reason"] for row in reading.gaps(source="udp")}
+        assert (stream["events"], missing) == (len(seqs), "network")
+        names = reading.events(source="jets", kind="begin", columns=["name", "parent"])
+        assert [row["name"] for row in names] == [f"r{n}" for n in range(1, 21)]
+    for command in (["gaps"], ["query", "SELECT count(*) FROM spans"]):
+        assert run(command[0], "--store", stored.store, *command[1:])
+    assert sorted((path, path.stat().st_mtime_ns) for path in table.rglob("*")) == before
+
+
+@pytest.mark.parametrize("stored", ["298aa63-killed"], indirect=True)
+def test_a_state_of_a_newer_version_is_refused_before_anything_is_changed(upgraded, stored):
+    checkpoints = Checkpoints(stored.store / "spool")
+    newest = checkpoints.newest(2**64 - 1)
+    state = msgspec.msgpack.decode(newest.state, strict=False) | {"version": VERSION + 1}
+    checkpoints.save(newest.position, msgspec.msgpack.encode(state))
+    before = contents(stored.store)
+    upgraded.start(wait=False)
+    assert upgraded.process.wait(30) == 1
+    assert f"version {VERSION + 1}; this one reads 1, 3, 4, {VERSION}" in upgraded.log()
+    assert "move the directory away" in upgraded.log()
+    assert contents(stored.store) == before
+
+
+@pytest.mark.parametrize("stored", ["298aa63-stopped"], indirect=True)
+def test_a_table_of_a_newer_version_is_refused_to_a_collector_and_read_with_a_warning(
+    upgraded, stored
+):
+    table = DeltaTable(str(stored.store / "events"))
+    table.alter.add_columns([Field("extra", "long")], post_commithook_properties=NO_HOOKS)
+    newer = {VERSION_PROPERTY: str(SCHEMA_VERSION + 1)}
+    table.alter.set_table_properties(
+        newer, raise_if_not_exists=False, post_commithook_properties=NO_HOOKS
+    )
+    before = contents(stored.store / "events")
+    upgraded.start(wait=False)
+    assert upgraded.process.wait(30) == 1
+    assert "was written by a newer Tailrace (schema 3; this one knows 2)" in upgraded.log()
+    done = upgraded.cli("query", "--csv", "SELECT count(*) AS n FROM spans WHERE source = 'tcp'")
+    assert (done.returncode, done.stdout) == (0, "n\n100\n")
+    assert done.stderr.count("was written by a newer Tailrace") == 1
+    assert contents(stored.store / "events") == before
+
+
+def contents(directory):
+    """Every file and what is in it, but for locks and what a reader of the spool leaves prepared."""
+    return {
+        path: path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name not in {"lock", "log.lock", "next.segment"}
+    }
