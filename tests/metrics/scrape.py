@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import urllib.request
 from collections import Counter
 
 from prometheus_client.openmetrics import parser as openmetrics
@@ -15,14 +14,6 @@ from tailrace.metrics.definition import Type
 OPENMETRICS = "application/openmetrics-text"
 RELATIONS = {"=": operator.eq, "<=": operator.le}
 BY_NAME = {metric.name: metric for metric in METRICS}
-
-
-def text(collector, accept="text/plain"):
-    request = urllib.request.Request(
-        f"http://{collector.ports['admin']}/metrics", headers={"Accept": accept}
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        return answer.read().decode()
 
 
 class Scrape:

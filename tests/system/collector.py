@@ -13,6 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.metrics.scrape import OPENMETRICS, Scrape
+
 SOURCES = """
 [sources.udp]
 type = "udp"
@@ -90,6 +92,14 @@ class Collector:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def metrics(self, accept=OPENMETRICS):
+        """The text of /metrics."""
+        request = urllib.request.Request(
+            f"http://{self.ports['admin']}/metrics", headers={"Accept": accept}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http
+            return answer.read().decode()
+
     def status(self):
         return json.loads(self.get("/status")[1])
 
@@ -99,11 +109,13 @@ class Collector:
 
     def check_balance(self):
         """What came is what was decoded, what was counted is here or missing, to the byte and to the
-        event; the reasons of the gaps sum up to what is missing. Of a daemon that answers."""
+        event; the reasons of the gaps sum up to what is missing; the metrics are those of the contract
+        and keep its laws. Of a daemon that answers."""
         if not self.running or not self.ports:
             return
         try:
             sources = self.status()["sources"]
+            scrape = Scrape(self.metrics())
         except OSError:
             return
         for name, source in sources.items():
@@ -114,6 +126,8 @@ class Collector:
                 found, healed = source["gap_events"], source["heal_events"]
                 left = sum(found.values()) - sum(healed.values())
                 assert source["missing_events"] == left, name
+        scrape.check_laws()
+        scrape.check_families(sources)
 
     def check_final_ledgers(self):
         """The same of each ledger that was printed when the daemon stopped in order."""

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.metrics.contract import METRICS
 from tailrace.metrics.definition import Restart, Type
-from tests.metrics.scrape import OPENMETRICS, Scrape, plain, text
+from tests.metrics.scrape import Scrape, plain
 from tests.system.load import Load
 
 ROUNDS = 12
@@ -23,7 +23,7 @@ def load(tmp_path_factory):
 
 
 def scrape(load):
-    return Scrape(text(load.collector, OPENMETRICS))
+    return Scrape(load.collector.metrics())
 
 
 def test_what_is_exposed_is_what_is_documented_and_its_sums_hold_at_every_scrape(load):
@@ -48,7 +48,7 @@ FORMATS_OF = {
 
 
 def test_both_formats_say_the_same(load):
-    told = plain(text(load.collector))
+    told = plain(load.collector.metrics("text/plain"))
     for metric in METRICS:
         # In the text format there is no type for what is always 1.
         name = f"{metric.name}_info" if metric.type is Type.INFO else metric.name
@@ -63,7 +63,7 @@ def test_both_formats_say_the_same(load):
 def test_promtool_has_nothing_to_say(load):
     checked = subprocess.run(
         ["promtool", "check", "metrics"],
-        input=text(load.collector), capture_output=True, text=True, check=False,
+        input=load.collector.metrics("text/plain"), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.scrape import OPENMETRICS, Scrape, text
+from tests.metrics.scrape import Scrape
 from tests.system.collector import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -56,7 +56,7 @@ def design(address, over):
 
 def series(collector):
     """Of each source with a session, the values of its session's metrics."""
-    scrape = Scrape(text(collector, OPENMETRICS))
+    scrape = Scrape(collector.metrics())
     scrape.check_families(collector.status()["sources"])
     told = {}
     for name, samples in scrape.families.items():
