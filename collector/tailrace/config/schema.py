@@ -114,7 +114,7 @@ class HeartbeatConfig(Section, frozen=True):
 
 class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
-    """Label sets a metric may have; what exceeds it is counted under the label value `other`."""
+    """Label sets a metric may have, of all sources together: further values of a label are summed under `other`, further sessions are not followed."""
 
 
 class LogConfig(Section, frozen=True):
