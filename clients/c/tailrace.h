@@ -61,14 +61,22 @@ typedef struct tailrace_options {
     int no_thread;             /* 1: no sending thread. Event calls send what is older than flush_ms, and
                                   (re)connect, in a few system calls; the last events before a quiet
                                   time wait for tailrace_flush. */
+    const char *token;         /* shown first on each TCP connection; $TAILRACE_TOKEN */
+    const char *token_file;    /* with the token in its first line that is not empty and no comment (#), read
+                                  for each connection; $TAILRACE_TOKEN_FILE. `token` goes before it */
 } tailrace_options;
 
 /* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path; NULL: to
  * $TAILRACE_ADDRESS, and if that is not set or empty everything stays off. The host is resolved here; the
  * connection is made (and made again, when it breaks) beside the program. Memory and number of rings are
- * those of the first call in a process. Gives 0, or -1 with errno: EINVAL for what is no address,
- * EHOSTUNREACH for a host without one, ENOMEM, EALREADY while connected. */
+ * those of the first call in a process. Gives 0, or -1 with errno: EINVAL for what is no address or token,
+ * EHOSTUNREACH for a host without one, EPROTONOSUPPORT for tls:// (send to a unix socket, or through a TLS
+ * proxy on this host), ENOMEM, EALREADY while connected. */
 int tailrace_connect(const char *address, const tailrace_options *options);
+
+/* Why the collector was not reached, or lost, at the last attempt: an errno, and words for people in `text`,
+ * of which `size` bytes are used. 0 and no words while nothing is known to be wrong. Not in signal handlers. */
+int tailrace_last_error(char *text, size_t size);
 
 /* Send what was emitted before this call, waiting at most so long. 0: the kernel has all of it. */
 int tailrace_flush(unsigned milliseconds);
@@ -320,7 +328,10 @@ enum {
     TLR_DATAGRAM_MAX = 65507,
     TLR_BATCH = 32768, /* bytes in one write to a connection or file: bounds the longest event call */
     TLR_ROUND = 256,   /* writes in one round of the sending thread */
+    TLR_SHOWING_MS = 100,
     TLR_ADDRESSES = 8,
+    TLR_TOKEN_MIN = 16,
+    TLR_TOKEN_MAX = 256,
     TLR_PROCESS_MAX = 200
 };
 
@@ -357,7 +368,9 @@ typedef struct tlr_stream {
 /* The sending thread is woken from sleep by the first event, from a nap by many. */
 enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS };
 
-typedef enum { TLR_DOWN, TLR_OPENING, TLR_UP } tlr_state;
+/* With a token, the connection has to stay for a moment before events go: nothing that is sent is kept, and
+ * who does not know the token closes it. */
+typedef enum { TLR_DOWN, TLR_OPENING, TLR_SHOWING, TLR_UP } tlr_state;
 
 typedef struct tlr_address {
     struct sockaddr_storage name;
@@ -372,6 +385,10 @@ typedef struct tlr_sender {
     int blocked;           /* the kernel takes nothing at the moment */
     int broken;            /* the connection is; it is closed by the next step */
     unsigned opened;       /* how often */
+    uint64_t opened_at;
+    const char *wrong;     /* what was, at the last attempt, or NULL */
+    const char *question;
+    int error;             /* its errno, or 0 */
     uint64_t retry_at;     /* DOWN: when to open again; OPENING a datagram socket: when it counts as up */
     uint64_t back_off;     /* how long the next try waits */
     uint64_t blocked_at;
@@ -394,6 +411,8 @@ typedef struct tlr_core {
     size_t address_count;
     char path[4096];
     char process[TLR_PROCESS_MAX + 1];
+    char token[TLR_TOKEN_MAX + 2];
+    char token_file[4096];
     uint64_t (*clock)(void);
     uint64_t ticks_per_second;
     uint64_t zero; /* reading of the clock that is 0 on the wire */
@@ -671,6 +690,12 @@ static void tlr_make_hello(void) {
 
 /* -- Sending: the caller holds the sender's lock -- */
 
+static void tlr_note(const char *wrong, int error) {
+    tlr.sender.wrong = wrong;
+    tlr.sender.error = error;
+    tlr.sender.question = "";
+}
+
 static void tlr_fail(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     int keep = tlr.transport == TLR_UDP && tlr.address_count == 1; /* its port is who we are to the collector */
@@ -679,6 +704,11 @@ static void tlr_fail(uint64_t now) {
         out->fd = -1;
     }
     out->which = tlr.address_count ? (out->which + 1) % tlr.address_count : 0;
+    if (out->state == TLR_UP && now - out->opened_at > tlr_second) {
+        out->back_off = 20 * tlr_ms;
+    } else if (out->state >= TLR_SHOWING && tlr.transport == TLR_TCP) {
+        out->question = tlr.token[0] || tlr.token_file[0] ? "; does it know the token?" : "; does it want a token?";
+    }
     out->state = TLR_DOWN;
     out->broken = out->blocked = 0;
     out->half = NULL; /* its packet goes whole into the next connection */
@@ -749,6 +779,7 @@ static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done
         break;
     }
     out->broken = 1;
+    tlr_note("sending failed", errno);
     return EPIPE;
 }
 
@@ -870,24 +901,38 @@ static int tlr_open_file(void) {
 static int tlr_is_open(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     struct pollfd look;
+    int error;
     if (tlr.transport == TLR_FILE) return 1;
-    if (tlr.transport == TLR_UDP) return tlr_pending_error(out->fd) ? -1 : now >= out->retry_at;
+    if (tlr.transport == TLR_UDP) {
+        error = tlr_pending_error(out->fd);
+        if (error) tlr_note("sending failed", error);
+        return error ? -1 : now >= out->retry_at;
+    }
     look.fd = out->fd;
     look.events = POLLOUT;
     look.revents = 0;
     if (poll(&look, 1, 0) <= 0) return 0;
-    return tlr_pending_error(out->fd) || (tlr.transport == TLR_TCP && tlr_is_self(out->fd)) ? -1 : 1;
+    error = tlr_pending_error(out->fd);
+    if (!error && tlr.transport == TLR_TCP && tlr_is_self(out->fd)) error = ECONNREFUSED;
+    if (error) tlr_note("connecting failed", error);
+    return error ? -1 : 1;
 }
 
 /* The kernel would take one more write to a peer that has gone, and lose it. */
 static int tlr_is_gone(void) {
     char heard[256];
     ssize_t got = 1;
-    int turns;
+    int turns, error;
     if (tlr.transport == TLR_FILE) return 0;
-    if (tlr.transport == TLR_UDP) return tlr_pending_error(tlr.sender.fd) != 0;
+    if (tlr.transport == TLR_UDP) {
+        error = tlr_pending_error(tlr.sender.fd);
+        if (error) tlr_note("sending failed", error);
+        return error != 0;
+    }
     for (turns = 0; got > 0 && turns < 16; turns++) got = recv(tlr.sender.fd, heard, sizeof heard, 0);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) return 0;
+    tlr_note("the collector closed the connection", got ? errno : 0);
+    return 1;
 }
 
 static void tlr_set_control(const unsigned char *packet, size_t size) {
@@ -896,26 +941,103 @@ static void tlr_set_control(const unsigned char *packet, size_t size) {
     tlr.sender.control_done = 0;
 }
 
-/* Bring the way out forward: open it, see that it is still open, say what is due. 1: events may go. */
-static int tlr_ready(uint64_t now) {
+static int tlr_is_token(const char *text, size_t size) {
+    size_t index;
+    for (index = 0; index < size; index++)
+        if (text[index] <= ' ' || text[index] > '~') return 0;
+    return size >= TLR_TOKEN_MIN && size <= TLR_TOKEN_MAX;
+}
+
+/* The first line of the token's file that is not empty and no comment, without the blanks around it. -1, with
+ * errno, where there is none to be had. */
+static int tlr_read_token(char *file, size_t room, const char **token, size_t *size) {
+    char *line, *end, *all_end;
+    int error, fd = open(tlr.token_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t got;
+    if (fd < 0) return -1;
+    got = read(fd, file, room);
+    error = errno;
+    close(fd);
+    errno = got < 0 ? error : EINVAL;
+    all_end = file + (got > 0 ? got : 0);
+    for (line = file; line < all_end; line = end + 1) {
+        end = (char *)memchr(line, '\n', (size_t)(all_end - line));
+        if (!end) end = all_end;
+        while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) line++;
+        *token = line;
+        *size = (size_t)(end - line);
+        while (*size && (line[*size - 1] == ' ' || line[*size - 1] == '\t' || line[*size - 1] == '\r')) --*size;
+        if (*size && *line != '#') return 0;
+    }
+    return -1;
+}
+
+/* Put the token's line on its way. -1: there is none. */
+static int tlr_show_token(void) {
+    char file[4096];
+    const char *token = tlr.token;
+    size_t size = strlen(tlr.token);
+    unsigned char *at = tlr.sender.control;
+    if (!size && tlr_read_token(file, sizeof file, &token, &size)) {
+        tlr_note("the file of the token has none, or cannot be read", errno);
+        return -1;
+    }
+    if (!tlr_is_token(token, size)) {
+        tlr_note("what is given as the token is none", EINVAL);
+        return -1;
+    }
+    at = tlr_put(tlr_put_string(at, "tailrace-token "), token, size);
+    *at++ = '\n';
+    tlr.sender.control_size = (size_t)(at - tlr.sender.control);
+    tlr.sender.control_done = 0;
+    return 0;
+}
+
+static void tlr_is_up(void) {
+    tlr.sender.state = TLR_UP;
+    tlr.sender.opened++;
+    if (tlr.transport != TLR_TCP) tlr.sender.back_off = 20 * tlr_ms;
+    if (tlr.transport != TLR_UDP) tlr_set_control(tlr.sender.hello, tlr.sender.hello_size);
+}
+
+/* From DOWN on towards UP, as far as it goes at once. */
+static void tlr_advance(uint64_t now) {
     tlr_sender *out = &tlr.sender;
-    if (out->state == TLR_UP && (out->broken || tlr_is_gone())) tlr_fail(now);
-    if (out->state == TLR_DOWN) {
-        if (now < out->retry_at) return 0;
+    if (out->state == TLR_DOWN && now >= out->retry_at) {
+        errno = 0;
         if (tlr.transport == TLR_FILE ? tlr_open_file() : tlr_connect_socket(now)) {
+            tlr_note(tlr.transport == TLR_FILE ? "the file cannot be written" : "connecting failed", errno);
             tlr_fail(now);
-            return 0;
         }
     }
     if (out->state == TLR_OPENING) {
         int open = tlr_is_open(now);
         if (open < 0) tlr_fail(now);
-        if (open <= 0) return 0;
-        out->state = TLR_UP;
-        out->opened++;
-        out->back_off = 20 * tlr_ms;
-        if (tlr.transport != TLR_UDP) tlr_set_control(out->hello, out->hello_size);
+        if (open <= 0) return;
+        out->opened_at = now;
+        if (tlr.transport != TLR_TCP || !(tlr.token[0] || tlr.token_file[0])) {
+            tlr_is_up();
+        } else if (tlr_show_token()) {
+            tlr_fail(now);
+        } else {
+            out->state = TLR_SHOWING;
+        }
     }
+    if (out->state == TLR_SHOWING) {
+        if (tlr_is_gone() || (!tlr_send_control() && out->broken)) {
+            tlr_fail(now);
+        } else if (!out->control_size && now - out->opened_at >= TLR_SHOWING_MS * tlr_ms) {
+            tlr_is_up();
+        }
+    }
+}
+
+/* Bring the way out forward: open it, see that it is still open, say what is due. 1: events may go. */
+static int tlr_ready(uint64_t now) {
+    tlr_sender *out = &tlr.sender;
+    if (out->state == TLR_UP && (out->broken || tlr_is_gone())) tlr_fail(now);
+    if (out->state != TLR_UP) tlr_advance(now);
+    if (out->state != TLR_UP) return 0;
     out->blocked = 0;
     while (out->half) {
         if (!tlr_send_stream(out->half)) return 0;
@@ -1409,6 +1531,7 @@ static int tlr_parse(const char *address) {
         tlr.transport = TLR_UNIX;
         return tlr_parse_unix(address + 7);
     }
+    if (!strncmp(address, "tls://", 6)) return EPROTONOSUPPORT;
     tlr.transport = strncmp(address, "udp://", 6) ? TLR_TCP : TLR_UDP;
     if (tlr.transport == TLR_TCP && strncmp(address, "tcp://", 6)) return EINVAL;
     return tlr_resolve(address + 6);
@@ -1454,6 +1577,8 @@ static void tlr_reset(void) {
     out->retry_at = out->back_off = out->announce_at = 0;
     out->which = out->half_done = out->control_size = out->control_done = 0;
     out->half = NULL;
+    out->wrong = NULL;
+    out->error = 0;
     tlr_unlock(&out->lock);
     TLR_STORE(tlr.idle, TLR_WORKS);
     tlr.stopping = 0;
@@ -1538,9 +1663,24 @@ static int tlr_allocate(size_t bytes, size_t threads) {
     return 0;
 }
 
+/* The token is checked when it is shown, but that of the program now. */
+static int tlr_take_token(const tailrace_options *options) {
+    const char *token = options->token, *file = options->token_file;
+    if (token && !tlr_is_token(token, strlen(token))) return EINVAL;
+    if (!token && !file) token = getenv("TAILRACE_TOKEN");
+    if (token && !*token) token = NULL;
+    if (!token && !file) file = getenv("TAILRACE_TOKEN_FILE");
+    tlr.token[0] = tlr.token_file[0] = 0;
+    if (token) strncat(tlr.token, token, sizeof tlr.token - 1);
+    if (file && strlen(file) >= sizeof tlr.token_file) return ENAMETOOLONG;
+    if (file) strncat(tlr.token_file, file, sizeof tlr.token_file - 1);
+    return 0;
+}
+
 static int tlr_connect(const char *address, const tailrace_options *options) {
     size_t ring_max;
     int error = tailrace_is_on() ? EALREADY : tlr_parse(address);
+    if (!error) error = tlr_take_token(options);
     if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : 128);
     if (error) return error;
     tlr.clock = options->clock;
@@ -1562,15 +1702,60 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
 }
 
 int tailrace_connect(const char *address, const tailrace_options *options) {
-    static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0};
+    static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL};
     int error, saved = errno;
     if (!address) address = getenv("TAILRACE_ADDRESS");
     if (!address || !*address) return 0;
     pthread_mutex_lock(&tlr_life);
     error = tlr_connect(address, options ? options : &defaults);
+    if (error == EPROTONOSUPPORT) {
+        tlr_lock(&tlr.sender.lock);
+        tlr_note("this client has no TLS: send to a unix socket, or to a TLS proxy on this host, such as stunnel", error);
+        tlr_unlock(&tlr.sender.lock);
+    }
     pthread_mutex_unlock(&tlr_life);
     errno = error ? error : saved;
     return error ? -1 : 0;
+}
+
+/* As much of a text as fits, and the end. */
+static char *tlr_append(char *at, char *end, const char *text) {
+    while (at < end && *text) *at++ = *text++;
+    *at = 0;
+    return at;
+}
+
+int tailrace_last_error(char *text, size_t size) {
+    tlr_sender *out = &tlr.sender;
+    const char *wrong, *question;
+    int error, saved = errno, cancelled;
+    if (size) *text = 0;
+    if (tlr_thread.busy) return 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    tlr_thread.busy = 1; /* a handler's event must not wait for us */
+    tlr_lock(&out->lock);
+    if (out->state == TLR_UP && tlr_monotonic() - out->opened_at > tlr_second) out->wrong = NULL;
+    wrong = out->wrong;
+    question = out->question;
+    error = out->error;
+    tlr_unlock(&out->lock);
+    if (wrong && size) {
+        char *end = text + size - 1;
+        text = tlr_append(text, end, wrong);
+        if (error) text = tlr_append(tlr_append(text, end, ": "), end, strerror(error));
+        tlr_append(text, end, question);
+    }
+    tlr_thread.busy = 0;
+    pthread_setcancelstate(cancelled, NULL);
+    errno = saved;
+    return wrong ? (error ? error : ECONNRESET) : 0;
+}
+
+/* Somebody waits: try at once to connect, if that is what is left for later. */
+static void tlr_hurry(void) {
+    tlr_lock(&tlr.sender.lock);
+    if (tlr.sender.state == TLR_DOWN) tlr.sender.retry_at = 0;
+    tlr_unlock(&tlr.sender.lock);
 }
 
 /* Send until nothing waits, or `deadline`. */
@@ -1597,6 +1782,7 @@ int tailrace_flush(unsigned milliseconds) {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
         tlr_thread.busy = 1; /* a handler's event must not wait for us */
+        tlr_hurry();
         left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
         tlr_thread.busy = 0;
     }
@@ -1683,6 +1869,7 @@ static void tlr_close(void) {
         tlr_lock(&tlr.streams[index].lock);
         tlr_unlock(&tlr.streams[index].lock);
     }
+    tlr_hurry();
     if (tlr.started) tlr_say_the_end(tlr_monotonic() + tlr.linger_ns);
     tlr_lock(&tlr.sender.lock);
     if (tlr.sender.fd >= 0) close(tlr.sender.fd);

@@ -2,6 +2,7 @@
  * Plays a script from standard input with tailrace.h; one line a command, texts in hexadecimal.
  *
  *     connect ADDRESS [memory=N] [threads=N] [flush=MS] [linger=MS] [process=TEXT] [logical=TICKS] [no_thread]
+ *             [token=TEXT] [token_file=PATH]
  *     event NAME [ATTRIBUTE…] | span NAME [ATTRIBUTE…] | counter NAME BITS [ATTRIBUTE…]
  *     write NAME START END [ATTRIBUTE…]
  *     many COUNT                     events "many" with their index
@@ -13,6 +14,7 @@
  *     exiting                        emits until a timer's signal handler calls exit
  *     stream N | own | substream N | flush MS | close | sleep MS | exit | kill
  *     fork COMMAND;COMMAND…          a child plays these and exits; waits for it
+ *     wrong                          prints what tailrace_last_error gives
  *     say TEXT                       prints TEXT, how many events were discarded, and errno
  *
  *     ATTRIBUTE = NAME:TYPE:VALUE    TYPE u i f s, or U I F S for arrays, whose VALUE has commas and ends in one
@@ -142,6 +144,8 @@ static int connect_to(char *words) {
             options.ticks_per_second = number(value);
         }
         if (!strcmp(key, "no_thread")) options.no_thread = 1;
+        if (!strcmp(key, "token")) options.token = value;
+        if (!strcmp(key, "token_file")) options.token_file = value;
     }
     return tailrace_connect(address && strcmp(address, "-") ? address : NULL, &options);
 }
@@ -328,6 +332,10 @@ static void play(char *line) {
         raise(SIGKILL);
     } else if (!strcmp(verb, "fork")) {
         fork_and(words);
+    } else if (!strcmp(verb, "wrong")) {
+        char text[200];
+        int error = tailrace_last_error(text, sizeof text);
+        printf("%d %s\n", error, text);
     } else if (!strcmp(verb, "say")) {
         printf("%s %" PRIu64 "\n", words, tailrace_discarded());
     } else {
