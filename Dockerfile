@@ -1,11 +1,17 @@
+# The collector alone, as a user that may do nothing. It listens on loopback, which is the container's own, until
+# it is told otherwise: deploy/compose.yaml has how.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/runtime.txt requirements/
-RUN python -m venv /opt/tailrace \
- && /opt/tailrace/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt \
+ && python -m venv --without-pip /opt/tailrace \
+ && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --require-hashes -r requirements/runtime.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY collector collector
-RUN /opt/tailrace/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
+ && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --no-deps /opt/wheels/*.whl \
+ && rm -r /opt/tailrace/lib/python3.11/site-packages/pyarrow/include /opt/tailrace/lib/python3.11/site-packages/pyarrow/tests
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/tailrace --create-home tailrace
@@ -14,6 +20,7 @@ ENV PATH=/opt/tailrace/bin:$PATH TAILRACE_STORE_PATH=/var/lib/tailrace
 USER tailrace
 VOLUME /var/lib/tailrace
 EXPOSE 7701/udp 7701 7702 9464
+# Asks where the admin endpoint is by default, without TLS.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9464/healthz')"]
 STOPSIGNAL SIGTERM

@@ -12,19 +12,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
 RUN = ("sh", "python")
-SHOWN = ("text", "toml", "rust")
-"""Languages of blocks that are not run; `text` after a block that is run is what it prints."""
+SHOWN = ("text", "toml", "rust", "console")
+"""Languages of blocks that are not run: `console` needs a service manager or an engine; `text` after a block that is run is what it prints."""
 
 ANYTHING = "…"
 """In a block of output: what differs from run to run. On a line by itself, any number of lines."""
 
 LOOKS = re.compile(r"(tailrace (query|streams|gaps)|import tailrace\n) ?")
 """How a block begins that changes nothing."""
+
+LONGEST_SECONDS = 600
+"""What one block may take: packages are downloaded in some."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -94,10 +98,13 @@ class Shell:
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         self._process.wait()
         self._process.stdout.close()
+
+    def _kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(self, block: Block) -> tuple[int, str]:
         """Exit code and what it prints."""
@@ -111,12 +118,18 @@ class Shell:
         self._process.stdin.write(script.encode())
         self._process.stdin.flush()
         printed = []
+        late = Timer(LONGEST_SECONDS, self._kill)
+        late.start()
         for line in self._process.stdout:
             words = line.decode(errors="replace")
             if words.startswith(mark):
+                late.cancel()
                 return int(words.removeprefix(mark)), "".join(printed)
             printed.append(words)
-        raise AssertionError(f"the shell ended:\n{''.join(printed)}")
+        late.cancel()
+        raise AssertionError(
+            f"line {block.line}: the shell ended, or took too long:\n{''.join(printed)}"
+        )
 
     def read(self, block: Block, seconds: float = 60) -> str:
         """Run a block that must do what the page shows; what it prints. One that only looks is
