@@ -35,6 +35,35 @@ def test_the_environment_of_the_compose_file_is_a_configuration():
     assert listening == {(udp, everywhere, port) for udp, port in ports}
 
 
+@pytest.mark.skipif(
+    shutil.which("docker-compose") is None,
+    reason="no docker-compose: apt-get install docker-compose",
+)
+def test_compose_accepts_its_file_and_mounts_what_is_there():
+    command = ["docker-compose", "--file", ROOT / "deploy/compose.yaml", "config"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert set(services) == {"tailrace", "prometheus", "grafana"}
+    assert Path(services["tailrace"]["build"]["context"]) == ROOT
+    published = [port for service in services.values() for port in service["ports"]]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    volumes = [volume for service in services.values() for volume in service["volumes"]]
+    mounted = [Path(volume.partition(":")[0]) for volume in volumes if volume.startswith("/")]
+    assert len(mounted) == 3
+    assert all(path.is_dir() for path in mounted)
+
+
+def test_every_way_is_in_the_readme_and_every_link_leads_somewhere():
+    text = (ROOT / "deploy/README.md").read_text()
+    linked = set(re.findall(r"\]\(([^)#]+)", text))
+    assert all((ROOT / "deploy" / target).exists() for target in linked)
+    assert {target.partition("/")[0] for target in linked} >= {
+        path.name for path in (ROOT / "deploy").iterdir() if path.name != "README.md"
+    }
+
+
 def test_the_ports_are_the_default_ones():
     ports = {split(source.listen)[1] for source in DEFAULT_SOURCES.values()}
     ports.add(split(AdminConfig().listen)[1])
