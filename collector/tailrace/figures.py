@@ -27,6 +27,8 @@ class Condition(StrEnum):
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
+    CREDENTIALS = "credentials"
+    """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
 
 class Durations(msgspec.Struct):

@@ -12,6 +12,7 @@ class Recorder:
         self.opened = {}
         self.chunks = {}
         self.closed = {}
+        self.losses = []
         self.full = False
 
     def open(self, transport, peer, *, record_max, garbage_max=0):
@@ -28,6 +29,9 @@ class Recorder:
 
     def drops(self, count, since):
         pass
+
+    def loss(self, number, loss):
+        self.losses.append((number, loss))
 
     def close(self, number, reason):
         self.closed[number] = reason

@@ -29,7 +29,7 @@ def make(request, tmp_path):
 
     def tcp(**limits):
         config = TcpConfig(format="heph", listen="127.0.0.1:0", **limits)
-        return ConnectionSource(config, TcpListener(config.listen))
+        return ConnectionSource(config, TcpListener(config))
 
     def unix(**limits):
         config = UnixConfig(format="heph", listen=str(tmp_path / "a b.sock"), **limits)
@@ -172,7 +172,7 @@ async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_noth
 async def test_a_connection_that_is_about_to_be_closed_is_gone():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = Connection(ours, "me")
+        connection = Connection(ours, "me", "me")
         async with trio.open_nursery() as nursery:
             with connection.answering(nursery):
                 assert connection.hears

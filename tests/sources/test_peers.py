@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tailrace.sources.peers import Peers
+from tailrace.sources.peers import Newcomers, Peers
 
 
 def add(peers, *names):
@@ -49,3 +49,11 @@ def test_a_peer_is_found_by_its_session_as_long_as_it_is_known():
     assert peers.of_session(3) is not None
     assert [*peers.forget_silent(9)] == [3, 1]
     assert peers.of_session(3) is None
+
+
+def test_newcomers_are_as_many_as_come_in_a_second_and_more_after_none_did():
+    newcomers = Newcomers(2, 3, 100.0)
+    assert [newcomers.admit(100.0) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert [newcomers.admit(100.6) for _ in range(3)] == [True, False, False]
+    assert [newcomers.admit(101.0) for _ in range(2)] == [True, False]
+    assert [newcomers.admit(999.0) for _ in range(6)] == [True] * 5 + [False]

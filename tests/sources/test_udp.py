@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import UdpConfig
+from tailrace.model.gap import Reason
 from tailrace.sources.udp import STRANGERS, UdpSource
 from tests.ingest.log import heph_event
 from tests.sources.recorder import Recorder, until
@@ -171,3 +173,44 @@ async def test_peers_of_ipv6_are_answered_too():
             await until(lambda: intake.received() == EVENT)
             source.reply(1, b"y")
             assert await receive(sock) == b"y"
+
+
+async def test_what_comes_from_outside_the_networks_is_counted_and_nothing_else():
+    async with running(allow=["192.0.2.0/24"]) as (source, intake):
+        with client(source) as sock:
+            for _ in range(3):
+                sock.send(EVENT)
+                sock.send(b"\xff" * 1000)
+            await until(lambda: source.figures().refused == {"address not allowed": 6})
+    assert intake.opened == {}
+    assert source.figures().bytes == 0
+
+
+async def test_what_comes_from_inside_the_networks_is_taken_in():
+    async with running(allow=["127.0.0.0/8"]) as (source, intake):
+        with client(source) as sock:
+            sock.send(EVENT)
+            await until(lambda: intake.received() == EVENT)
+    assert source.figures().refused == {}
+
+
+async def test_of_peers_that_are_too_many_at_a_time_the_datagrams_are_shed_and_said():
+    """Those who are known go on; the strangers' session says how much was shed."""
+    async with running(peers_max=3, new_peers_rate=1) as (source, intake):
+        with contextlib.ExitStack() as stack:
+            known = stack.enter_context(client(source))
+            for count in (1, 2):  # heard twice, it is not forgotten for newcomers
+                known.send(EVENT)
+                await until(lambda n=count: intake.received() == n * EVENT)
+            for _ in range(300):
+                stack.enter_context(client(source)).send(EVENT)
+            await until(lambda: sum(loss.size for _, loss in intake.losses) > 290 * len(EVENT))
+            known.send(EVENT)
+            await until(lambda: intake.received() == 3 * EVENT)
+    shed = source.figures().refused["too many new peers"]
+    assert sum(loss.size for _, loss in intake.losses) == shed * len(EVENT)
+    assert {loss.reason for _, loss in intake.losses} == {Reason.SHED}
+    peers = [number for number, (_, peer) in intake.opened.items() if peer != STRANGERS]
+    assert len(peers) == 301 - shed
+    assert {intake.opened[number][1] for number, _ in intake.losses} == {STRANGERS}
+    assert sum(len(intake.received(number)) for number in peers) == (303 - shed) * len(EVENT)

@@ -19,6 +19,7 @@ type = "udp"
 format = "heph"
 listen = "127.0.0.1:0"
 peers_max = 50
+new_peers_rate = 1000
 
 [sources.tcp]
 type = "tcp"

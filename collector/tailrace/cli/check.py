@@ -13,18 +13,22 @@ from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.problem import Problem
 from tailrace.config.schema import SourceConfig, TailConfig
+from tailrace.security import guard
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
 def command(file: Path, *, as_json: bool) -> None:
-    """Find every mistake in the configuration FILE, together with the environment's variables.
+    """Find every mistake in the configuration FILE, together with the environment's variables, and
+    in the files of certificates and tokens that it names.
 
     Prints one line a problem, `file:line: key: what is wrong; what is allowed`, and exits with 2;
     or says what the configuration comes to.
     """
     loaded, problems = examine(file, environ=os.environ, flags={}, formats=file_formats())
+    if loaded is not None and (unusable := guard.problems(loaded)):
+        loaded, problems = None, unusable
     click.echo(_json(file, loaded, problems) if as_json else _text(file, loaded, problems))
     if loaded is None:
         raise SystemExit(ExitCode.USAGE)

@@ -39,6 +39,12 @@ class Loaded(NamedTuple):
     config: Config
     path: Path | None
     sha256: str
+    places: Mapping[tuple[str, ...], Where] = {}
+    """Where each key was written that was: by section and key, of a source `("sources", name, key)`."""
+
+    def where(self, *keys: str) -> Where:
+        """Of a key whose value is the default's, its name alone."""
+        return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
 def load(
@@ -82,7 +88,7 @@ def examine(
     problems += check.problems
     if config is None or problems:
         return None, sorted(problems, key=_place)
-    return Loaded(config, path, _sha256(config)), []
+    return Loaded(config, path, _sha256(config), _places(given)), []
 
 
 def data_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -179,6 +185,16 @@ def _add_flags(given: Given, flags: Mapping[str, object]) -> None:
         if value is not None:
             section, key = FLAGS[flag]
             given.sections[section][key] = Setting(value, Where("", None, f"--{flag}"))
+
+
+def _places(given: Given) -> dict[tuple[str, ...], Where]:
+    sections = {(name,): settings for name, settings in given.sections.items()}
+    sources = {("sources", name): settings for name, settings in given.sources.items()}
+    return {
+        (*owner, key): setting.where
+        for owner, settings in (sections | sources).items()
+        for key, setting in settings.items()
+    }
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:

@@ -22,7 +22,7 @@ from tailrace.config.schema import UdpConfig
 from tailrace.doctor import sending
 from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
-from tailrace.ingest.state import OpenInfo
+from tailrace.ingest.state import Loss, OpenInfo
 from tailrace.sources.address import split
 from tailrace.sources.udp import UdpSource, size_buffer
 from tailrace.units import Size
@@ -165,6 +165,9 @@ class _Counting:
 
     def drops(self, count: int, since: int) -> None:
         """Those are the source's figures."""
+
+    def loss(self, number: int, loss: Loss) -> None:
+        """There are no strangers."""
 
     def close(self, number: int, reason: str) -> None:
         """It is one session, and nothing of it is kept."""

@@ -52,17 +52,19 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     hole: a part of the file that nobody wrote. bad_member: compressed bytes that cannot be inflated;
     they are in `data`. torn_member: compressed bytes end before their member does; what they held is
     in the content, what is missing nobody knows. overwritten: bytes that were read have changed
-    since. unread: bytes that were there and are gone before they could be read.
+    since. unread: bytes that were there and are gone before they could be read. shed: datagrams of
+    peers that were too many at a time.
     """
 
-    detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
+    detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread", "shed"]
     size: int
     """How many bytes, 0 where nobody knows; of compressed bytes, as they are in the file."""
     data: bytes = b""
 
     @property
     def reason(self) -> Reason:
-        return Reason.MALFORMED if self.detail == "bad_member" else Reason.TRUNCATED
+        reasons = {"bad_member": Reason.MALFORMED, "shed": Reason.SHED}
+        return reasons.get(self.detail, Reason.TRUNCATED)
 
     @property
     def skip(self) -> int:

@@ -16,6 +16,7 @@ from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 from tailrace.normalize import FLAWS
+from tailrace.sources.refusal import OF_TYPE
 from tailrace.sources.source import Outcome
 
 COUNTER, GAUGE, STATES = Type.COUNTER, Type.GAUGE, Type.STATES
@@ -23,13 +24,6 @@ HISTOGRAM, INFO = Type.HISTOGRAM, Type.INFO
 KEPT, ZERO, NOW = Restart.KEPT, Restart.ZERO, Restart.NOW
 
 _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
-_OF_CONNECTIONS = ("garbage", "idle", "out of descriptors", "slow", "too many connections")
-_REFUSALS = {
-    "udp": ("too many peers",),
-    "tcp": (*_OF_CONNECTIONS, "too many connections from one address"),
-    "unix": (*_OF_CONNECTIONS, "too many connections from one user"),
-    "tail": ("outside",),
-}
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
@@ -47,7 +41,7 @@ KIND = Label("kind", "kinds", lambda *_: _KINDS)
 RULE = Label("rule", "rules", _rules)
 UNREADABLE = Label("cause", "causes", _unreadable)
 REASON = Label("reason", "reasons", lambda *_: tuple(Reason))
-REFUSAL = Label("cause", "causes", lambda type_, _: _REFUSALS[type_])
+REFUSAL = Label("cause", "causes", lambda type_, _: OF_TYPE[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
 WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original"))
 PROGRESS = Label("progress", "states", lambda *_: tuple(Progress))
@@ -107,7 +101,7 @@ SOURCE = (
     Metric("tailrace_source_followed_sessions", "followed_sessions", GAUGE, NOW, "Sessions whose own clock is held against wall time, by progress: `advancing`, `stalled` (events come, and for a minute none was later than those before), `silent` (no event came for a minute).", PROGRESS),
     Metric("tailrace_source_unfollowed_sessions", "unfollowed_sessions", GAUGE, NOW, "Sessions whose clock is not: `metrics.series_max` others are."),
     Metric("tailrace_source_open", "open", GAUGE, NOW, "Connections, datagram peers or files now.", counts="connections, peers or files"),
-    Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten and files left alone, by cause.", REFUSAL, counts="connections, peers or files"),
+    Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten, datagrams dropped and files left alone, by cause.", REFUSAL, counts="connections, peers, datagrams or files"),
     Metric("tailrace_source_acknowledgements", "acknowledgements", COUNTER, ZERO, "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", OUTCOME, counts="packets"),
     Metric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", COUNTER, ZERO, "Datagrams the kernel dropped for want of room in the socket's buffer."),
     Metric("tailrace_udp_unassigned_drops", "unassigned_drops", GAUGE, KEPT, "Of all datagrams the kernel ever dropped here, those that no gap of a counter accounts for.", counts="datagrams"),
@@ -174,7 +168,7 @@ def bound(metric: Metric) -> str:
     if metric.type is HISTOGRAM:
         own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count
     elif metric.label:
-        own = max(1, *(len(metric.label.all(t, f)) for t in _REFUSALS for f in FORMATS))
+        own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
     if metric in DAEMON:
         return str(own)
     if metric in SESSION:

@@ -30,6 +30,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import OpenInfo
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.intake import Gate, SourceIntake
+from tailrace.security.guard import guard
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listening import Listening, of_connections, of_datagrams
 from tailrace.sources.source import Source
@@ -251,7 +252,8 @@ class Receiving:
         if isinstance(config, UdpConfig):
             return UdpSource(name, config, self._clock, held)
         if isinstance(config, TcpConfig):
-            return ConnectionSource(config, TcpListener(config.listen, held))
+            guarded = guard(f"sources.{name}", config, self._clock)
+            return ConnectionSource(config, TcpListener(config, guarded, held))
         unix = UnixListener(Path(config.listen), parse_mode(config.mode), held)
         return ConnectionSource(config, unix)
 

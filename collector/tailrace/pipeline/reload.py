@@ -18,6 +18,7 @@ from tailrace.config.schema import Config
 from tailrace.errors import ConfigError
 from tailrace.figures import Condition
 from tailrace.pipeline.daemon import Daemon
+from tailrace.security import guard
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +48,20 @@ class Reloading:
     async def _once(self) -> list[str]:
         """Reload; what prevented it."""
         try:
-            loaded = await trio.to_thread.run_sync(self._load)
+            loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded)
         except ConfigError as error:
             self._failed(error.problems)
             return [*error.problems]
         self._daemon.health.clear(Condition.RELOAD)
         return []
+
+    def _read(self) -> Loaded:
+        """The configuration as it is now, and the files that it names. Raise ConfigError."""
+        loaded = self._load()
+        if unusable := guard.problems(loaded):
+            raise ConfigError([str(problem) for problem in unusable])
+        return loaded
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"

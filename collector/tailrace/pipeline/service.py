@@ -16,7 +16,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import trio
 from prometheus_client.core import Metric
@@ -26,13 +25,11 @@ from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import Status
 from tailrace.metrics.families import families
+from tailrace.pipeline import credentials
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
-from tailrace.security.certificates import Certificates
-from tailrace.security.files import UnusableError
-from tailrace.security.networks import Networks
-from tailrace.security.tokens import Tokens
+from tailrace.security.guard import OPEN, guard, problems
 from tailrace.serving.pages import Health, Pages, Probe
 from tailrace.serving.server import Server
 from tailrace.sources.address import bound, join
@@ -53,6 +50,8 @@ def run(
     at each reload. `hung_up` says whether a SIGHUP has come before they are listened to here.
 
     Raise TailraceError for what prevents the start or ends the work."""
+    if found := problems(loaded):
+        raise ConfigError([str(problem) for problem in found])
     raise_descriptor_limit()
     with tamed_garbage_collection(), Daemon(loaded, SystemClock()) as daemon:
         service = _Service(daemon, load, started, hung_up)
@@ -98,6 +97,7 @@ class _Service:
         self._reloading = Reloading(daemon, load, self._write_ports)
         self._stop = trio.Event()
         self._admin = ""
+        self._guard = OPEN
 
     def status(self) -> Status:
         return status(self._daemon, self._admin)
@@ -116,6 +116,7 @@ class _Service:
         self._admin = join(listener.getsockname())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
+            nursery.start_soon(credentials.run, self._daemon, self._guard)
             await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
             try:
                 await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
@@ -128,25 +129,16 @@ class _Service:
 
     def _server(self) -> Server:
         """Raise ConfigError for files that cannot be used."""
-        config, clock = self._daemon.config.admin, self._daemon.clock
-        authority = Path(config.tls_client_authority) if config.tls_client_authority else None
-        certificates = tokens = None
-        try:
-            if config.tls_certificate:
-                certificates = Certificates(
-                    Path(config.tls_certificate), Path(config.tls_key), authority, clock=clock
-                )
-            if config.tokens:
-                tokens = Tokens(Path(config.tokens), clock=clock)
-        except UnusableError as error:
-            raise ConfigError([f"admin: {error}"]) from error
+        config = self._daemon.config.admin
+        self._guard = guard("admin", config, self._daemon.clock)
+        certificates, tokens, networks = self._guard
         pages = Pages(
             probe=self._probe, status=self.status, families=self._families,
             accepts=tokens.accepts if tokens else None,
         )  # fmt: skip
         return Server(
             pages, self._daemon.figures.admin, connections_max=config.connections_max,
-            allows=Networks(config.allow).allows,
+            allows=networks.allows,
             context=certificates.context if certificates else lambda: None,
         )  # fmt: skip
 

@@ -1,10 +1,13 @@
 """Connections: a session for each, its bytes as they come.
 
 A peer costs itself and nobody else: the number of connections is limited, in all and for each
-peer; one that is silent too long, that takes too long over one record (slow loris) or that sends
-nothing readable is closed, with the reason; one that vanished without a word is found by keep-alive
-probes after about two minutes, or, with an acknowledgement still on its way to it, when the kernel
-gives that up after some fifteen.
+peer; one that is silent too long, that takes too long over its greeting or over one record (slow
+loris) or that sends nothing readable is closed, with the reason; one that vanished without a word is
+found by keep-alive probes after about two minutes, or, with an acknowledgement still on its way to it,
+when the kernel gives that up after some fifteen.
+
+A connection has a session from when it is let in: at once, or, where the source demands TLS or a
+token, when it has shown them. Until then it counts towards the limits and is nothing more.
 """
 
 from __future__ import annotations
@@ -13,14 +16,17 @@ import errno
 import resource
 import socket
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple, Protocol
 
 import trio
 
 from tailrace.config.schema import ConnectionConfig
+from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
+from tailrace.sources.greeting import greet
+from tailrace.sources.refusal import Refusal
+from tailrace.sources.source import Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
@@ -41,8 +47,11 @@ class Listener(Protocol):
 
     transport: str
     """As sessions have it."""
-    each: str
-    """What a peer is to the limit for each."""
+    crowd: Refusal
+    """The cause why one peer's further connections are not taken."""
+    guard: Guard
+    greeting_timeout: float
+    """Seconds."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
         """A socket that listens, until the end, and its address for people. Raise OSError."""
@@ -50,6 +59,10 @@ class Listener(Protocol):
 
     def greet(self, sock: socket.socket, address: Any) -> Peer:  # noqa: ANN401 - what `accept` gave
         """Set up a connection just accepted; who is at its other end. Raise OSError: nobody any more."""
+        ...
+
+    def allows(self, peer: Peer) -> bool:
+        """Whether its address may talk to us."""
         ...
 
 
@@ -60,7 +73,9 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
+        """Connections of each peer; as in `open` of the figures, those without a session are counted."""
         self._connections: dict[int, Connection] = {}
+        """Those with a session, by its number."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -90,7 +105,7 @@ class ConnectionSource:
         return self._figures.replied(connection.reply(data) if connection else Outcome.GONE)
 
     def figures(self) -> SourceFigures:
-        self._figures.open = len(self._connections)
+        self._figures.problems = self._listener.guard.problems
         return self._figures
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
@@ -99,7 +114,7 @@ class ConnectionSource:
         except OSError as error:
             # Anything else is the peer's doing: it went away before we took it.
             if error.errno in _OUT_OF_DESCRIPTORS:
-                self._refused("out of descriptors")
+                self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
             return
         try:
@@ -109,87 +124,90 @@ class ConnectionSource:
             sock.close()
             return
         if (refusal := self._refusal(sock, peer)) is not None:
-            self._refused(refusal)
+            self._figures.refuse(refusal)
             sock.close()
             return
         # Counted here and not in the task: a flood is accepted faster than tasks start.
+        self._figures.open += 1
         self._each[peer.whose] += 1
-        number = intake.open(
-            self._listener.transport, peer.name,
-            record_max=self._config.record_max, garbage_max=self._config.garbage_max,
-        )  # fmt: skip
-        self._connections[number] = Connection(sock, peer.whose)
-        nursery.start_soon(self._serve, number, intake)
+        nursery.start_soon(self._serve, Connection(sock, *peer), intake)
 
-    def _refusal(self, sock: socket.socket, peer: Peer) -> str | None:
+    def _refusal(self, sock: socket.socket, peer: Peer) -> Refusal | None:
+        if not self._listener.allows(peer):
+            return Refusal.ADDRESS
         if sock.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE:
-            return "out of descriptors"
-        if len(self._connections) >= self._config.connections_max:
-            return "too many connections"
+            return Refusal.DESCRIPTORS
+        if self._figures.open >= self._config.connections_max:
+            return Refusal.CONNECTIONS
         if self._each[peer.whose] >= self._config.connections_per_peer_max:
-            return f"too many connections from one {self._listener.each}"
+            return self._listener.crowd
         return None
 
-    async def _serve(self, number: int, intake: Intake) -> None:
-        connection = self._connections[number]
-        reason = "stop"
+    async def _serve(self, connection: Connection, intake: Intake) -> None:
         try:
-            with connection.sock:
-                with connection.scope:
-                    async with trio.open_nursery() as nursery:
-                        with connection.answering(nursery):
-                            reason = await self._receive(connection, number, intake)
-                        nursery.cancel_scope.cancel()
-                if connection.scope.cancelled_caught:
-                    reason = connection.reason
-                    self._refused(reason)
+            with connection.sock, closing(connection):
+                async with trio.open_nursery() as nursery:
+                    with connection.answering(nursery):
+                        await self._talk(connection, intake)
+                    nursery.cancel_scope.cancel()
         finally:
-            intake.close(number, reason)
-            del self._connections[number]
+            if (number := connection.number) is not None:
+                self._take(number, connection.opening or b"", intake)
+                intake.close(number, connection.reason)
+                del self._connections[number]
+            self._figures.open -= 1
             self._each[connection.whose] -= 1
             if not self._each[connection.whose]:
                 del self._each[connection.whose]
 
+    async def _talk(self, connection: Connection, intake: Intake) -> None:
+        listener = self._listener
+        refusal = await greet(connection, listener.guard, listener.greeting_timeout)
+        if refusal is not None:
+            self._figures.refuse(refusal)
+            return
+        connection.number = number = intake.open(
+            listener.transport, connection.name,
+            record_max=self._config.record_max, garbage_max=self._config.garbage_max,
+        )  # fmt: skip
+        self._connections[number] = connection
+        with connection.scope:
+            connection.reason = await self._receive(connection, number, intake)
+        if connection.scope.cancelled_caught:
+            self._figures.refuse(connection.reason)
+
     async def _receive(self, connection: Connection, number: int, intake: Intake) -> str:
         """Take in until the peer ends it; why it ended."""
-        sock = connection.sock
         while True:
             with trio.move_on_after(self._config.idle_timeout) as idle:
                 try:
                     await intake.room()
-                    await trio.lowlevel.wait_readable(sock)
+                    data, ended = await connection.next()
                 except trio.Cancelled:
                     if not idle.cancel_called and not connection.scope.cancel_called:
-                        self._drain(sock, number, intake)
+                        self._drain(connection, number, intake)
                     raise
             if idle.cancelled_caught:
-                self._refused("idle")
-                return "idle"
-            if (ended := self._read(sock, number, intake)) is not None:
+                self._figures.refuse(Refusal.IDLE)
+                return Refusal.IDLE
+            self._take(number, data, intake)
+            if ended is not None:
+                if ended == Refusal.TLS:
+                    self._figures.refuse(ended)
                 return ended
 
-    def _read(self, sock: socket.socket, number: int, intake: Intake) -> str | None:
-        """Take in one chunk; why the connection ended, if it did."""
-        try:
-            data = sock.recv(CHUNK_MAX)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            return f"reset: {errno.errorcode.get(error.errno or 0, 'unknown')}"
-        if not data:
-            return "eof"
-        intake.data(number, data)
-        self._figures.chunks += 1
-        self._figures.bytes += len(data)
-        return None
-
-    def _drain(self, sock: socket.socket, number: int, intake: Intake) -> None:
+    def _drain(self, connection: Connection, number: int, intake: Intake) -> None:
         """The daemon stops: what the kernel has queued was sent while we were up."""
-        before = self._figures.bytes
-        while self._figures.bytes - before < DRAIN_MAX:
-            chunks = self._figures.chunks
-            if self._read(sock, number, intake) is not None or self._figures.chunks == chunks:
+        taken, ended = 0, None
+        while taken < DRAIN_MAX and ended is None:
+            data, ended = connection.receive()
+            if not data:
                 break
+            self._take(number, data, intake)
+            taken += len(data)
 
-    def _refused(self, reason: str) -> None:
-        self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
+    def _take(self, number: int, data: bytes, intake: Intake) -> None:
+        if data:
+            intake.data(number, data)
+            self._figures.chunks += 1
+            self._figures.bytes += len(data)

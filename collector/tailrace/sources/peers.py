@@ -73,3 +73,22 @@ class Peers:
         _, peer = heard.popitem(last=False)
         del self._of_session[peer.number]
         return peer.number
+
+
+class Newcomers:
+    """How many may be new: `rate` a second, beyond `beforehand` after a time without any."""
+
+    def __init__(self, rate: int, beforehand: int, now: float) -> None:
+        self._rate = rate
+        self._most = float(beforehand + rate)
+        self._room = self._most
+        self._since = now
+
+    def admit(self, now: float) -> bool:
+        """One more; whether there is room for it."""
+        self._room = min(self._most, self._room + (now - self._since) * self._rate)
+        self._since = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True

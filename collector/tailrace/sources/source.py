@@ -35,6 +35,8 @@ class Intake(Protocol):
         datagrams are handed on that were read until now."""
         ...
 
+    def loss(self, number: int, loss: Loss) -> None: ...
+
     def close(self, number: int, reason: str) -> None: ...
 
     def sessions(self) -> dict[int, OpenInfo]:
@@ -106,7 +108,10 @@ class SourceFigures(msgspec.Struct):
     open: int = 0
     """Connections or peers now."""
     refused: dict[str, int] = {}
-    """Connections not taken, or cut off, by reason."""
+    """Connections not taken or cut off, peers forgotten, datagrams dropped, files left alone, by cause
+    (see `Refusal`)."""
+    problems: list[str] = []
+    """What is wrong with its files of certificates and tokens now, a sentence each."""
     replies: dict[str, int] = {}
     """Packets for peers, by what became of them (see `Outcome`)."""
     kernel_drops: int = 0
@@ -128,6 +133,9 @@ class SourceFigures(msgspec.Struct):
     """Bytes of followed files behind the place reached; of compressed files, as they are in the file."""
     behind_bytes: int = 0
     """Bytes of followed files from the place reached to their end, as last seen."""
+
+    def refuse(self, cause: str, count: int = 1) -> None:
+        self.refused[cause] = self.refused.get(cause, 0) + count
 
     def replied(self, outcome: Outcome) -> bool:
         """Count it; whether the packet is on its way."""

@@ -6,19 +6,26 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tailrace.config.schema import TcpConfig
+from tailrace.security.guard import OPEN, Guard
 from tailrace.sources.address import join
 from tailrace.sources.connections import Peer
 from tailrace.sources.listening import Listening, of_connections
+from tailrace.sources.refusal import Refusal
 
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
 class TcpListener:
     transport = "tcp"
-    each = "address"
+    crowd = Refusal.CONNECTIONS_OF_ADDRESS
 
-    def __init__(self, listen: str, listening: Listening | None = None) -> None:
-        self._listening = listening or of_connections(listen)
+    def __init__(
+        self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
+    ) -> None:
+        self.guard = guard
+        self.greeting_timeout = float(config.greeting_timeout)
+        self._listening = listening or of_connections(config.listen)
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
@@ -32,3 +39,6 @@ class TcpListener:
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         return Peer(join(address), address[0])
+
+    def allows(self, peer: Peer) -> bool:
+        return self.guard.networks.allows(peer.whose)

@@ -12,7 +12,9 @@ others of which nothing can be read, belongs to one session of *strangers*, hand
 who sends noise from many addresses costs few rows and no memory, and pushes nobody out.
 
 Addresses can be forged: a peer is never sent more bytes than came from its address, and strangers
-are sent nothing.
+are sent nothing. Each new peer costs rows of the table, so that only so many may be new a second, after
+as many at once as are remembered. Datagrams of further ones are shed, which the strangers' session says
+in a gap a second. Those from outside the allowed networks are counted, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.session import readable
+from tailrace.ingest.state import Loss
+from tailrace.security.networks import Networks
 from tailrace.sources.address import join
 from tailrace.sources.listening import Listening, of_datagrams
-from tailrace.sources.peers import Address, Peer, Peers
+from tailrace.sources.peers import Address, Newcomers, Peer, Peers
+from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 4096
@@ -63,7 +68,11 @@ class UdpSource:
         self._clock = clock
         self._figures = SourceFigures()
         self._sock: socket.socket | None = None
+        self._networks = Networks(config.allow)
         self._peers = Peers(config.peers_max)
+        self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
+        self._shed = 0
+        """Bytes of datagrams shed since that was last said."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
         """The strangers' session, and since when they have it."""
@@ -160,11 +169,13 @@ class UdpSource:
         """Take in what is there, up to DRAIN_MAX datagrams; how many there were."""
         received, count = _read(sock)
         self._count_drops(intake)
+        now = self._clock.monotonic()
         for address, datagrams in received.items():
-            peer = self._peer(address, datagrams, intake)
-            if peer is None:
-                self._noise += datagrams
-            else:
+            if self._networks and not self._networks.allows(address[0]):
+                self._figures.refuse(Refusal.ADDRESS, len(datagrams))
+                continue
+            peer = self._peers.hear(address, now) or self._newcomer(address, datagrams, now, intake)
+            if peer is not None:
                 peer.allowance += self._hand_on(peer.number, datagrams, intake)
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
@@ -188,29 +199,36 @@ class UdpSource:
         self._figures.bytes += size
         return size
 
-    def _peer(self, address: Address, datagrams: list[bytes], intake: Intake) -> Peer | None:
-        """The peer that has a session, None if it has and gets none."""
-        now = self._clock.monotonic()
-        peer = self._peers.hear(address, now)
-        if peer is None:
-            format_, limit = FORMATS[self._config.format], self._config.record_max
-            if not any(readable(format_, limit, datagram) for datagram in datagrams):
-                return None
-            for oldest in self._peers.make_room():
-                intake.close(oldest, "too many peers")
-                self._refused("too many peers")
-            number = intake.open("udp", join(address), record_max=limit)
-            peer = self._peers.add(address, number, now)
-        return peer
+    def _newcomer(
+        self, address: Address, datagrams: list[bytes], now: float, intake: Intake
+    ) -> Peer | None:
+        """The peer that has a session from now on, None if it gets none; then its datagrams are kept
+        as noise or shed."""
+        format_, limit = FORMATS[self._config.format], self._config.record_max
+        if not any(readable(format_, limit, datagram) for datagram in datagrams):
+            self._noise += datagrams
+            return None
+        if not self._newcomers.admit(now):
+            self._figures.refuse(Refusal.NEW_PEERS, len(datagrams))
+            self._shed += sum(map(len, datagrams))
+            return None
+        for oldest in self._peers.make_room():
+            intake.close(oldest, Refusal.PEERS)
+            self._figures.refuse(Refusal.PEERS)
+        return self._peers.add(address, intake.open("udp", join(address), record_max=limit), now)
 
     def _hand_on_noise(self, intake: Intake) -> None:
-        if not self._noise:
+        """Hand on what nobody's session has, and say what was shed."""
+        if not self._noise and not self._shed:
             return
         if self._strangers is None:
             number = intake.open("udp", STRANGERS, record_max=self._config.record_max)
             self._strangers = (number, self._clock.monotonic())
-        noise, self._noise = self._noise, []
-        self._hand_on(self._strangers[0], noise, intake)
+        if self._shed:
+            intake.loss(self._strangers[0], Loss(detail="shed", size=self._shed))
+        if self._noise:
+            self._hand_on(self._strangers[0], self._noise, intake)
+        self._noise, self._shed = [], 0
 
     async def _look_around(self, intake: Intake) -> None:
         """Hand on the noise; forget who is silent. Strangers begin anew as often, so that their
@@ -224,9 +242,6 @@ class UdpSource:
             if self._strangers and self._strangers[1] <= horizon:
                 intake.close(self._strangers[0], "idle")
                 self._strangers = None
-
-    def _refused(self, reason: str) -> None:
-        self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:

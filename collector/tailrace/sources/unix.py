@@ -7,6 +7,7 @@ listens on is not, nor is a file of any other kind.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import stat
@@ -17,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+from tailrace.security.guard import OPEN
 from tailrace.sources.connections import Peer
 from tailrace.sources.listening import BACKLOG, Listening
+from tailrace.sources.refusal import Refusal
 
 _CREDENTIALS = struct.Struct("=iII")
 """Process, user and group."""
@@ -48,7 +51,9 @@ class UnixListening(Listening):
 
 class UnixListener:
     transport = "unix"
-    each = "user"
+    crowd = Refusal.CONNECTIONS_OF_USER
+    guard = OPEN
+    greeting_timeout = math.inf
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
@@ -66,6 +71,9 @@ class UnixListener:
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         return Peer(f"unix:uid={uid},pid={pid}", str(uid))
+
+    def allows(self, peer: Peer) -> bool:  # noqa: ARG002 - the file's mode has
+        return True
 
 
 def url(path: Path) -> str:

@@ -21,6 +21,7 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
+from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import lineage
 from tailrace.sources.tail.catalog import Catalog
@@ -370,8 +371,8 @@ class TailSource:
         if len(self._outside) == OUTSIDE_MAX:
             self._outside.clear()
         self._outside.add(path)
-        self._refused("outside")
-        if self._figures.refused["outside"] <= PATHS_SHOWN:
+        self._figures.refuse(Refusal.OUTSIDE)
+        if self._figures.refused[Refusal.OUTSIDE] <= PATHS_SHOWN:
             logger.warning(
                 "source %s: %r leads out of the configured paths and is not followed; the first %d"
                 " are named, all counted",
@@ -385,9 +386,6 @@ class TailSource:
                 self._name, name, extra={"source": self._name},
             )  # fmt: skip
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
-
-    def _refused(self, reason: str) -> None:
-        self._figures.refused[reason] = self._figures.refused.get(reason, 0) + 1
 
 
 def _name(error: OSError) -> str:

@@ -1,0 +1,87 @@
+"""What guards one listener, as its keys say: TLS, tokens, and the networks it listens to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.clock import Clock, SystemClock
+from tailrace.config.load import Loaded
+from tailrace.config.problem import Problem
+from tailrace.config.schema import AdminConfig, TcpConfig, UdpConfig
+from tailrace.errors import ConfigError
+from tailrace.security.certificates import Certificates
+from tailrace.security.files import UnusableError
+from tailrace.security.networks import Networks
+from tailrace.security.tokens import Tokens
+
+_CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
+
+
+class Guard(NamedTuple):
+    """Each is None, or without a list, where it is not configured: then it lets everybody in."""
+
+    certificates: Certificates | None = None
+    tokens: Tokens | None = None
+    networks: Networks = Networks([])
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with its files now, a sentence each."""
+        files = [self.certificates, self.tokens]
+        return [each.problem for each in files if each is not None and each.problem is not None]
+
+
+OPEN = Guard()
+"""Lets everybody in."""
+
+
+def guard(owner: str, config: AdminConfig | TcpConfig | UdpConfig, clock: Clock) -> Guard:
+    """Of the section `owner`, as in "sources.runs". Raise ConfigError: files that cannot be used."""
+    made, wrong = _made(config, clock)
+    if wrong:
+        raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])
+    return made
+
+
+def problems(loaded: Loaded) -> list[Problem]:
+    """The files of a configuration that cannot be used, each where its key was written."""
+    config = loaded.config
+    listeners = {("admin",): config.admin} | {
+        ("sources", name): source
+        for name, source in config.sources.items()
+        if isinstance(source, TcpConfig)
+    }
+    return [
+        Problem(loaded.where(*owner, key), message)
+        for owner, listener in listeners.items()
+        for key, message in _made(listener, SystemClock())[1].items()
+    ]
+
+
+def _made(
+    config: AdminConfig | TcpConfig | UdpConfig, clock: Clock
+) -> tuple[Guard, dict[str, str]]:
+    """The guard, and what is wrong with the file of a key."""
+    networks = Networks(config.allow)
+    if isinstance(config, UdpConfig):
+        return Guard(networks=networks), {}
+    wrong: dict[str, str] = {}
+    certificates, tokens = None, None
+    files = {
+        key: Path(path).expanduser() for key in _CERTIFICATES if (path := getattr(config, key))
+    }
+    try:
+        if files:
+            authority = files.get("tls_client_authority")
+            certificates = Certificates(
+                files["tls_certificate"], files["tls_key"], authority, clock=clock
+            )
+    except UnusableError as error:
+        wrong[next(key for key, path in files.items() if path == error.path)] = str(error)
+    try:
+        if config.tokens:
+            tokens = Tokens(Path(config.tokens).expanduser(), clock=clock)
+    except UnusableError as error:
+        wrong["tokens"] = str(error)
+    return Guard(certificates, tokens, networks), wrong
