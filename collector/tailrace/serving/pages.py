@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
+import trio
 from prometheus_client import exposition
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from tailrace.serving.http import Request, Response, plain
 
@@ -58,14 +59,13 @@ class Pages:
         self._probe = probe
         self._status = status
         self._accepts = accepts
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Families(families))
+        self._families = families
 
-    def answer(self, request: Request) -> Response:
-        response = self._page(request)
+    async def answer(self, request: Request) -> Response:
+        response = await self._page(request)
         return response._replace(headers=response.headers + SECURITY_HEADERS)
 
-    def _page(self, request: Request) -> Response:
+    async def _page(self, request: Request) -> Response:
         may_see = self._accepts is None or self._has_token(request, self._accepts)
         if request.path in {"/healthz", "/readyz"} and request.method in {"GET", "HEAD"}:
             return self._health(request.path, details=may_see)
@@ -74,7 +74,7 @@ class Pages:
         if request.method not in {"GET", "HEAD"}:
             return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
         if request.path == "/metrics":
-            return self._metrics(request.headers.get("accept", ""))
+            return await self._metrics(request.headers.get("accept", ""))
         if request.path == "/status":
             return _json(200, self._status())
         return plain(404, "there are: /metrics, /healthz, /readyz, /status")
@@ -91,21 +91,28 @@ class Pages:
         health = now.health if details else Health(now.health.status)
         return _json(200 if fine else 503, health)
 
-    def _metrics(self, accept: str) -> Response:
-        if "application/openmetrics-text" in accept:
-            # prometheus_client has no types for this one
-            body = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
-            return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
-        body = exposition.generate_latest(self._registry)
-        return Response(200, body, exposition.CONTENT_TYPE_PLAIN_0_0_4)
+    async def _metrics(self, accept: str) -> Response:
+        # Of one moment. To write them takes much longer than to make them: receiving does not wait for that.
+        families = _Families(list(self._families()))
+        return await trio.to_thread.run_sync(_written, families, accept)
 
 
 class _Families(Collector):
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        self._families = families
+    """Families as prometheus_client wants them to be handed over."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._all = families
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._families()
+        yield from self._all
+
+
+def _written(families: _Families, accept: str) -> Response:
+    if "application/openmetrics-text" in accept:
+        # prometheus_client has no types for this one
+        body = openmetrics.generate_latest(families)  # type: ignore[no-untyped-call]
+        return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
+    return Response(200, exposition.generate_latest(families), exposition.CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _json(status: int, value: msgspec.Struct) -> Response:

@@ -133,7 +133,7 @@ class Server:
             await trio.sleep_until(self._rested)
             began = trio.current_time()
             try:
-                response = self._pages.answer(request)
+                response = await self._pages.answer(request)
             except Exception:
                 logger.exception("no answer to a request for %s", request.path)
                 response = plain(500, "failed; the log says why")
