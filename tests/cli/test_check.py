@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tests.security.authority import PAST, Authority, replace
 
 REFERENCE = Path(__file__).parents[2] / "config" / "tailrace.toml"
 COLLECTOR = Path(tailrace.__path__[0]).parent
@@ -164,3 +165,28 @@ def opened_for_writing(fifo, deadline):
         except OSError:  # nobody has it open for reading yet
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_files_of_certificates_and_tokens_are_looked_into(check, tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("a.test", expires=PAST)
+    path = tmp_path / "a.toml"
+    path.write_text(
+        f'[admin]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n[sources.a]\ntype = "tcp"\n'
+        f'format = "heph"\nlisten = "127.0.0.1:1"\ntokens = "{tmp_path}/tokens"\n'
+    )
+    replace(tmp_path / "tokens", b"0123456789abcdef\n")
+    assert check(path).returncode == 0  # one that has expired can be used; nobody will trust it
+    (tmp_path / "tokens").chmod(0o644)
+    replace(key, b"")
+    done = check(path)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.splitlines() == [
+        f"{path}:3: admin.tls_key: {key}: holds no private key in PEM",
+        f"{path}:8: sources.a.tokens: {tmp_path}/tokens: can be read by every user of this host; "
+        f"chmod o-r {tmp_path}/tokens",
+    ]
+    found = json.loads(check(path, "--json").stdout)["problems"]
+    assert [problem["line"] for problem in found] == [3, 8]
+    kept = check(path, TAILRACE_SOURCES_A_TOKENS=str(tmp_path / "nowhere")).stdout.splitlines()
+    assert kept[1].startswith("environment: TAILRACE_SOURCES_A_TOKENS: ")
