@@ -29,13 +29,13 @@ def parse(text: str) -> Network:
     if interface.ip != network.network_address:
         raise ValueError(f"{text!r} has bits behind its prefix; did you mean {network}?")
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED:
-        address = plain(network.network_address)
+        address = _plain(network.network_address)
         if isinstance(address, IPv4Address):
             return ip_network((address, network.prefixlen - _MAPPED))
     return network
 
 
-def plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """An IPv4 address as such, however it is spelled."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
