@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import files, traffic
+from benchmarks import emitting, files, traffic
 from tests.system.collector import Collector, until
 
 
@@ -235,6 +235,7 @@ BENCHES = {
     "idle": idle,
     "tail": tail,
     "idle-files": idle_files,
+    "emitting": emitting.main,
 }
 
 if __name__ == "__main__":
