@@ -115,7 +115,7 @@ def test_a_token_that_is_not_known_yet_costs_time_and_no_event(collector, emitte
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("authority", "unable to get local issuer certificate"),
+        ("authority", "certificate is not accepted: self-signed"),
         ("certificate", "certificate required"),
         ("expired", "certificate expired"),
     ],
