@@ -28,9 +28,9 @@ def why_not() -> str | None:
     )
 
 
-def build(directory: Path) -> Path:
-    """Compile the library into a directory."""
-    library = directory / "preload.so"
+def build(directory: Path, source: Path = SOURCE) -> Path:
+    """Compile a library into a directory."""
+    library = directory / f"{source.stem}.so"
     command = [
         "cc",
         "-O1",
@@ -41,12 +41,12 @@ def build(directory: Path) -> Path:
         "-fPIC",
         "-o",
         library,
-        SOURCE,
+        source,
         "-ldl",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise OSError(f"{SOURCE}: {done.stderr}")
+        raise OSError(f"{source}: {done.stderr}")
     return library
 
 

@@ -1,0 +1,75 @@
+"""kill -9 between any two changes of files while an older store is taken over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tailrace.clock import SystemClock
+from tailrace.config.load import load
+from tailrace.ingest.state import VERSION
+from tailrace.ingest.upgrade import version_of
+from tailrace.pipeline.daemon import Daemon
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.store.schema import SCHEMA_VERSION, version_of as schema_of
+from tests.faults import preload
+from tests.upgrade.stored import unpack
+
+HERE = Path(__file__).parent
+SMALL = {"TAILRACE_SPOOL_SEGMENT_SIZE": "1 MiB"}
+
+
+@pytest.fixture
+def killed_at(tmp_path):
+    if reason := preload.why_not():
+        pytest.skip(reason)
+    return preload.build(tmp_path, HERE / "kill_at.c")
+
+
+def versions(store):
+    """Of the table and of the newest decoder state."""
+    newest = Checkpoints(store / "spool").newest(2**64 - 1)
+    return schema_of(DeltaTable(str(store / "events"))), version_of(newest.state)
+
+
+def rows(store):
+    table = DeltaTable(str(store / "events")).to_pyarrow_table(columns=["session", "seq", "kind"])
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed_at):
+    stored = unpack("051b273-killed", tmp_path)
+    stored.peer.close()
+    before, stored_rows = versions(stored.store), rows(stored.store)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    program = [sys.executable, HERE / "dying_upgrade.py", stored.store, copies]
+    path = os.pathsep.join(sys.path)
+    environment = os.environ | {"LD_PRELOAD": str(killed_at), "PYTHONPATH": path}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    survived = int(done.stdout)
+
+    seen = Counter()
+    for number in range(1, survived + 1):
+        store = copies / str(number)
+        left = versions(store)
+        seen[left] += 1
+        with Daemon(
+            load(None, environ=SMALL, flags={"store": str(store)}), SystemClock()
+        ) as daemon:
+            assert daemon.table.recovery.reasons == []
+            position = daemon.table.position()
+            assert daemon.ingest.position == position
+        assert versions(store) == (SCHEMA_VERSION, VERSION)
+        assert rows(store) == stored_rows
+    # Some died before the table was upgraded, some after it, and one did not die.
+    after = (SCHEMA_VERSION, VERSION)
+    assert seen.keys() == {before, (SCHEMA_VERSION, before[1]), after}
+    assert left == after
