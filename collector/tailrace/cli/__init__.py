@@ -33,6 +33,7 @@ COMMANDS = {
     "follow": "Rows as they arrive.",
     "upkeep": "Merge small files and delete old days.",
     "doctor": "What to change on this host before anything is lost.",
+    "bundle": "Facts for support, without data and secrets.",
     "demo": "Everything at once, on generated traffic.",
 }
 """Every subcommand and what its line in `tailrace --help` says."""

@@ -1,0 +1,319 @@
+"""The parts of a bundle: each a text, made from what can be had; what cannot raises, and is named.
+
+No event, no name of one, no attribute, no quarantined byte is in any of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import ssl
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.bundle.redaction import effective
+from tailrace.config.load import Loaded, store_path
+from tailrace.config.schema import AdminConfig
+from tailrace.doctor.examination import examine
+from tailrace.doctor.host import Host
+from tailrace.errors import TailraceError
+from tailrace.ingest.state import IngestState, decode
+from tailrace.model.quarantine import frames
+from tailrace.query.engine import Engine, Limits
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.store import layout
+from tailrace.store.quarantine import SUFFIX
+
+ANSWER_SECONDS = 5.0
+QUERY_SECONDS = 15.0
+LOG_BYTES = 256 * 1024
+LOG_LINES = 2000
+FILES_MAX = 1000
+"""Files that are told of one by one."""
+QUARANTINE_BYTES = 64 * 2**20
+"""Read of the quarantine for its reasons."""
+ANSWER_BYTES = 4 * 2**20
+
+
+class Subject(NamedTuple):
+    """What a bundle is about: the configuration, as far as it could be read, what is wrong with it,
+    and the host with the daemon that runs on its store."""
+
+    loaded: Loaded
+    problems: list[str]
+    host: Host
+
+
+class Part(NamedTuple):
+    name: str
+    meaning: str
+    make: Callable[[Subject], str]
+
+
+def versions(_: Subject) -> str:
+    found = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
+    packages = [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]
+    system = platform.uname()
+    head = [
+        f"tailrace {__version__}",
+        f"python {sys.version}",
+        f"system {system.system} {system.release} {system.version} {system.machine}",
+        f"processors {os.cpu_count()}",
+    ]
+    return "\n".join([*head, "", *packages, ""])
+
+
+def configuration(subject: Subject) -> str:
+    loaded = subject.loaded
+    head = {"path": str(loaded.path or ""), "sha256": loaded.sha256}
+    if subject.problems:
+        return _json({**head, "problems": subject.problems})
+    return _json({**head, "effective": effective(loaded.config, subject.host.environ)})
+
+
+def environment(subject: Subject) -> str:
+    """Names only."""
+    names = sorted(name for name in subject.host.environ if name.startswith("TAILRACE_"))
+    return "".join(f"{name}=...\n" for name in names) or "no variable begins with TAILRACE_\n"
+
+
+def host(subject: Subject) -> str:
+    findings = examine(subject.host, quick=True)
+    return _json([msgspec.to_builtins(finding) for finding in findings])
+
+
+def page(path: str) -> Callable[[Subject], str]:
+    """A page of the running daemon's admin endpoint."""
+
+    def get(subject: Subject) -> str:
+        admin = subject.loaded.config.admin
+        scheme = "https" if admin.tls_certificate else "http"
+        request = Request(f"{scheme}://{_admin(subject)}{path}")  # noqa: S310 - of ours
+        if admin.tokens:
+            lines = map(str.strip, Path(admin.tokens).read_text().splitlines())
+            token = next(line for line in lines if line and not line.startswith("#"))
+            request.add_header("Authorization", f"Bearer {token}")
+        # Not by way of a proxy that the environment names for the world outside.
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
+        try:
+            with opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                return str(answer.read(ANSWER_BYTES), errors="replace")
+        except HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return str(error.read(ANSWER_BYTES), errors="replace")
+
+    return get
+
+
+def log(subject: Subject) -> str:
+    """The end of what the running daemon has written, where that can be found."""
+    daemon = subject.host.daemon
+    if daemon is None:
+        raise TailraceError("no collector runs on this store; its log is where its output went")
+    stderr = Path(f"/proc/{daemon.pid}/fd/2")
+    if stderr.is_file():
+        with stderr.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            return file.read(LOG_BYTES).decode(errors="replace")
+    if shutil.which("journalctl"):
+        command = ["journalctl", f"_PID={daemon.pid}", "-n", str(LOG_LINES), "--no-pager", "-q"]
+        done = subprocess.run(  # noqa: S603 - ours
+            command, capture_output=True, timeout=ANSWER_SECONDS, check=False
+        )
+        if done.stdout:
+            return done.stdout[-LOG_BYTES:].decode(errors="replace")
+    raise TailraceError(f"its standard error is {stderr.readlink()}, which cannot be read again")
+
+
+def table(subject: Subject) -> str:
+    config = subject.loaded.config
+    store = store_path(config, subject.host.environ)
+    root = layout.table_root(store)
+    found = layout.open_or_none(root, config.store.options)
+    if found is None:
+        raise TailraceError(f"{store}: there is no table")
+    actions = found.get_add_actions(flatten=True)
+    days: dict[str, Counter[str]] = defaultdict(Counter)
+    columns = ("path", "size_bytes", "num_records")
+    for path, size, rows in zip(*(actions[name].to_pylist() for name in columns), strict=True):
+        days[str(path).partition("/")[0]].update(files=1, bytes=size or 0, rows=rows or 0)
+    return _json(
+        {
+            "store": store,
+            "version": found.version(),
+            "protocol": found.protocol()._asdict(),
+            "properties": found.metadata().configuration,
+            "schema": json.loads(found.schema().to_json()),
+            "days": {day: dict(counts) for day, counts in sorted(days.items())},
+            "log": _sizes(Path(root) / "_delta_log") if layout.is_local(store) else None,
+        }
+    )
+
+
+def spool(subject: Subject) -> str:
+    directory = subject.host.spool
+    sizes = dict(_each(directory, "*"))
+    return _json({"directory": str(directory), "sum": _sizes(directory), "sizes": sizes})
+
+
+def ledger(subject: Subject) -> str:
+    """Of the newest checkpoint, the sums of each source."""
+    directory = subject.host.spool
+    if not directory.is_dir():
+        raise TailraceError(f"{directory}: there is no spool")
+    checkpoint = Checkpoints(directory).newest(2**63)
+    if checkpoint is None:
+        raise TailraceError(f"{directory}: there is no checkpoint")
+    state = decode(checkpoint.state, IngestState)
+    sessions = Counter(session.info.source for session in state.sessions.values())
+    return _json(
+        {
+            "position": state.position,
+            "version": state.version,
+            "sources": {
+                name: {
+                    "tally": _all(tally),
+                    "shared": _all(state.commons[name]) if name in state.commons else None,
+                    "open_sessions": sessions[name],
+                    "announced_sessions": len(state.announced.get(name, {})),
+                }
+                for name, tally in state.tallies.items()
+            },
+        }
+    )
+
+
+def gaps(subject: Subject) -> str:
+    """By source, format and reason; no stream is named."""
+    config = subject.loaded.config
+    engine = Engine(
+        store_path(config, subject.host.environ),
+        config.store.options,
+        Limits(seconds=QUERY_SECONDS, threads=1),
+    )
+    asked = """
+        SELECT source, format, reason, count(*), count(DISTINCT session), sum(count), sum(remaining),
+               count(*) FILTER (count IS NULL)
+        FROM gaps GROUP BY ALL ORDER BY ALL LIMIT 1000
+    """
+    names = (
+        "source",
+        "format",
+        "reason",
+        "gaps",
+        "sessions",
+        "events",
+        "not_healed",
+        "of_unknown_size",
+    )
+    try:
+        return _json(
+            [dict(zip(names, map(_plain, row), strict=True)) for row in engine.rows(asked)]
+        )
+    finally:
+        engine.close()
+
+
+def quarantine(subject: Subject) -> str:
+    """How many pieces there are of each reason, and their sizes; none of their bytes."""
+    directory = (subject.host.store or subject.host.spool) / "quarantine"
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    left, unread = QUARANTINE_BYTES, 0
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        size = path.stat().st_size
+        if size > left:
+            unread += 1
+            continue
+        left -= size
+        for frame in frames(path.read_bytes()):
+            reasons[frame.reason].update(pieces=1, bytes=len(frame.data))
+    return _json(
+        {
+            "sum": _sizes(directory, f"*{SUFFIX}"),
+            "files_not_read": unread,
+            "reasons": {reason: dict(counts) for reason, counts in sorted(reasons.items())},
+        }
+    )
+
+
+PARTS = (
+    Part("versions.txt", "Tailrace, Python, the system and every installed package.", versions),
+    Part("configuration.json", "The configuration as it is run, without secrets; or what is wrong with it.", configuration),
+    Part("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
+    Part("host.json", "What `tailrace doctor --quick` says of this host.", host),
+    Part("status.json", "/status of the running daemon.", page("/status")),
+    Part("healthz.json", "/healthz of the running daemon.", page("/healthz")),
+    Part("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
+    Part("log.txt", "The last lines of the running daemon's log.", log),
+    Part("table.json", "The table's version, protocol, properties, schema, files and sizes by day.", table),
+    Part("spool.json", "The spool's files and the checkpoints, with their sizes.", spool),
+    Part("ledger.json", "The sums of each source at the newest checkpoint.", ledger),
+    Part("gaps.json", "How much is missing, by source and reason.", gaps),
+    Part("quarantine.json", "What could not be read, by reason, with sizes; none of the bytes.", quarantine),
+)  # fmt: skip
+
+
+def _context(admin: AdminConfig) -> ssl.SSLContext | None:
+    """The certificate itself is what is trusted: we know whom we mean, not by which name."""
+    if not admin.tls_certificate:
+        return None
+    context = ssl.create_default_context(cafile=admin.tls_certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _admin(subject: Subject) -> str:
+    daemon = subject.host.daemon
+    if daemon is None:
+        raise TailraceError("no collector runs on this store")
+    if not daemon.addresses.get("admin"):
+        raise TailraceError(f"process {daemon.pid} does not say where its admin endpoint is")
+    return daemon.addresses["admin"]
+
+
+def _each(directory: Path, pattern: str) -> Iterator[tuple[str, int]]:
+    for path in sorted(directory.glob(pattern))[:FILES_MAX]:
+        if path.is_file():
+            yield path.name, path.stat().st_size
+
+
+def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
+    if not directory.is_dir():
+        raise TailraceError(f"{directory}: there is no such directory")
+    sizes = [path.stat().st_size for path in directory.glob(pattern) if path.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _all(state: msgspec.Struct) -> dict[str, Any]:
+    """Zeros too."""
+    found: dict[str, Any] = {}
+    for field in state.__struct_fields__:
+        value = getattr(state, field)
+        found[field] = (
+            _all(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
+        )
+    return found
+
+
+def _plain(value: object) -> object:
+    """DuckDB's sums are decimals."""
+    return value if value is None or isinstance(value, str | int) else int(str(value))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, default=str) + "\n"

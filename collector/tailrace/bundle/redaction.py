@@ -1,0 +1,106 @@
+"""What does not leave the host: known secrets wherever they turn up, and what is in a secret's place.
+
+Two nets. What is known to be secret (storage options, tokens, variables with either) is cut out of every
+text; user and password of any URL are, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tailrace.config import environment
+from tailrace.config.document import Document, read
+from tailrace.config.schema import Config
+
+REDACTED = "REDACTED"
+
+SHORTEST = 4
+"""Characters; what is shorter is in every text, and no secret."""
+
+FILE_MAX = 64 * 1024
+"""Bytes read of a file that may hold a secret."""
+
+_USERINFO = re.compile(r"(?<=://)[^\s/@\"'\\]+@")
+_OF_CLIENTS = frozenset({"TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"})
+
+
+class Redaction:
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = {secret for secret in secrets if len(secret) >= SHORTEST}
+        spelled = known | {json.dumps(secret)[1:-1] for secret in known}
+        words = sorted(spelled, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, words))) if words else None
+
+    def clean(self, text: str) -> str:
+        if self._secrets is not None:
+            text = self._secrets.sub(REDACTED, text)
+        return _USERINFO.sub(f"{REDACTED}@", text)
+
+
+def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
+    """What is known to be secret: of the configuration, of a file that may be wrong, and of the
+    environment, whoever it is for."""
+    found = {*config.store.options.values()}
+    tree = document.tree if document else {}
+    store = tree.get("store")
+    found |= _strings(store.get("options") if isinstance(store, dict) else None)
+    sections = [config.admin, *config.sources.values()]
+    paths = [path for each in sections if (path := getattr(each, "tokens", ""))]
+    tables = [tree.get("admin"), *_values(tree.get("sources"))]
+    paths += [table["tokens"] for table in tables if isinstance(table, dict) and "tokens" in table]
+    for name, value in environ.items():
+        if name in _OF_CLIENTS or name.startswith("TAILRACE_STORE_OPTIONS"):
+            is_file = name.endswith(environment.FILE_SUFFIX)
+            found |= _lines(value) if is_file else {value}
+        elif name.startswith("TAILRACE_") and name.endswith("_TOKENS"):
+            paths.append(value)
+    for path in paths:
+        found |= _lines(str(path))
+    return found
+
+
+def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration as it is run: every key with its value, but for secrets and for what the
+    environment says."""
+    tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
+    for path in environment.read(environ)[0]:
+        *above, key = path
+        table = tree
+        for name in above:
+            table = table.get(name, {})
+        if key in table:
+            table[key] = f"{REDACTED} (environment)"
+    return tree
+
+
+def document_or_none(path: Path | None) -> Document | None:
+    found = read(path) if path else None
+    return found if isinstance(found, Document) else None
+
+
+def _lines(path: str) -> set[str]:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(FILE_MAX).decode(errors="replace")
+    except (OSError, ValueError):
+        return set()
+    return {line.strip() for line in text.split("\n")}
+
+
+def _strings(value: object) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    return {text for inner in _values(value) for text in _strings(inner)}
+
+
+def _values(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [*value.values()]
+    return [*value] if isinstance(value, list) else []

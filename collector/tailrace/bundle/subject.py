@@ -1,0 +1,36 @@
+"""Which collector a bundle is about, however broken its configuration is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tailrace.bundle.parts import Subject
+from tailrace.bundle.redaction import document_or_none
+from tailrace.clock import Clock
+from tailrace.config.chosen import file_formats
+from tailrace.config.load import Loaded, examine
+from tailrace.config.schema import Config, StoreConfig
+from tailrace.doctor.host import Host
+
+
+def find(
+    config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
+) -> Subject:
+    """Of a configuration that is wrong, as much as says where its store is."""
+    if config is None and environ.get("TAILRACE_CONFIG"):
+        config = Path(environ["TAILRACE_CONFIG"])
+    flags = {"store": store}
+    loaded, problems = examine(config, environ=environ, flags=flags, formats=file_formats())
+    if loaded is None:
+        path = store or environ.get("TAILRACE_STORE_PATH", "") or _path(config)
+        loaded = Loaded(Config(store=StoreConfig(path=path)), config, "")
+    host = Host(loaded.config, environ, clock).with_daemon()
+    return Subject(loaded, [str(problem) for problem in problems], host)
+
+
+def _path(config: Path | None) -> str:
+    document = document_or_none(config)
+    section = document.tree.get("store") if document else None
+    path = section.get("path") if isinstance(section, dict) else None
+    return path if isinstance(path, str) else ""
