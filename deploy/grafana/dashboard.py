@@ -96,6 +96,14 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             Line("sum by (state) (tailrace_state{I})", "{{state}}"),
             Line("sum by (condition) (tailrace_condition{I})", "{{condition}}"),
         )),
+        Graph("Heartbeat", "Time since the newest event of the collector's own in the table was made.", "s", (
+            Line("max by (instance) (tailrace_heartbeat_age_seconds{I})", "{{instance}}"),
+            Line("histogram_quantile(0.99, sum by (le) (rate(tailrace_heartbeat_commit_seconds_bucket{I}[5m])))", "99 of 100 were in the table within"),
+        )),
+        Graph("Admin endpoint", "Answers a second by status code, and connections not taken or cut off.", "cps", (
+            Line(f"sum by (code) (rate(tailrace_admin_requests_total{{I}}{RATE}))", "{{code}}"),
+            Line(f"sum by (cause) (rate(tailrace_admin_refused_total{{I}}{RATE}))", "{{cause}}"),
+        )),
         Graph("Upkeep", "Runs by outcome.", "cps", (Line(f"sum by (outcome) (rate(tailrace_store_upkeeps_total{{I}}{RATE}))", "{{outcome}}"),)),
     ),
 }  # fmt: skip

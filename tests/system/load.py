@@ -57,10 +57,18 @@ paths = ["{directory}/{format}"]
 """
 
 
+MORE = """
+[ledger]
+reorder_time = "0.2 s"
+[heartbeat]
+interval = "1 s"
+"""
+
+
 class Load:
     """A daemon and what is sent to it; ended by its pid."""
 
-    def __init__(self, directory: Path, more="[ledger]\nreorder_time = '0.2 s'\n"):
+    def __init__(self, directory: Path, more=MORE):
         self.directory = directory
         sources = CONFIGURATION.format(directory=directory)
         for format_ in FILES:
