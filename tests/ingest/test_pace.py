@@ -136,6 +136,17 @@ def test_at_most_so_many_sessions_are_followed_and_the_others_are_counted():
     assert paces.of("other") == {}
 
 
+def test_with_a_lower_limit_those_silent_longest_are_let_go_of():
+    paces = Paces(3)
+    for second, name in enumerate("abca"):
+        told(paces, name, second)
+    paces.limit(1)
+    assert (set(paces.of("s")), paces.unfollowed("s")) == ({"a"}, 2)
+    paces.limit(2)
+    told(paces, "b", 5)
+    assert (set(paces.of("s")), paces.unfollowed("s")) == ({"a", "b"}, 1)
+
+
 def test_none_may_be_followed():
     paces = Paces(0)
     told(paces, "a", 0)
@@ -208,7 +219,7 @@ def test_what_is_followed_changes_nothing_of_the_rows_nor_of_the_state():
             log.data(number, heph_event(number, count))
         log.tick(1)
     narrow = Ingest()
-    narrow.paces.most = 1
+    narrow.paces.limit(1)
     first, rows = run(log.entries)
     second, others = run(log.entries, narrow)
     assert (len(first.paces.of("s")), len(second.paces.of("s"))) == (3, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 
 from tests.ingest.log import heph_event
@@ -31,6 +32,11 @@ def test_a_storm_of_peers_sessions_names_and_errors_stays_within_the_bounds(coll
         sizes = [storm(collector, first, peers) for first in (0, 1000)]
     # The second storm of others has brought no series of its own.
     assert sizes[0] == sizes[1]
+    text = collector.config.read_text()
+    collector.config.write_text(text.replace(f"series_max = {SERIES_MAX}", "series_max = 2"))
+    collector.process.send_signal(signal.SIGHUP)
+    until(lambda: sum(map(len, sessions(collector))) == 2, "the new bound")
+    Scrape(collector.metrics()).check_bounds(collector.status()["sources"], 2)
 
 
 def storm(collector, first, peers):
@@ -65,6 +71,10 @@ def storm(collector, first, peers):
     assert other.labels["error"] == "other"
     assert other.value >= 2
     return {name: len(samples) for name, samples in scrape.families.items()}
+
+
+def sessions(collector):
+    return [source["sessions"] for source in collector.status()["sources"].values()]
 
 
 def errors(collector):

@@ -101,10 +101,10 @@ class Pace:
 
 
 class Paces:
-    """Those of all sessions. `most` may be changed at any time."""
+    """Those of all sessions."""
 
     def __init__(self, most: int = 1000) -> None:
-        self.most = most
+        self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
         """By the name of the session; the one silent longest is first."""
         self._others: dict[str, str] = {}
@@ -133,6 +133,13 @@ class Paces:
         pace.ticks_per_second = ticks_per_second
         pace.add(now, tick)
 
+    def limit(self, most: int) -> None:
+        """Follow at most so many from now on; those silent longest are let go of."""
+        self._most = most
+        while len(self._followed) > most:
+            session, pace = self._followed.popitem(last=False)
+            self._others[session] = pace.source
+
     def over(self, session: str) -> None:
         """Nothing more of it comes."""
         self._followed.pop(session, None)
@@ -147,7 +154,7 @@ class Paces:
     def _make_room(self, now: int) -> bool:
         """Whether there is a place for one more."""
         followed = self._followed
-        while len(followed) >= self.most:
+        while len(followed) >= self._most:
             first = next(iter(followed), None)
             if first is None or followed[first].progress(now) != Progress.SILENT:
                 return False

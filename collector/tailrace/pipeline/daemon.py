@@ -198,7 +198,7 @@ class Daemon:
                 " Move it away to begin a new one."
             )
         ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
-        ingest.paces.most = self.config.metrics.series_max
+        ingest.paces.limit(self.config.metrics.series_max)
         if ingest.position < self.spool.begin:
             raise StoreError(
                 f"{self.spool_directory}: the decoder state for position {self.spool.begin} is"

@@ -83,6 +83,7 @@ class Reloading:
             raise ConfigError(problems)
         await daemon.receiving.replace(new, put=lambda: daemon.current.put(loaded))
         daemon.quarantine.config = new.quarantine
+        daemon.ingest.paces.limit(new.metrics.series_max)
         if old.log != new.log:
             log.configure(new.log)
         self._replaced()
