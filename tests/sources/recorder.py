@@ -27,8 +27,11 @@ class Recorder:
     def datagrams(self, number, datagrams):
         self.chunks[number] += datagrams
 
-    def drops(self, count, since):
+    def drops(self, count, since, socket, total):
         pass
+
+    def drops_before(self, socket):
+        return 0, 0
 
     def loss(self, number, loss):
         self.losses.append((number, loss))

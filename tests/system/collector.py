@@ -50,6 +50,7 @@ class Collector:
         self.output = directory / "serve.log"
         self.config.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{more}\n{sources}')
         self.environ = environ or {}
+        self.descriptors = ()
         self.process = None
         self.ports = {}
 
@@ -57,8 +58,9 @@ class Collector:
         (self.store / "ports.json").unlink(missing_ok=True)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                self.command(), stdout=output, stderr=output, env=os.environ | self.environ
-            )
+                self.command(), stdout=output, stderr=output, env=os.environ | self.environ,
+                pass_fds=self.descriptors,
+            )  # fmt: skip
         if wait:
             self.wait_ready()
         return self

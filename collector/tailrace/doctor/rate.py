@@ -163,8 +163,11 @@ class _Counting:
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:  # noqa: ARG002 - the protocol's
         self.received += len(datagrams)
 
-    def drops(self, count: int, since: int) -> None:
+    def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Those are the source's figures."""
+
+    def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
+        return 0, 0
 
     def loss(self, number: int, loss: Loss) -> None:
         """There are no strangers."""

@@ -65,7 +65,6 @@ class Ingest:
         self.paces = Paces()
         """How fast the clocks of producers' sessions go."""
         self._day = 0
-        self._now = 0
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
         self._sessions: dict[int, Session] = {}
@@ -95,8 +94,8 @@ class Ingest:
 
     @property
     def now(self) -> int:
-        """When the last entry was made (Unix ns)."""
-        return self._now
+        """The time of the last entry (Unix ns)."""
+        return self.state.now
 
     @property
     def waiting(self) -> bool:
@@ -112,7 +111,7 @@ class Ingest:
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""
-        now = self._now = entry.time_ns
+        now = self.state.now = entry.time_ns
         self._day = now // DAY_NS
         kind = entry.kind
         if kind == EntryKind.OPEN:
@@ -123,7 +122,9 @@ class Ingest:
                 self._end_all(now)
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
-            self.common(dropped.source).drops.add(dropped.since, now, dropped.count)
+            drops = self.common(dropped.source).drops
+            drops.add(dropped.since, now, dropped.count)
+            drops.tell(dropped.socket, dropped.total)
         elif kind == EntryKind.HEARTBEAT:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
         elif session := self._sessions.get(entry.session):
@@ -212,7 +213,7 @@ class Ingest:
 
     def _make_room(self, source: str) -> bool:
         """Let go of a session for the sake of a new stream; whether there was one."""
-        return self._announced(source).forget_first(self._now, "too many streams")
+        return self._announced(source).forget_first(self.state.now, "too many streams")
 
     def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[Answer]:
         """What there is to tell clients since the last call, in answers of at most 1200 bytes. `hears`
@@ -223,7 +224,7 @@ class Ingest:
             for known in announcements.tell(hears):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
                 if pack and voice is not None:
-                    yield from answers(known, voice, pack, self._now)
+                    yield from answers(known, voice, pack, self.state.now)
 
     def source_of(self, number: int) -> str:
         """The name of a session's source; empty for a session that is over."""

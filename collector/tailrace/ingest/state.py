@@ -79,6 +79,10 @@ class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     count: int
     since: int
+    socket: int = 0
+    """The kernel's number of the socket."""
+    total: int = 0
+    """The kernel's count then, of all the socket's life; it wraps at 2^32."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +245,8 @@ class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
     """All entries below this position of the spool are in this state."""
+    now: int = 0
+    """The time of the last of them (Unix ns)."""
     tallies: dict[str, Tally] = {}
     commons: dict[str, CommonsState] = {}
     """By source."""

@@ -40,6 +40,10 @@ class DropsState(msgspec.Struct, omit_defaults=True):
     """Those with drops that no hole has taken, oldest first."""
     dropped: int = 0
     assigned: int = 0
+    socket: int = 0
+    """At which the last of them were counted."""
+    total: int = 0
+    """The kernel's count there then."""
 
 
 class Share(NamedTuple):
@@ -68,6 +72,14 @@ class Drops:
             first, second = samples[:2]
             count = first.count + second.count
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
+
+    def tell(self, socket: int, total: int) -> None:
+        """The kernel's count at a socket, all of which has been added."""
+        self.state.socket, self.state.total = socket, total
+
+    def told(self, socket: int) -> int:
+        """The kernel's count at a socket as it was last told."""
+        return self.state.total if socket == self.state.socket else 0
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool

@@ -103,7 +103,7 @@ SOURCE = (
     Metric("tailrace_source_open", "open", GAUGE, NOW, "Connections, datagram peers or files now.", counts="connections, peers or files"),
     Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten, datagrams dropped and files left alone, by cause.", REFUSAL, counts="connections, peers, datagrams or files"),
     Metric("tailrace_source_acknowledgements", "acknowledgements", COUNTER, ZERO, "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", OUTCOME, counts="packets"),
-    Metric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", COUNTER, ZERO, "Datagrams the kernel dropped for want of room in the socket's buffer."),
+    Metric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", COUNTER, ZERO, "Datagrams the kernel dropped for want of room in the socket's buffer; at one that a service manager kept, in all its life."),
     Metric("tailrace_udp_unassigned_drops", "unassigned_drops", GAUGE, KEPT, "Of all datagrams the kernel ever dropped here, those that no gap of a counter accounts for.", counts="datagrams"),
     Metric("tailrace_udp_queue_bytes", "queue_bytes", GAUGE, NOW, "Memory of datagrams waiting in the socket's buffer."),
     Metric("tailrace_udp_buffer_bytes", "buffer_bytes", GAUGE, NOW, "The socket's buffer as granted by the kernel."),

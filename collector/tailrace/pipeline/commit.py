@@ -43,7 +43,8 @@ class Taken(NamedTuple):
 
 
 class Committing:
-    """The loop that commits. `done` is told the seconds each commit took and its rows."""
+    """The loop that commits. `done` is told the seconds each commit took and its rows;
+    `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Committing:
         current: Current,
         health: Health,
         *,
+        watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
     ) -> None:
@@ -62,6 +64,7 @@ class Committing:
         self.idle = trio.Event()
         """Set while no batch is being written."""
         self.idle.set()
+        self._watchdog_seconds = watchdog_seconds
         self._committed = ingest.position
         self._spool = spool
         self._ingest = ingest
@@ -97,7 +100,10 @@ class Committing:
         """Commit until cancelled. Raise SyncError or FencedError."""
         while True:
             await self._some.wait()
-            with trio.move_on_after(self._current.config.store.commit_interval):
+            interval: float = self._current.config.store.commit_interval
+            if self._watchdog_seconds:
+                interval = min(interval, self._watchdog_seconds / 4)
+            with trio.move_on_after(interval):
                 await self._enough.wait()
             await self.once()
 
@@ -131,7 +137,7 @@ class Committing:
             try:
                 await trio.to_thread.run_sync(self._attempt, taken)
             except (FullError, StoreError) as error:
-                self._health.degrade(Condition.STORE, f"{error}; the spool keeps what comes")
+                self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
                 delay = min(delay * 2, RETRY_MOST)
                 continue

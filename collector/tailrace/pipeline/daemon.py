@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import trio
 
@@ -35,6 +35,8 @@ from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
+from tailrace.service_manager.descriptors import Descriptors
+from tailrace.service_manager.notify import Notifier
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
@@ -54,15 +56,44 @@ STOP_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
+class Progress(NamedTuple):
+    """What has got done so far."""
+
+    decoded: int
+    """Position in the spool."""
+    commits: int
+    refusals: int
+    """See `Health`."""
+
+    def lives_on(self, before: Progress) -> bool:
+        """Whether anything came through since then, or it is known why not."""
+        return self[1:] != before[1:]
+
+
+def _nothing() -> None:
+    """Nobody waits for the start."""
+
+
 class Daemon:
     """One collector on one store. Enter it, then `run`.
 
     With `once`, it is there for what its sources find now and no longer: files are read to their end,
     sessions that other sources have left open are not its business. With `last`, its producers do not
-    outlive it: what they have left open is over at the end."""
+    outlive it: what they have left open is over at the end.
+
+    `descriptors` keep its sources' sockets while no process has them, `watchdog_seconds` is how long
+    somebody waits for its next commit, and `working` is called as a long start goes on."""
 
     def __init__(
-        self, loaded: Loaded, clock: Clock, *, once: bool = False, last: bool = False
+        self,
+        loaded: Loaded,
+        clock: Clock,
+        *,
+        once: bool = False,
+        last: bool = False,
+        descriptors: Descriptors | None = None,
+        watchdog_seconds: float | None = None,
+        working: Callable[[], None] = _nothing,
     ) -> None:
         config = loaded.config
         self.current = Current(loaded, clock)
@@ -74,9 +105,13 @@ class Daemon:
         self.spool_directory = Path(spool_path(config))
         self.local = "://" not in self.store
         self._last = last
+        self._watchdog_seconds = watchdog_seconds
+        self._working = working
         self.heartbeats: Heartbeats | None = None
         self._once = once
-        self.receiving = Receiving(self.current, clock, once=once)
+        self.receiving = Receiving(
+            self.current, clock, once=once, descriptors=descriptors or Descriptors(Notifier())
+        )
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -132,7 +167,8 @@ class Daemon:
         self.decoding = decoding
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
-            self.health, taken=decoding.wake, done=self._committed,
+            self.health, watchdog_seconds=self._watchdog_seconds, taken=decoding.wake,
+            done=self._committed,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         synced = self._synced
@@ -175,6 +211,10 @@ class Daemon:
                 logger.error("the table did not take all in time: the rest stays in the spool")
             nursery.cancel_scope.cancel()
 
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.ingest.position, self.figures.commits.count, self.health.refusals)
+
     def write_ports(self, admin: str) -> Path:
         """The file that says where we listen, for those who configured port 0."""
         path = self._data() / "ports.json"
@@ -205,6 +245,7 @@ class Daemon:
                 " lost, so what follows cannot be told apart from what is in the table."
             )
         while ingest.position < (committed or 0):
+            self._working()
             for entry in readable(self.spool, ingest, self.health):
                 if entry.end > (committed or 0):
                     break
@@ -226,9 +267,10 @@ class Daemon:
                 gate.changed()
 
     def _beat(self, nursery: trio.Nursery, gate: Gate) -> None:
-        interval = self.config.heartbeat.interval
-        if interval is not None and not self._once:
-            self.heartbeats = Heartbeats(self.spool, gate, self.clock, float(interval))
+        interval, watchdog = self.config.heartbeat.interval, self._watchdog_seconds
+        wanted = [seconds for seconds in (interval, watchdog and watchdog / 3) if seconds]
+        if wanted and not self._once:
+            self.heartbeats = Heartbeats(self.spool, gate, self.clock, float(min(wanted)))
             nursery.start_soon(self.heartbeats.run)
 
     def _ready(self) -> None:

@@ -18,6 +18,8 @@ class Health:
     def __init__(self) -> None:
         self.conditions: dict[str, str] = {}
         self.failure: str | None = None
+        self.refusals = 0
+        """How often work could not be done because a disk or a store would not have it."""
         self._phase = State.STARTING
 
     @property
@@ -48,6 +50,11 @@ class Health:
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
+
+    def refuse(self, name: Condition, message: str) -> None:
+        """A disk or a store will not have it now; it is tried again."""
+        self.refusals += 1
+        self.degrade(name, message)
 
     def clear(self, name: Condition) -> None:
         if self.conditions.pop(name, None) is not None:

@@ -83,6 +83,7 @@ class SourceIntake:
         self._clock = clock
         self._earlier = earlier
         self._open_now = earlier.copy()
+        self._ingest = ingest
         self._files = ingest.files(name)
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
@@ -99,9 +100,12 @@ class SourceIntake:
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:
         self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
 
-    def drops(self, count: int, since: int) -> None:
-        payload = encode(DropCount(source=self._name, count=count, since=since))
-        self._append(EntryKind.DROPS, 0, payload)
+    def drops(self, count: int, since: int, socket: int, total: int) -> None:
+        dropped = DropCount(source=self._name, count=count, since=since, socket=socket, total=total)
+        self._append(EntryKind.DROPS, 0, encode(dropped))
+
+    def drops_before(self, socket: int) -> tuple[int, int]:
+        return self._ingest.common(self._name).drops.told(socket), self._ingest.now
 
     def file(self, number: int, facts: FileFacts) -> None:
         self._append(EntryKind.FILE, number, encode(facts))

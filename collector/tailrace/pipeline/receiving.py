@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import trio
 
@@ -31,6 +32,7 @@ from tailrace.ingest.state import OpenInfo
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.security.guard import guard
+from tailrace.service_manager.descriptors import Descriptors, Slot
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listening import Listening, of_connections, of_datagrams
 from tailrace.sources.source import Source
@@ -70,11 +72,14 @@ class Receiving:
     """`sources` are those of the configuration, whether they take in or not.
 
     With `once`, they are there for what they find now and no longer: sessions that other sources have
-    left open are not their business."""
+    left open are not their business. `descriptors` keep their sockets while no process has them."""
 
-    def __init__(self, current: Current, clock: Clock, *, once: bool) -> None:
+    def __init__(
+        self, current: Current, clock: Clock, *, once: bool, descriptors: Descriptors
+    ) -> None:
         self.sources: dict[str, Source] = {}
         self._current = current
+        self._descriptors = descriptors
         self._clock = clock
         self._once = once
         self._listening: dict[Place, Listening] = {}
@@ -106,6 +111,7 @@ class Receiving:
             async with trio.open_nursery() as self._nursery:
                 for name in self.sources:
                     await self._start(name)
+                self._descriptors.close_rest()
                 task_status.started()
                 while True:
                     await trio.sleep(LOOK_SECONDS)
@@ -127,7 +133,7 @@ class Receiving:
         first = [name for name in self._in_the_way(config) if name not in stays]
         for name in first:
             await self._stop(name, CHANGED)
-            self._listening[_place(name, now[name])].close()
+            self._listening[_place(name, now[name])].give_up()
         try:
             sources, listening = self._prepare(config, stays)
         except ConfigError:
@@ -143,7 +149,7 @@ class Receiving:
         gone = [held for place, held in self._listening.items() if place not in listening]
         self._listening = listening
         for held in gone:
-            held.close()
+            held.give_up()
         self._close_orphans()
         for name, source in sources.items():
             if name in stays:
@@ -239,7 +245,7 @@ class Receiving:
         if problems:
             for place, held in listening.items():
                 if place not in self._listening:
-                    held.close()
+                    held.give_up()
             raise ConfigError(problems)
         return sources, listening
 
@@ -264,7 +270,14 @@ class Receiving:
         if isinstance(config, TailConfig):
             return None
         place = _place(name, config)
-        held = listening[place] = self._listening.get(place) or _listening(config)
+        held = self._listening.get(place)
+        if held is None:
+            # Of port 0 no address is known that another socket could have.
+            slot = self._descriptors.slot(
+                _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
+            )
+            held = _listening(config, slot)
+        listening[place] = held
         held.kept = True
         return held
 
@@ -293,12 +306,17 @@ class Receiving:
                     del sessions[number]
 
 
-def _listening(config: UdpConfig | ConnectionConfig) -> Listening:
+def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
     if isinstance(config, UdpConfig):
-        return of_datagrams(config.listen)
+        return of_datagrams(config.listen, slot)
     if isinstance(config, TcpConfig):
-        return of_connections(config.listen)
-    return UnixListening(Path(config.listen), parse_mode(config.mode))
+        return of_connections(config.listen, slot)
+    return UnixListening(Path(config.listen), parse_mode(config.mode), slot)
+
+
+def _slot_name(place: Place) -> str:
+    """What the service manager calls the socket of a place."""
+    return ".".join(quote(str(part), safe="/") for part in place if part)
 
 
 def _place(name: str, config: SourceConfig) -> Place:

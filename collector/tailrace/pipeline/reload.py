@@ -19,6 +19,7 @@ from tailrace.errors import ConfigError
 from tailrace.figures import Condition
 from tailrace.pipeline.daemon import Daemon
 from tailrace.security import guard
+from tailrace.service_manager.notify import Notifier
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,16 @@ class Reloading:
     """`load` reads the configuration or raises ConfigError; `replaced` is called after a good reload."""
 
     def __init__(
-        self, daemon: Daemon, load: Callable[[], Loaded], replaced: Callable[[], None]
+        self,
+        daemon: Daemon,
+        load: Callable[[], Loaded],
+        replaced: Callable[[], None],
+        notifier: Notifier,
     ) -> None:
         self._daemon = daemon
         self._load = load
         self._replaced = replaced
+        self._notifier = notifier
         self._asked = trio.Event()
 
     def ask(self) -> None:
@@ -43,7 +49,9 @@ class Reloading:
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
+            self._notifier.reloading(self._daemon.clock.monotonic())
             self._daemon.current.tried(await self._once())
+            self._notifier.ready()
 
     async def _once(self) -> list[str]:
         """Reload; what prevented it."""

@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import trio
 from prometheus_client.core import Metric
@@ -29,7 +29,10 @@ from tailrace.pipeline import credentials
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
+from tailrace.pipeline.supervision import Supervision
 from tailrace.security.guard import OPEN, guard, problems
+from tailrace.service_manager.descriptors import Descriptors
+from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import Health, Pages, Probe
 from tailrace.serving.server import Server
 from tailrace.sources.address import bound, join
@@ -53,8 +56,15 @@ def run(
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
     raise_descriptor_limit()
-    with tamed_garbage_collection(), Daemon(loaded, SystemClock()) as daemon:
-        service = _Service(daemon, load, started, hung_up)
+    clock, notifier = SystemClock(), Notifier.from_environment(os.environ)
+    descriptors = Descriptors.from_environment(notifier, os.environ)
+    supervision = Supervision(notifier, clock)
+    daemon = Daemon(
+        loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
+        working=supervision.working,
+    )  # fmt: skip
+    with tamed_garbage_collection(), closing(descriptors), daemon:
+        service = _Service(daemon, load, started, hung_up, notifier, supervision)
         trio.run(service.main)
         if service.failure is not None:
             raise service.failure
@@ -89,12 +99,16 @@ class _Service:
         load: Callable[[], Loaded],
         started: Callable[[Status], None],
         hung_up: Callable[[], bool],
+        notifier: Notifier,
+        supervision: Supervision,
     ) -> None:
         self.failure: TailraceError | None = None
         self._daemon = daemon
         self._started = started
         self._hung_up = hung_up
-        self._reloading = Reloading(daemon, load, self._write_ports)
+        self._reloading = Reloading(daemon, load, self._write_ports, notifier)
+        self._notifier = notifier
+        self._supervision = supervision
         self._stop = trio.Event()
         self._admin = ""
         self._guard = OPEN
@@ -117,6 +131,7 @@ class _Service:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(credentials.run, self._daemon, self._guard)
+            nursery.start_soon(self._supervision.run, self._daemon)
             await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
             try:
                 await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
@@ -144,6 +159,7 @@ class _Service:
 
     def _ready(self) -> None:
         self._write_ports()
+        self._notifier.ready()
         self._started(self.status())
 
     def _write_ports(self) -> None:
@@ -164,6 +180,7 @@ class _Service:
                 if self._stop.is_set():
                     # At once: not even exit handlers, which might wait for a worker thread.
                     os._exit(128 + number)
+                self._notifier.stopping()
                 self._stop.set()
 
     def _probe(self) -> Probe:

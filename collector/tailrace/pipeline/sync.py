@@ -42,7 +42,7 @@ async def once(
             await trio.to_thread.run_sync(spool.sync)
         except FullError as error:
             gate.full = True
-            health.degrade(Condition.SPOOL, f"{error}; receiving waits until there is room")
+            health.refuse(Condition.SPOOL, f"{error}; receiving waits until there is room")
             await trio.sleep(RETRY_AFTER)
             continue
         done(trio.current_time() - begun)

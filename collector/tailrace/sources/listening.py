@@ -1,38 +1,56 @@
-"""A socket that may outlive the source that reads it: its successor goes on with what is queued there,
-and no peer meets a closed door meanwhile."""
+"""A socket that may outlive the source that reads it, and the process: its successor goes on with what
+is queued there, and no peer meets a closed door meanwhile."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tailrace.sources.address import bound
+from tailrace.service_manager.descriptors import NOWHERE, Slot
+from tailrace.sources.address import bound, has
 
 BACKLOG = 512
 
 
 class Listening:
-    """An address; it is ours from `open` until `close`. `make` gives the socket or raises OSError."""
+    """An address; it is ours from `open` until `close`. `make` gives the socket or raises OSError;
+    `slot` is where it is kept while no process has it, `fits` whether one that was is such a one."""
 
-    def __init__(self, make: Callable[[], socket.socket]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], socket.socket],
+        slot: Slot = NOWHERE,
+        fits: Callable[[socket.socket], bool] = lambda _: False,
+    ) -> None:
         self.kept = False
         """Whether it stays ours when its reader ends."""
+        self.inherited = False
+        """Whether an earlier process had it."""
         self.drops_told = 0
         """Of the datagrams that the kernel ever dropped here, those that a reader has told of."""
         self._make = make
+        self._slot = slot
+        self._fits = fits
         self._sock: socket.socket | None = None
 
     def open(self) -> socket.socket:
         """The socket, non-blocking. Raise OSError."""
         if self._sock is None:
-            self._sock = self._make()
+            self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
+        """Let go of it. What is queued there waits for the next process, if somebody keeps it."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
+
+    def give_up(self) -> None:
+        """Nobody will go on with it."""
+        self._slot.forget()
+        self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
@@ -43,13 +61,43 @@ class Listening:
             if not self.kept:
                 self.close()
 
+    def _inherit(self) -> socket.socket | None:
+        sock = self._slot.take(self._fits)
+        self.inherited = sock is not None
+        return sock
 
-def of_datagrams(listen: str) -> Listening:
-    return Listening(lambda: bound(listen, socket.SOCK_DGRAM))
+    def _new(self) -> socket.socket:
+        try:
+            sock = self._make()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not self._slot.make_way():
+                raise
+            sock = self._make()
+        self._slot.keep(sock)
+        return sock
 
 
-def of_connections(listen: str) -> Listening:
-    return Listening(lambda: _accepting(listen))
+def of_datagrams(listen: str, slot: Slot = NOWHERE) -> Listening:
+    kind = socket.SOCK_DGRAM
+    return Listening(lambda: bound(listen, kind), slot, lambda sock: has(sock, listen, kind))
+
+
+def of_connections(listen: str, slot: Slot = NOWHERE) -> Listening:
+    kind = socket.SOCK_STREAM
+    return Listening(
+        lambda: _accepting(listen),
+        slot,
+        lambda sock: has(sock, listen, kind) and accepts(sock),
+    )
+
+
+def accepts(sock: socket.socket) -> bool:
+    """Whether it accepts connections, from now on at least."""
+    try:
+        sock.listen(BACKLOG)
+    except OSError:
+        return False
+    return True
 
 
 def _accepting(listen: str) -> socket.socket:

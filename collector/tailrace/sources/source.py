@@ -30,9 +30,14 @@ class Intake(Protocol):
 
     def datagrams(self, number: int, datagrams: list[bytes]) -> None: ...
 
-    def drops(self, count: int, since: int) -> None:
-        """The kernel dropped so many datagrams since a time (Unix ns). To be called before the
-        datagrams are handed on that were read until now."""
+    def drops(self, count: int, since: int, socket: int, total: int) -> None:
+        """The kernel dropped so many datagrams since a time (Unix ns), and `total` since there is this
+        socket. To be called before the datagrams are handed on that were read until now."""
+        ...
+
+    def drops_before(self, socket: int) -> tuple[int, int]:
+        """How many of a socket's drops an earlier life of the daemon has told of, and when it was last
+        heard of (Unix ns)."""
         ...
 
     def loss(self, number: int, loss: Loss) -> None: ...

@@ -50,6 +50,8 @@ _SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
+_SO_COOKIE = 57
+_COOKIE = struct.Struct("=q")
 _LOOK_EVERY = 1.0
 STRANGERS = "strangers"
 """In place of an address: the peer of the session that has what nobody's session has."""
@@ -87,7 +89,7 @@ class UdpSource:
             self.address = join(sock.getsockname())
             self._size_buffer(sock)
             self._resume(intake)
-            self._emptied = self._clock.wall_ns()
+            self._count_from(sock, intake)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._look_around, intake)
                 task_status.started()
@@ -183,11 +185,18 @@ class UdpSource:
             self._emptied = self._clock.wall_ns()
         return count
 
+    def _count_from(self, sock: socket.socket, intake: Intake) -> None:
+        """What the kernel dropped at a socket while no process had it is counted now."""
+        self._emptied = self._clock.wall_ns()
+        if self._listening.inherited and not self._listening.drops_told:
+            self._listening.drops_told, self._emptied = intake.drops_before(_cookie(sock))
+
     def _count_drops(self, intake: Intake) -> None:
         """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
         before, dropped = self._listening.drops_told, self.figures().kernel_drops
         if more := (dropped - before) % 2**32:
-            intake.drops(more, self._emptied)
+            assert self._sock is not None  # noqa: S101 - it was just read
+            intake.drops(more, self._emptied, _cookie(self._sock), dropped)
             self._listening.drops_told = dropped
 
     def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> int:
@@ -242,6 +251,12 @@ class UdpSource:
             if self._strangers and self._strangers[1] <= horizon:
                 intake.close(self._strangers[0], "idle")
                 self._strangers = None
+
+
+def _cookie(sock: socket.socket) -> int:
+    """The kernel's number of a socket, which no other one ever has until it boots again."""
+    (number,) = _COOKIE.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size))
+    return int(number)
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:

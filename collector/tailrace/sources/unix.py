@@ -19,8 +19,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tailrace.security.guard import OPEN
+from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.connections import Peer
-from tailrace.sources.listening import BACKLOG, Listening
+from tailrace.sources.listening import BACKLOG, Listening, accepts
 from tailrace.sources.refusal import Refusal
 
 _CREDENTIALS = struct.Struct("=iII")
@@ -30,9 +31,10 @@ _CREDENTIALS = struct.Struct("=iII")
 class UnixListening(Listening):
     """A socket's file, which is removed with it."""
 
-    def __init__(self, path: Path, mode: int) -> None:
-        super().__init__(partial(_accepting, path, mode))
+    def __init__(self, path: Path, mode: int, slot: Slot = NOWHERE) -> None:
+        super().__init__(partial(_accepting, path, mode), slot, self._is_there)
         self._path = path
+        self._mode = mode
         self._made: os.stat_result | None = None
 
     def open(self) -> socket.socket:
@@ -43,10 +45,24 @@ class UnixListening(Listening):
         return sock
 
     def close(self) -> None:
-        if self._made is not None:
+        if self._made is not None and not self._slot.kept:
             _remove(self._path, self._made)
-            self._made = None
+        self._made = None
         super().close()
+
+    def _is_there(self, sock: socket.socket) -> bool:
+        """Whether clients still find a socket that was kept: by the file that was made with it."""
+        if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+            return False
+        try:
+            if sock.getsockname() != str(self._path):
+                return False
+            if not stat.S_ISSOCK(self._path.lstat().st_mode):
+                return False
+            self._path.chmod(self._mode)
+        except OSError:
+            return False
+        return accepts(sock)
 
 
 class UnixListener:

@@ -1,0 +1,207 @@
+"""The unit under a real systemd, which is process 1 of namespaces of its own: it has none of this
+machine's processes, and its control group only where that is version 1, as in most containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.log import heph_event
+from tests.system.collector import Collector, until
+from tests.system.producers import free_ports
+
+ROOT = Path(__file__).parents[2]
+SYSTEMD = Path("/lib/systemd/systemd")
+GROUPS = Path("/sys/fs/cgroup/systemd")
+
+# What a test cannot have of the unit: its paths, and a user who could not read the checkout.
+DROP_IN = """
+[Unit]
+DefaultDependencies=no
+[Service]
+ExecStartPre=
+ExecStartPre={python} -m tailrace check {config}
+ExecStart=
+ExecStart={python} -m tailrace serve --config {config} --store {store}
+Environment=PYTHONPATH={path} TMPDIR={directory}
+DynamicUser=no
+PrivateTmp=no
+ProtectHome=no
+ReadWritePaths={directory}
+StandardOutput=append:{directory}/serve.log
+StandardError=append:{directory}/serve.log
+RestartSec=100ms
+WatchdogSec=3s
+"""
+
+BOOT = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/system/tailrace.service.d /run/lock
+umount -R /sys/fs/cgroup
+mount -t tmpfs tmpfs /sys/fs/cgroup
+mkdir /sys/fs/cgroup/systemd
+mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+cp "$1"/test.target /run/systemd/system
+cp "$1"/tailrace.service /run/systemd/system
+cp "$1"/drop-in.conf /run/systemd/system/tailrace.service.d
+exec env -i container=test PATH="$PATH" "$2" --system --unit=test.target --log-target=console --show-status=no
+"""
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "namespaces need root: run pytest tests/deploy as root"
+    if not SYSTEMD.exists() or shutil.which("nsenter") is None:
+        return "no systemd: apt-get install systemd"
+    if not GROUPS.is_dir():
+        return "no control groups of version 1 with a hierarchy name=systemd: run it in such a container"
+    return None
+
+
+class Machine(Collector):
+    """A systemd with the unit, and the collector that it runs."""
+
+    def __init__(self, directory, **options):
+        super().__init__(directory, **options)
+        self.group = GROUPS / f"tailrace-test-{uuid.uuid4().hex}"
+        unit = (ROOT / "deploy/systemd/tailrace.service").read_text()
+        (directory / "tailrace.service").write_text(unit)
+        (directory / "test.target").write_text("[Unit]\nDefaultDependencies=no\n")
+        drop_in = DROP_IN.format(
+            python=sys.executable, config=self.config, store=self.store, directory=directory,
+            path=os.environ.get("PYTHONPATH") or ROOT / "collector",
+        )  # fmt: skip
+        (directory / "drop-in.conf").write_text(drop_in)
+        self.store.mkdir()
+
+    def boot(self):
+        self.group.mkdir()
+        boot = [
+            "sh",
+            "-c",
+            'echo $$ > "$0"; exec "$@"',
+            str(self.group / "cgroup.procs"),
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--ipc",
+        ]
+        boot += ["--cgroup", "sh", "-c", BOOT, "boot", str(self.output.parent), str(SYSTEMD)]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(boot, stdout=output, stderr=output)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        until(lambda: children.read_text().strip(), "process 1")
+        self.first = int(children.read_text().split()[0])
+        until(lambda: self.systemctl("is-active", "test.target") == "active", "systemd")
+
+    def systemctl(self, *arguments):
+        done = subprocess.run(
+            ["nsenter", "-t", str(self.first), "-m", "-p", "systemctl", *arguments],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        return done.stdout.strip() or done.stderr.strip()
+
+    def show(self, name):
+        return self.systemctl("show", "--value", "--property", name, "tailrace.service")
+
+    def signal(self, number):
+        """To the service's main process."""
+        command = [
+            "nsenter",
+            "-t",
+            str(self.first),
+            "-m",
+            "-p",
+            "kill",
+            f"-{number}",
+            self.show("MainPID"),
+        ]
+        subprocess.run(command, check=True, timeout=60)
+
+    def active(self):
+        """Wait until it listens, and say where."""
+        until(
+            lambda: self.show("ActiveState") == "active", f"the service to be active; {self.log()}"
+        )
+        self.wait_ready()
+
+    def end(self):
+        if self.process is not None:
+            self.kill()
+        for path in sorted(self.group.glob("**/"), reverse=True):
+            until(lambda path=path: not (path / "cgroup.procs").read_text(), "its processes to end")
+            path.rmdir()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    if reason := why_not():
+        pytest.skip(reason)
+    port = free_ports(socket.SOCK_DGRAM, 1)[0]
+    source = f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
+    machine = Machine(tmp_path, sources=source)
+    try:
+        machine.boot()
+        yield machine
+    finally:
+        machine.end()
+
+
+def test_nothing_is_lost_by_restarts_reloads_crashes_and_hangs(machine):
+    assert machine.systemctl("start", "tailrace.service") == ""
+    machine.active()
+    assert machine.show("NFileDescriptorStore") == "1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(machine.address("udp"))
+        sent = 0
+
+        def send(count=50):
+            nonlocal sent
+            for _ in range(count):
+                sock.send(heph_event(1, sent))
+                sent += 1
+
+        def arrived():
+            source = machine.status()["sources"]["udp"]
+            return (source["seen_events"], source["missing_events"]) == (sent, 0)
+
+        send()
+        until(arrived, "the first events")
+        until(lambda: "rows/s into" in machine.show("StatusText"), "a line of status")
+        machine.systemctl("--no-block", "restart", "tailrace.service")
+        while machine.show("ActiveState") == "active" and sent < 5000:
+            send(5)
+        send()
+        machine.active()
+        until(arrived, "what was sent during the restart")
+        assert machine.systemctl("reload", "tailrace.service") == ""
+        send()
+        until(arrived, "what was sent during the reload")
+        for number, restarts in ((signal.SIGKILL, "1"), (signal.SIGSTOP, "2")):
+            machine.signal(number)
+            # One that stands still takes nothing in, and what it has taken in is on the disk.
+            send()
+            until(lambda restarts=restarts: machine.show("NRestarts") == restarts, "the restart")
+            machine.active()
+            until(arrived, f"what was sent after signal {number}")
+        send()
+        until(arrived, "the last events")
+    assert machine.show("NFileDescriptorStore") == "1"
+    assert machine.systemctl("stop", "tailrace.service") == ""
+    assert machine.show("Result") == "success", machine.log()
+    assert machine.show("NFileDescriptorStore") == "0"
+    stored = [row["seq"] for row in machine.rows(["kind", "seq"]) if row["kind"] == "span"]
+    assert sorted(stored) == list(range(sent))

@@ -1,0 +1,114 @@
+"""A stand-in for systemd: it starts a collector as systemd would, hears what that says, and keeps its
+sockets while nobody runs. What it does is what sd_notify(3) and sd_listen_fds(3) say, and no more;
+the unit under a real systemd is tested in tests/deploy."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.system.collector import Collector, until
+
+AS_SYSTEMD_HANDS_THEM = """
+import fcntl, os, sys
+given = [int(number) for number in os.environ.pop("GIVEN").split()]
+apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in given]
+for fd in given:
+    os.close(fd)
+for number, fd in enumerate(apart, 3):
+    os.dup2(fd, number)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["WATCHDOG_PID"] = str(os.getpid())
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+class Manager:
+    """One service. `messages` is what it said, each a dict of variables; `store` its sockets by name."""
+
+    def __init__(self, directory, *, watchdog_seconds=None, abstract=False, **options):
+        self.messages = []
+        self.store = {}
+        path = str(directory / "notify.sock")
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sock.bind("\0" + path if abstract else path)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+        environ = {"NOTIFY_SOCKET": "@" + path if abstract else path}
+        if watchdog_seconds:
+            environ["WATCHDOG_USEC"] = str(round(watchdog_seconds * 1e6))
+        self._variables = environ
+        self.collector = _Service(directory, environ=dict(environ), **options)
+
+    def start(self, **options):
+        """Start the service with the sockets that are kept for it."""
+        kept = [(name, sock) for name, socks in self.store.items() for sock in socks]
+        names, socks = [name for name, _ in kept], [sock for _, sock in kept]
+        self.collector.descriptors = tuple(sock.fileno() for sock in socks)
+        self.collector.environ = self._variables | {
+            "GIVEN": " ".join(map(str, self.collector.descriptors)),
+            "LISTEN_FDS": str(len(socks)),
+            "LISTEN_FDNAMES": ":".join(names),
+        }
+        self.messages.clear()
+        return self.collector.start(**options)
+
+    def end(self):
+        self.collector.end()
+        for socks in self.store.values():
+            for sock in socks:
+                sock.close()
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._sock.close()
+
+    def said(self, variable):
+        """The values of a variable, in order."""
+        return [message[variable] for message in list(self.messages) if variable in message]
+
+    def alive(self):
+        """How many signs of life have come."""
+        return len(self.said("WATCHDOG"))
+
+    def wait_alive(self):
+        """Until another sign of life comes."""
+        before = self.alive()
+        until(lambda: self.alive() > before, "a sign of life")
+
+    def signs_of_life_within(self, seconds):
+        """How many come in this time, once those have come that were on their way."""
+        time.sleep(0.5)
+        before = self.alive()
+        time.sleep(seconds)
+        return self.alive() - before
+
+    def _listen(self):
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, 65536, 16)
+            if not data:
+                return
+            message = dict(line.split("=", 1) for line in data.decode().splitlines())
+            name = message.get("FDNAME", "stored")
+            if "FDSTOREREMOVE" in message:
+                for sock in self.store.pop(name, []):
+                    sock.close()
+            for fd in descriptors:
+                if "FDSTORE" in message:
+                    self.store.setdefault(name, []).append(socket.socket(fileno=fd))
+                else:  # BARRIER=1
+                    os.close(fd)
+            self.messages.append(message)
+
+
+class _Service(Collector):
+    def command(self):
+        return [sys.executable, "-c", AS_SYSTEMD_HANDS_THEM, *super().command()[1:]]
+
+
+def threads(pid):
+    """The ids of a process's threads, the main one first."""
+    return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
