@@ -24,8 +24,11 @@ SHOWN = ("text", "toml", "rust", "console")
 ANYTHING = "…"
 """In a block of output: what differs from run to run. On a line by itself, any number of lines."""
 
-LOOKS = re.compile(r"(tailrace (query|streams|gaps)|import tailrace\n) ?")
+LOOKS = re.compile(r"tailrace (query|streams|gaps)\b|import (tailrace|json)\n")
 """How a block begins that changes nothing."""
+
+SERVES = re.compile(r"^tailrace serve .*> ?(\S+) 2>&1 &$", re.MULTILINE)
+"""A daemon that is started, and where it says that it listens."""
 
 LONGEST_SECONDS = 600
 """What one block may take: packages are downloaded in some."""
@@ -109,6 +112,8 @@ class Shell:
     def run(self, block: Block) -> tuple[int, str]:
         """Exit code and what it prints."""
         text = block.text
+        if serves := SERVES.search(text):
+            text += f"until grep -q admin: {serves[1]}; do sleep 0.1; done\n"
         if block.language == "python":
             text = f"python - <<'END OF PROGRAM'\n{text}END OF PROGRAM\n"
         self._number += 1
