@@ -15,6 +15,8 @@ from tailrace.query import engine as engine_module
 from tailrace.query.answer import PAGE_ROWS
 from tailrace.query.engine import Engine, Limits
 from tailrace.query.views import VIEWS
+from tailrace.store.layout import table_root
+from tailrace.store.schema import VERSION_PROPERTY
 from tailrace.units import Size
 from tests.query.tables import (
     SCHEMA,
@@ -58,6 +60,32 @@ def test_an_empty_table_has_empty_views_until_there_is_something(tmp_path):
     commit(tmp_path, [row(name="first")])
     assert engine.refresh()
     assert names(engine) == ["first"]
+
+
+def older_table(store, lacking):
+    """A table of schema 1 as if that had had no such column, with one row."""
+    fields = [field for field in SCHEMA if field.name != lacking]
+    data = pa.table(
+        [pa.array([row(name="old")[f.name]], f.type) for f in fields], pa.schema(fields)
+    )
+    table = DeltaTable.create(
+        table_root(str(store)),
+        data.schema,
+        partition_by=["day"],
+        configuration={VERSION_PROPERTY: "1"},
+        raise_if_key_not_exists=False,
+    )
+    write_deltalake(table, data, mode="append")
+
+
+@pytest.mark.parametrize("lacking", ["category", "time"])
+def test_what_an_older_table_lacks_is_null_in_the_views(tmp_path, lacking):
+    older_table(tmp_path, lacking)
+    engine = Engine(str(tmp_path), {})
+    [found] = dicts(engine.ask("FROM events"))
+    assert (found["name"], found[lacking]) == ("old", None)
+    for view in VIEWS:
+        dicts(engine.ask(f"FROM {view.name}"))
 
 
 def test_a_snapshot_stays_until_the_next_is_asked_for(tmp_path):

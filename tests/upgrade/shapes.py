@@ -3,8 +3,8 @@
     python -m tests.upgrade.shapes
 
 writes tests/vectors/upgrade/schema.txt and state.txt anew. That is the last thing to do after a change
-of either: first its version rises, then it has a step from the version before (ARCHITECTURE.md,
-"Versions on disk").
+of either: first its version rises, unless it has risen since the last release, and it has a step from
+the version before (ARCHITECTURE.md, "Versions on disk").
 """
 
 from __future__ import annotations

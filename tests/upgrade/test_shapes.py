@@ -14,7 +14,8 @@ from tests.upgrade.shapes import SHAPES
 def test_what_is_on_disk_has_the_shape_that_its_version_stands_for(path):
     now = SHAPES[path]()
     assert now == path.read_text(), (
-        f"{path.name}: raise the version, add a step, then run `python -m tests.upgrade.shapes`"
+        f"{path.name}: raise the version unless it is of no release yet, see to its step, then run"
+        " `python -m tests.upgrade.shapes`"
     )
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 VERSION = 5
 """Of the state: its structs, those of the decoders' states, and the spool's entries. It rises by one
-with every change of them, together with a step in `upgrade`."""
+with the first change after a release, together with a step in `upgrade`."""
 
 
 HEAD, LAST = 256, 64

@@ -9,7 +9,8 @@ A collector brings an older table to today's version when it starts, step by ste
 stay as they are, and the views read those of all versions. Whoever only reads takes an older table as
 it is, what it lacks being NULL, and a newer one as far as it goes. A step that adds columns adds them
 first, nullable and in one commit, and sets the property last: what lies between is a table of the
-older version that the next start goes on with.
+older version that the next start goes on with. No step has added columns so far: the first one that does
+must also let DuckDB unite the files of before and after by their columns' names (`query/engine.py`).
 """
 
 from __future__ import annotations
