@@ -31,12 +31,16 @@ def command(config: Path | None, store: str | None) -> None:
     from tailrace.pipeline import service
 
     log.configure(loaded.config.log)
-    last = service.run(
-        loaded,
-        load=partial(choose, config, store),
-        started=_say_where,
-        hung_up=lambda: bool(early),
-    )
+    try:
+        last = service.run(
+            loaded,
+            load=partial(choose, config, store),
+            started=_say_where,
+            hung_up=lambda: bool(early),
+        )
+    finally:
+        # The interpreter's own end would have the system's way with it again.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     click.echo(final_ledger(last))
 
 
