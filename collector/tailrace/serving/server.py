@@ -94,7 +94,7 @@ class Server:
         socket, context = trio.SocketStream(sock), self._context()
         stream = socket if context is None else _secured(socket, context)
         scope = trio.CancelScope()
-        self._open[scope] = conversation = Conversation(stream, self._answer)
+        self._open[scope] = conversation = Conversation(stream, self.answer)
         nursery.start_soon(self._converse, stream, scope, conversation)
         return True
 
@@ -128,7 +128,8 @@ class Server:
             self._open.pop(scope, None)
             await trio.aclose_forcefully(stream)
 
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """When it is its turn, and the pause after the one before is over."""
         async with self._turn:
             await trio.sleep_until(self._rested)
             began = trio.current_time()

@@ -1,0 +1,59 @@
+"""What answers may cost, and that one that cannot be made is only that."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+
+from tailrace.figures import AdminFigures
+from tailrace.serving.http import Request
+from tailrace.serving.pages import Health, Pages, Probe
+from tailrace.serving.server import REST, Server
+
+SECONDS = 0.5
+"""What an answer takes."""
+
+
+class Status(msgspec.Struct):
+    fine: bool = True
+
+
+@pytest.fixture
+def made():
+    """When answers were made."""
+    return []
+
+
+@pytest.fixture
+def server(made, autojump_clock):
+    def status():
+        made.append(trio.current_time())
+        autojump_clock.jump(SECONDS)
+        if len(made) == 2:
+            raise ValueError
+        return Status()
+
+    pages = Pages(
+        probe=lambda: Probe(Health("ok"), alive=True, ready=True), status=status,
+        families=list, accepts=None,
+    )  # fmt: skip
+    return Server(
+        pages, AdminFigures(), connections_max=1, allows=lambda _: True, context=lambda: None
+    )
+
+
+async def test_answers_take_a_part_of_the_time_however_many_ask(autojump_clock, server, made):
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(server.answer, Request("GET", "/status", {}))
+    assert [at - began for at in made] == pytest.approx(
+        [n * SECONDS * (1 + REST) for n in range(10)], abs=0.1
+    )
+
+
+async def test_an_answer_that_cannot_be_made_is_500_and_logged(autojump_clock, server, caplog):
+    answers = [(await server.answer(Request("GET", "/status", {}))).status for _ in range(3)]
+    assert answers == [200, 500, 200]
+    assert "no answer to a request for /status" in caplog.text
