@@ -232,13 +232,19 @@ async def test_with_an_authority_a_session_says_whose_certificate_it_was(mutual,
     assert peers[1].endswith(r",certificate=rack 7\nnode \xe4")
 
 
-async def test_who_shows_no_certificate_or_a_bad_one_is_refused(mutual, authority, tmp_path):
+async def test_who_shows_no_certificate_or_a_bad_one_is_refused_and_the_log_says_why(
+    mutual, authority, tmp_path, caplog
+):
+    caplog.set_level("INFO")
     stranger = Authority(tmp_path).issue("me.test", stem="stranger")
     old = authority.issue("me.test", stem="old", expires=PAST)
     async with running(**mutual) as (source, intake):
         for client in (authority.client(), authority.client(*stranger), authority.client(*old)):
             await fails(source, client)
         await refused(source, intake, "tls handshake", 3)
+    assert [record.getMessage().partition("tls handshake: ")[2] for record in caplog.records] == [
+        "peer did not return a certificate", "unable to get local issuer certificate", "certificate has expired"
+    ]  # fmt: skip
 
 
 async def test_a_client_that_does_not_want_our_certificate_has_no_session(tls, authority, tmp_path):

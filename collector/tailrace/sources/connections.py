@@ -13,6 +13,7 @@ token, when it has shown them. Until then it counts towards the limits and is no
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import socket
 from collections import Counter
@@ -24,7 +25,7 @@ import trio
 from tailrace.config.schema import ConnectionConfig
 from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.greeting import greet
+from tailrace.sources.greeting import RefusedError, greet
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import Intake, Outcome, SourceFigures
 
@@ -33,6 +34,8 @@ DRAIN_MAX = 8 * 2**20
 RESERVE = 64
 """Descriptors left to the rest of the process, whatever peers do: the table's library ends it without."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+logger = logging.getLogger(__name__)
 
 
 class Peer(NamedTuple):
@@ -162,9 +165,11 @@ class ConnectionSource:
 
     async def _talk(self, connection: Connection, intake: Intake) -> None:
         listener = self._listener
-        refusal = await greet(connection, listener.guard, listener.greeting_timeout)
-        if refusal is not None:
-            self._figures.refuse(refusal)
+        try:
+            await greet(connection, listener.guard, listener.greeting_timeout)
+        except RefusedError as refused:
+            self._figures.refuse(refused.cause)
+            logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return
         connection.number = number = intake.open(
             listener.transport, connection.name,

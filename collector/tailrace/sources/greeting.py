@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
+
 import trio
 
+from tailrace.security.certificates import Certificates, explain
 from tailrace.security.guard import Guard
 from tailrace.security.tokens import Tokens
 from tailrace.sources.connection import Connection
@@ -11,21 +14,35 @@ from tailrace.sources.refusal import Refusal
 from tailrace.sources.token_line import first_line
 
 
-async def greet(connection: Connection, guard: Guard, patience: float) -> Refusal | None:
-    """Return when a connection may have a session, or the cause why it gets none."""
-    with trio.move_on_after(patience):
+class RefusedError(Exception):
+    """A connection gets no session; the text is for people."""
+
+    def __init__(self, cause: Refusal, detail: str = "") -> None:
+        super().__init__(f"{cause}: {detail}" if detail else cause)
+        self.cause = cause
+
+
+async def greet(connection: Connection, guard: Guard, patience: float) -> None:
+    """Return when a connection may have a session. Raise RefusedError."""
+    with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
-            try:
-                await connection.secure(guard.certificates.context())
-            except OSError:
-                return Refusal.TLS_HANDSHAKE
+            await _shake_hands(connection, guard.certificates)
         if guard.tokens is not None:
-            return await _show(connection, guard.tokens)
-        return None
-    return Refusal.GREETING
+            await _show(connection, guard.tokens)
+    if waiting.cancelled_caught:
+        raise RefusedError(Refusal.GREETING)
 
 
-async def _show(connection: Connection, tokens: Tokens) -> Refusal | None:
+async def _shake_hands(connection: Connection, certificates: Certificates) -> None:
+    try:
+        await connection.secure(certificates.context())
+    except ssl.SSLError as error:
+        raise RefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
+    except OSError as error:
+        raise RefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
+
+
+async def _show(connection: Connection, tokens: Tokens) -> None:
     """Take in the token's line."""
     connection.opening = None
     data, ended = b"", None
@@ -33,8 +50,7 @@ async def _show(connection: Connection, tokens: Tokens) -> Refusal | None:
         more, ended = await connection.next()
         data += more
     if line is None or line.token is None:
-        return Refusal.NO_TOKEN
+        raise RefusedError(Refusal.NO_TOKEN)
     if not tokens.accepts(line.token):
-        return Refusal.WRONG_TOKEN
+        raise RefusedError(Refusal.WRONG_TOKEN)
     connection.put_back(line.rest, ended)
-    return None
