@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded
 from tailrace.config.problem import Problem
-from tailrace.config.schema import AdminConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import AdminConfig, TcpConfig
 from tailrace.errors import ConfigError
 from tailrace.security.certificates import Certificates
 from tailrace.security.files import UnusableError
@@ -36,7 +36,7 @@ OPEN = Guard()
 """Lets everybody in."""
 
 
-def guard(owner: str, config: AdminConfig | TcpConfig | UdpConfig, clock: Clock) -> Guard:
+def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
     """Of the section `owner`, as in "sources.runs". Raise ConfigError: files that cannot be used."""
     made, wrong = _made(config, clock)
     if wrong:
@@ -59,13 +59,8 @@ def problems(loaded: Loaded) -> list[Problem]:
     ]
 
 
-def _made(
-    config: AdminConfig | TcpConfig | UdpConfig, clock: Clock
-) -> tuple[Guard, dict[str, str]]:
+def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
     """The guard, and what is wrong with the file of a key."""
-    networks = Networks(config.allow)
-    if isinstance(config, UdpConfig):
-        return Guard(networks=networks), {}
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {
@@ -84,4 +79,4 @@ def _made(
             tokens = Tokens(Path(config.tokens).expanduser(), clock=clock)
     except UnusableError as error:
         wrong["tokens"] = str(error)
-    return Guard(certificates, tokens, networks), wrong
+    return Guard(certificates, tokens, Networks(config.allow)), wrong
