@@ -232,7 +232,7 @@ async def test_with_an_authority_a_session_says_whose_certificate_it_was(mutual,
     assert peers[1].endswith(r",certificate=rack 7\nnode \xe4")
 
 
-async def test_who_shows_no_certificate_or_a_bad_one_is_refused_and_the_log_says_why(
+async def test_who_shows_no_certificate_or_a_bad_one_is_refused(
     mutual, authority, tmp_path, caplog
 ):
     caplog.set_level("INFO")
