@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tests.system.collector import Collector
 
 EVENTS = 20_000
-ROUNDS = 15
+ROUNDS = 8
 RUNS = 3
 
 Emit = Callable[[int], object]

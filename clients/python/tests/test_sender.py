@@ -397,7 +397,7 @@ def test_when_nothing_happens_the_thread_sleeps(answering, emitters, monkeypatch
     emitter = emitters(collector.address)
     emitter.event("x")
     assert emitter.flush(20)
-    time.sleep(0.3)  # it has looked for another answer meanwhile
+    time.sleep(0.8)  # it has looked for another answer meanwhile
     rounds.clear()
     time.sleep(0.5)
     assert rounds == []
@@ -433,3 +433,23 @@ def test_nothing_is_done_where_nothing_was_emitted(emitters):
         assert emitter.close()
         assert emitter._sender._thread is None
         assert collector.sessions == []
+
+
+def test_a_signal_handlers_exception_amid_the_threads_start_is_not_the_end_of_sending(
+    answering, emitters, monkeypatch
+):
+    collector = answering("tcp").start()
+    emitter = emitters(collector.address)
+    start = threading.Thread.start
+
+    def interrupted(self):
+        monkeypatch.undo()
+        start(self)
+        raise InterruptedError
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    emitter.event("one")
+    emitter.event("two")
+    assert emitter.flush(20)
+    assert emitter.close(20)
+    assert whole(collector.only, s1=2)

@@ -134,11 +134,14 @@ class Link:
         for packet in self.dialogue.goodbyes(recorder.next_numbers(), recorder.discarded, size):
             self.queue.last_packet(packet)
 
-    def give_up(self) -> None:
-        """Count what was never sent, and forget it; record nothing more."""
+    def give_up(self, *, delivered: bool) -> None:
+        """Count what was never sent, or sent in vain, and forget it; record nothing more."""
         self.recorder.close()
         self.gather()
-        for chunk in self.queue.unsent(in_vain=self.dialogue.answered < 0):
+        in_vain = not delivered and self.dialogue.answered < 0
+        if in_vain and not self._is_established(time.monotonic()):
+            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn + 1)
+        for chunk in self.queue.unsent(in_vain=in_vain):
             self._discard(chunk, "closed")
         self.queue.clear()
 

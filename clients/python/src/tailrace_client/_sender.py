@@ -60,6 +60,8 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._unstarted = [True]
         """Empty once the thread is started: `pop` is atomic, and needs no lock."""
+        self._idle = [True]
+        """Likewise, once a thread is at work: there is one, whatever became of another's start."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -128,7 +130,7 @@ class Sender:
         link = self._link
         if self._acquire(max(deadline, time.monotonic() + _LOOK_SECONDS)):
             self.transport.finish(0 if done else deadline - time.monotonic())
-            link.give_up()
+            link.give_up(delivered=done)
             self._sending.release()
         return done
 
@@ -220,6 +222,9 @@ class Sender:
             except RuntimeError:  # the interpreter is ending, or may have none, or no more
                 self._unstarted.append(True)
                 return False
+            except BaseException:  # a signal handler's: nobody knows whether it has started
+                self._unstarted.append(True)
+                raise
             self._thread = thread
         self._called = True
         self._calls.put(None)
@@ -228,6 +233,10 @@ class Sender:
     # The thread
 
     def _run(self) -> None:
+        try:
+            self._idle.pop()
+        except IndexError:
+            return
         while not self._closed:
             rest = self._round()
             self._hurried = False

@@ -111,11 +111,14 @@ class Tcp(_Connection):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             connection = self._secured(connection)
-            connection.sendall(first)  # there is room for it in a new connection
+            self._show(connection, first)
         except OSError:
             connection.close()
             raise
         self._socket = connection
+
+    def _show(self, connection: socket.socket, first: bytes) -> None:
+        connection.sendall(first)  # there is room for it in a new connection
 
     def _secured(self, connection: socket.socket) -> socket.socket:
         """What is sent on, in place of a new connection."""

@@ -79,6 +79,10 @@ class Tls(Tcp):
             raise self._worded(error) from None
         return True
 
+    def _show(self, connection: socket.socket, first: bytes) -> None:
+        with _Inside(wait=True):
+            super()._show(connection, first)
+
     def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
         size, some = 0, []
         for piece in pieces:
