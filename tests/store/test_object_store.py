@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from deltalake import DeltaTable
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
-from tailrace.store import durable, upkeep
+from tailrace.store import durable, schema, upkeep
 from tailrace.store.snapshot import Snapshot
 from tailrace.store.turn import LEASE_NS, turn
 from tailrace.store.upkeep import HOUR_NS
@@ -128,3 +129,16 @@ def test_of_two_that_begin_at_the_same_moment_one_gets_the_turn(open_at_url, s3,
     both[1]._open = lambda: stale  # it looked before the other one had begun
     with both[0], pytest.raises(LockedError, match="at this moment"):
         both[1].__enter__()
+
+
+def test_an_older_table_is_upgraded_behind_a_url_too(open_at_url, numbered, seqs_at_url, s3):
+    table = open_at_url()
+    table.commit(numbered("s", 0, 5), 1)
+    older = DeltaTable(f"{URL}/events", storage_options=s3.options)
+    older.alter.set_table_properties({schema.VERSION_PROPERTY: "1"}, raise_if_not_exists=False)
+    one, two = open_at_url(), open_at_url("two")
+    assert one.upgrade() == list(schema.STEPS)
+    two.upgrade()
+    assert one.schema_version == two.schema_version == schema.SCHEMA_VERSION
+    one.commit(numbered("s", 5, 5), 2)
+    assert seqs_at_url() == list(range(10))

@@ -105,7 +105,7 @@ def _runs_of(session: State) -> Iterator[State]:
 
 
 def _nothing(state: State) -> None:
-    """4 to 5: the daemon's own stream, which began with it."""
+    """4 to 5: what began with it: the daemon's own stream, and whose socket dropped what."""
 
 
 STEPS = {1: Step(3, _runs), 3: Step(4, _places), 4: Step(5, _nothing)}
