@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
+# The files of tests, shared among the processors.
+PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
@@ -19,10 +21,10 @@ demo: $(READY)  ## all formats into a local table, a first query and the ledger
 	$(BIN)/tailrace demo
 
 test: $(DEV)  ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: $(DEV)  ## with the long forms of the tests that have one
-	$(BIN)/python -m pytest --slow $(ARGS)
+	$(BIN)/python -m pytest --slow $(PARALLEL) $(ARGS)
 
 lint: $(DEV)  ## format, lint, import directions, types
 	$(BIN)/ruff format --check .
