@@ -133,8 +133,6 @@ async def check_client(collectors, seed):
     for stream, numbers in stored.items():
         lost = set(dropped.get(stream, []))
         assert sorted(numbers) == [n for n in range(1000) if n not in lost]
-        assert named[stream] - set(numbers) == {
-            n for n in lost if said_goodbye or n < max(numbers)
-        }
+        assert named[stream] - set(numbers) == {n for n in lost if said_goodbye or n < max(numbers)}
     events = sum(map(len, duplicated.values()))
     assert f"{events} of them duplicates" in collector.log()
