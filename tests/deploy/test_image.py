@@ -3,6 +3,7 @@ with is a Debian of the same version, under that image's name."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -182,7 +183,8 @@ def test_it_serves_and_takes_events_in(buildah, image, run, network, store, tmp_
         until(lambda: '"ran"' in buildah.try_(*query).stdout, "the event", pause=1)
     finally:
         for pid in descendants(runner.pid):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         runner.wait()
     assert not healthy()
     assert (store / "events").stat().st_uid == USER
