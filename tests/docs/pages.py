@@ -4,12 +4,14 @@ between, and what they print compared with the `text` block that follows, where 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from threading import Timer
@@ -79,10 +81,13 @@ def matches(shown: str, printed: str) -> bool:
 
 
 class Shell:
-    """A reader's shell. `command` starts bash, here or elsewhere."""
+    """A reader's shell. `command` starts bash, here or elsewhere. There is one at a time on a host,
+    however many tests run: daemons of pages listen where they do by default."""
 
     def __init__(self, command=("bash",), *, environ=None, cwd=ROOT):
         self._number = 0
+        self._turn = open(Path(tempfile.gettempdir()) / "tailrace-pages.lock", "w")  # noqa: SIM115 - held until `__exit__`
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
         self._process = subprocess.Popen(
             [*command, "--norc", "-u"],
             cwd=cwd,
@@ -104,6 +109,7 @@ class Shell:
         self._kill()
         self._process.wait()
         self._process.stdout.close()
+        self._turn.close()
 
     def _kill(self):
         with contextlib.suppress(ProcessLookupError):

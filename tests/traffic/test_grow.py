@@ -141,7 +141,7 @@ def test_one_who_looks_now_and_then_has_seen_exactly_what_is_expected(
     assert follower.documents.items() >= expected[-1].documents.items()
 
 
-@pytest.mark.parametrize("style", set(Style) - SECOND_RUN - {Style.DELETED})
+@pytest.mark.parametrize("style", sorted(set(Style) - SECOND_RUN - {Style.DELETED}))
 def test_what_is_expected_is_the_source_and_what_is_on_disk(tmp_path, style):
     growth = grown(tmp_path, style)
     source = run_of(style, 1)
