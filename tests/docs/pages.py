@@ -86,7 +86,7 @@ class Shell:
 
     def __init__(self, command=("bash",), *, environ=None, cwd=ROOT):
         self._number = 0
-        self._turn = open(Path(tempfile.gettempdir()) / "tailrace-pages.lock", "w")  # noqa: SIM115 - held until `__exit__`
+        self._turn = (Path(tempfile.gettempdir()) / "tailrace-pages.lock").open("w")
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         self._process = subprocess.Popen(
             [*command, "--norc", "-u"],
