@@ -25,7 +25,8 @@ def tree(tmp_path_factory):
     (copy / "tests/decoding").mkdir(parents=True)
     for name in ("pyproject.toml", "tests/decoding/test_conformance.py", "tests/conftest.py"):
         shutil.copy(ROOT / name, copy / name)
-    shutil.copytree(ROOT / "tests/system", copy / "tests/system")
+    for name in ("tests/system", "tests/metrics"):
+        shutil.copytree(ROOT / name, copy / name)
     # The one file and the one vector:
     shutil.copy(Path(__file__).with_name("toy.py"), copy / "collector/tailrace/decoding/formats")
     (copy / "tests/vectors/toy").mkdir(parents=True)

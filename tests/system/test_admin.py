@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_used_is_a_clear_error(tmp_path, authority):
         assert collector.process.wait(60) == 2
     finally:
         collector.end()
-    assert f"admin: {key}: holds no private key in PEM" in collector.log()
+    assert f": admin.tls_key: {key}: holds no private key in PEM" in collector.log()
 
 
 def connected(collector):
