@@ -96,7 +96,8 @@ idle_interval = "{IDLE_SECONDS} s"
     def check_balance(self):
         status = self.status
         assert (status["imbalance_bytes"], status["imbalance_events"]) == (0, 0)
-        assert status["received_bytes"] == self.size(self.growth.expected())
+        expected = self.size(self.growth.expected())
+        assert status["received_bytes"] == expected, (self.name, status["received_bytes"], expected)
 
 
 class Life:

@@ -59,8 +59,7 @@ def test_people_see_one_complete_stream_beside_the_producers_own(collectors):
         sock.sendall(b"".join(heph_event(1, n) for n in range(20)))
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 20, "the events")
     until(lambda: collector.status()["heartbeat"]["committed"] >= 2, "two heartbeats")
-    collector.settle()
-    collector.stop()
+    collector.stop()  # with beats this quick it never settles
     streams = collector.cli("streams", "--json", "--complete-only")
     assert streams.returncode == 0, streams.stderr
     found = {row["source"]: row for row in map(json.loads, streams.stdout.splitlines())}
