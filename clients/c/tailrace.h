@@ -1340,31 +1340,32 @@ static tlr_stream *tlr_take_stream(tlr_local *thread) {
     return thread->stream;
 }
 
-static void tlr_emit(const tlr_event *event) {
-    tlr_local *thread = &tlr_thread;
-    tlr_stream *stream;
+/* What was discarded in signal handlers uses up its numbers. The caller holds the stream's lock. */
+static void tlr_settle(tlr_local *thread, tlr_stream *stream) {
+    if (!TLR_LOAD(thread->nested)) return;
+    tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
+}
+
+/* The caller holds the lock of the thread's stream: whether it has not been closed meanwhile. */
+static int tlr_goes_on(const tlr_local *thread) {
+    return tailrace_is_on() && thread->generation == TLR_LOAD(tlr.generation);
+}
+
+static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
+    tlr_stream *stream = thread->stream;
     uint32_t waiting;
-    if (thread->busy) {
-        __atomic_fetch_add(&tlr.discarded[TLR_NESTED], 1, __ATOMIC_RELAXED);
-        __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    thread->busy = 1;
-    stream = thread->stream;
     if (!stream || thread->generation != TLR_LOAD(tlr.generation)) stream = tlr_take_stream(thread);
     if (!stream) {
         tlr_discard(NULL, TLR_FULL);
-        thread->busy = 0;
         return;
     }
     tlr_lock(&stream->lock);
-    if (!tailrace_is_on() || thread->generation != TLR_LOAD(tlr.generation)) { /* closed meanwhile */
+    if (!tlr_goes_on(thread)) {
         tlr_unlock(&stream->lock);
-        thread->busy = 0;
         return;
     }
-    if (TLR_LOAD(thread->nested)) tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
     tlr_record(stream, event);
+    tlr_settle(thread, stream);
     waiting = stream->head - stream->tail_seen;
     if (waiting >= tlr.batch) {
         stream->tail_seen = __atomic_load_n(&stream->tail, __ATOMIC_ACQUIRE);
@@ -1372,7 +1373,34 @@ static void tlr_emit(const tlr_event *event) {
     }
     tlr_unlock(&stream->lock);
     if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle) == TLR_SLEEPS) tlr_after(stream, waiting);
+}
+
+/* A handler may come while the thread is busy, to the last: this event may be the thread's last one. */
+static void tlr_settle_late(tlr_local *thread) {
+    tlr_stream *stream = thread->stream;
+    if (stream) tlr_lock(&stream->lock);
+    if (stream && tlr_goes_on(thread))
+        tlr_settle(thread, stream);
+    else
+        TLR_STORE(thread->nested, 0); /* of a session that is over, or without a stream: counted is all they are */
+    if (stream) tlr_unlock(&stream->lock);
+}
+
+static void tlr_emit(const tlr_event *event) {
+    tlr_local *thread = &tlr_thread;
+    if (thread->busy) {
+        __atomic_fetch_add(&tlr.discarded[TLR_NESTED], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    thread->busy = 1;
+    tlr_emit_alone(thread, event);
     thread->busy = 0;
+    while (TLR_LOAD(thread->nested)) {
+        thread->busy = 1;
+        tlr_settle_late(thread);
+        thread->busy = 0;
+    }
 }
 
 tailrace_span tailrace_begin(const char *name) {

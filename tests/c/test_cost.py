@@ -44,7 +44,8 @@ def cost():
 @pytest.mark.parametrize("gap", [0, 3000])
 def test_an_event_makes_one_system_call_at_most(cost, tmp_path, kind, gap):
     peer = listen(kind, tmp_path)
-    assert cost(peer.address, gap=gap)["calls"] == 1
+    # None at all where the sending thread was quicker to look than the emitting one to wake it.
+    assert cost(peer.address, gap=gap)["calls"] <= 1
     heard_by(peer).check_complete()
 
 

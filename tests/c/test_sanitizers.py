@@ -80,3 +80,16 @@ def test_signals_amid_events(program):
     client.end("interrupted 20000")
     (data,) = peer.close()
     hear(data).check_complete()
+
+
+def test_signals_amid_the_last_event(program):
+    peer = Stream()
+    client = Program(program, **ENVIRON)
+    for _ in range(60):
+        client.ask(f"connect {peer.address} threads=1 linger=20000")
+        client.tell("interrupted 30", "close")
+    client.end()
+    heard = [hear(data) for data in peer.close()]
+    assert len(heard) == 60
+    for each in heard:
+        each.check_complete()

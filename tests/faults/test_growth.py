@@ -159,21 +159,13 @@ STYLES = {
 """What happens to files of each format; first what is tried in every run of the tests."""
 
 SHORT = [Case(format_, style) for format_, styles in STYLES.items() for style in styles[:1]]
-SHORT += [Case("ovni", Style.REUSED)]
+SHORT += [Case("dftracer", Style.COMPRESSED), Case("ovni", Style.REUSED)]
 LONG = [Case(format_, style) for format_, styles in STYLES.items() for style in styles]
 
 
 def test_traces_that_grew_are_those_that_were_imported(collectors, tmp_path):
     """All below one daemon, which costs the time of one; what fails is of one in the long form."""
     check(SHORT, 1, collectors, tmp_path, real="*_kill9_*")
-
-
-@pytest.mark.xfail(
-    reason="open: on a busy machine, the end of a file that is compressed may be read twice",
-    strict=False,
-)
-def test_so_are_those_that_were_compressed(collectors, tmp_path):
-    check([Case("dftracer", Style.COMPRESSED)], 1, collectors, tmp_path, real="*_kill9_*")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from errno import EACCES
 
 import pytest
 import trio
@@ -72,6 +73,59 @@ async def test_a_copy_waits_for_as_long_as_its_original_is_there(
         await settle()
     assert intake.contents == [TEXT]
     assert tail.source.figures().waiting == {"original": 1}
+
+
+@pytest.mark.parametrize("size", [1, 2, 12, 60, None])
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])
+async def test_a_copy_waits_for_an_original_that_was_empty_when_it_was_looked_at(
+    autojump_clock, followed, files, intake, settle, after, size
+):
+    """Whichever of both is looked at first."""
+    tail = await followed(b"")
+    await trio.sleep(after)
+    files.append("a", TEXT)
+    files.write("a.gz", packed(TEXT)[:size])
+    await settle()
+    assert tail.source.figures().waiting == {"original": 1}
+    files.write("a.gz", packed(TEXT))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT]
+
+
+async def test_what_has_no_content_yet_may_be_a_copy_of_what_comes_later(
+    autojump_clock, files, follow, intake, settle
+):
+    files.write("a.gz", packed(TEXT)[:10])
+    tail = follow()
+    await settle()
+    files.write("a", TEXT)
+    await settle()
+    assert intake.contents == [TEXT]
+    assert tail.source.figures().waiting == {"original": 1}
+    files.write("a.gz", packed(TEXT))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT]
+
+
+async def test_an_original_that_cannot_be_read_holds_nothing_up(
+    autojump_clock, followed, files, intake, settle, monkeypatch
+):
+    tail = await followed(b"")
+    open_ = tail.source._roots.open
+
+    def refuse(path):
+        if path == str(files / "a"):
+            raise PermissionError(EACCES, "no", path)
+        return open_(path)
+
+    monkeypatch.setattr(tail.source._roots, "open", refuse)
+    tail.source._descriptors.close_all()
+    files.append("a", TEXT)
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    assert intake.contents == [TEXT]
 
 
 async def test_a_copy_made_since_the_last_look_at_a_resting_original_waits(

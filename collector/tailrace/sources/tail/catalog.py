@@ -51,6 +51,11 @@ class Catalog:
         """Others that may be the same stream's."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
+    def elders(self, file: Followed) -> list[Followed]:
+        """Relatives that were known before it."""
+        known = self._by_key[self._all[file]]
+        return known[: known.index(file)]
+
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 

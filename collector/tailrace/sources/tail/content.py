@@ -108,8 +108,11 @@ class Compressed:
 
 def kind(fd: int, *, final: bool = False) -> type[Plain | Compressed] | None:
     """How a file is to be read; None if its first bytes do not tell yet. Raise OSError."""
-    begin = os.pread(fd, len(MAGIC), 0)
-    if begin == MAGIC:
+    return _kind(os.pread(fd, len(MAGIC), 0), final=final)
+
+
+def _kind(begin: bytes, *, final: bool) -> type[Plain | Compressed] | None:
+    if begin.startswith(MAGIC):
         return Compressed
     if begin and (begin != MAGIC[:1] or final):
         return Plain
@@ -118,8 +121,10 @@ def kind(fd: int, *, final: bool = False) -> type[Plain | Compressed] | None:
 
 def head(fd: int) -> bytes:
     """The first bytes of a file's content, as far as they can be had now. Raise OSError."""
-    if kind(fd) is not Compressed:
-        return os.pread(fd, HEAD, 0)
+    begin = os.pread(fd, HEAD, 0)  # all at one time: it may be growing
+    kind = _kind(begin, final=False)
+    if kind is not Compressed:
+        return begin if kind is Plain else b""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""

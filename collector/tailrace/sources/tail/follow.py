@@ -91,6 +91,11 @@ class Followed(Located):
         return max(0, self.size - self.taken)
 
     @property
+    def is_blank(self) -> bool:
+        """Whether nothing of it was handed on."""
+        return self.session.number is None and not self.session.content.offset
+
+    @property
     def has_more(self) -> bool:
         """Whether there is anything to be read, or read once more."""
         return self.behind > 0 or self._verification is not None
@@ -159,6 +164,12 @@ class Followed(Located):
         """It may be a copy of another file; more of both may show that it is none."""
         self.phase = "waits"
         self.reason = "original"
+
+    def step_back(self) -> None:
+        """Begin again: it was blank, and another one has content that may be its own."""
+        self.phase = "new"
+        self.undecided = True
+        self._afresh()
 
     def follow(self, shadowed: Trail | None) -> None:
         """Begin to read it; as the shadow of one that ended if there is one that begins like it."""

@@ -14,8 +14,10 @@ from tailrace.sources.tail.identity import Trail, relation
 
 
 def has_original(catalog: Catalog, file: Followed, now: float) -> bool:
-    """Whether a file that begins like this one is followed. Raise OSError."""
+    """Whether a file that begins like this one is followed, or will be before it. Raise OSError."""
     head = file.head()
+    if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
+        return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
             # It may have grown since the last look, or not be what it was.
@@ -23,6 +25,26 @@ def has_original(catalog: Catalog, file: Followed, now: float) -> bool:
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 return True
     return False
+
+
+def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
+    """Whether a file that was known to be empty has content by now, and begins like that."""
+    if file.phase != "new":
+        return False
+    try:
+        file.look(now)
+        return file.size > 0 and relation(file.head(), head) != "other"
+    except OSError:
+        return False  # it is not for others to say that it cannot be read
+
+
+def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
+    """Of what is followed, the files of which nothing could be read that may be copies of this one."""
+    return [
+        other
+        for other in catalog.relatives(file)
+        if other.phase == "follows" and other.is_blank and not other.behind
+    ]
 
 
 def _is_alike(file: Followed, head: bytes) -> bool:

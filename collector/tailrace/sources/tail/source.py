@@ -258,6 +258,10 @@ class TailSource:
         ):
             file.wait_for_original()
         else:
+            for other in lineage.yielding(self._catalog, file):
+                other.step_back()
+                self._following.discard(other)
+                self._schedule.put(other, now)
             self._following.add(file)
             file.follow(ended)
 
