@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 from tests.system.collector import Collector
+
+# Tests start hundreds of processes, and many images and shells forbid to keep what these compile:
+# a third of their time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

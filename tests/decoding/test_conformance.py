@@ -37,6 +37,7 @@ SMALL = 1200
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
 """Kinds of which a record may have no bytes of its own."""
+KINDS = frozenset(Kind)
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -123,7 +124,7 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
     at = 0
     for record in records:
         assert record.offset == at
-        assert record.kind in set(Kind)
+        assert record.kind in KINDS
         assert record.size > 0 or (record.size == 0 and record.kind in IMPLIED)
         assert record.size == 0 or record.kind not in {Kind.GAP, Kind.HEAL}
         assert isinstance(record.detail, Missing) == (record.kind in {Kind.GAP, Kind.HEAL})
