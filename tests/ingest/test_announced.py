@@ -483,6 +483,28 @@ def test_answers_go_to_the_connection_that_announced_last(log):
     assert {answer["session"] for number, answer in told(ingest)} == {f"{8:032x}"}
 
 
+@pytest.mark.parametrize("open_", [True, False], ids=["hole", "gap"])
+def test_a_hole_is_no_older_for_the_time_that_nobody_ran(log, open_):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7, acknowledge=True) + events(0, 3)])
+    log.tick(1 if open_ else 6)
+    for _ in range(2):
+        log.now += 30 * SECOND
+        log.add(EntryKind.START)
+        log.tick(0.1)
+    log.datagrams(session, [heph_session(7, acknowledge=True, turn=1)])
+    ingest, rows = run(log.entries)
+    assert len(gaps(rows)) == (not open_)
+    ((_, answer),) = told(ingest)
+    assert (answer["streams"], answer["holes"]) == ({"1": 4}, [[1, 1, 2]])
+    before = len(log.entries)
+    log.tick(10)
+    log.datagrams(session, [heph_session(7, acknowledge=True, turn=2)])
+    run(log.entries[before:], ingest)
+    ((_, answer),) = told(ingest)
+    assert (answer["streams"], answer["holes"]) == ({"1": 4}, [])
+
+
 def test_holes_are_named_while_they_are_worth_asking_for(log):
     session = log.open(transport="udp", limits=LedgerConfig(reorder_events=16))
     log.datagrams(

@@ -173,10 +173,14 @@ class Announcements:
         for id_ in [id_ for id_ in self._away if self._known[id_].forgotten(now)]:
             self.forget(id_, now)
 
-    def started(self, now: int) -> None:
-        """The daemon was away, too: clients had nobody to come back to."""
+    def started(self, before: int, now: int) -> None:
+        """The daemon was away, too, since `before`: clients had nobody to come back to, nor to send to
+        again what is missing."""
         for id_ in self._away:
             self._known[id_].state.left = now
+        for known in self._known.values():
+            if known.run.counters is not None:
+                known.run.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""

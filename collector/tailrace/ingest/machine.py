@@ -111,13 +111,14 @@ class Ingest:
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""
-        now = self.state.now = entry.time_ns
+        before, now = self.state.now, entry.time_ns
+        self.state.now = now
         self._day = now // DAY_NS
         kind = entry.kind
         if kind == EntryKind.OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
-            self._of_all(kind, now)
+            self._of_all(kind, before, now)
             if kind == EntryKind.STOP and entry.payload == LAST:
                 self._end_all(now)
         elif kind == EntryKind.DROPS:
@@ -131,12 +132,12 @@ class Ingest:
             self._feed(session, entry)
         self.state.position = entry.end
 
-    def _of_all(self, kind: EntryKind, now: int) -> None:
-        """What concerns the sessions of all sources."""
+    def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
+        """What concerns the sessions of all sources; `before` is when the last entry came."""
         sources = [self._announcements[source] for source in sorted(self._announcements)]
         if kind == EntryKind.START:
             for announcements in sources:
-                announcements.started(now)
+                announcements.started(before, now)
             self.heartbeats.end("collector restart", now)
             return
         for number in sorted(self._waiting):

@@ -68,6 +68,13 @@ class Windows:
         self._close_ripe(self._open, now)
         self._due = self._next_due()
 
+    def stood_still(self, time: int) -> None:
+        """For so long (ns) nothing could come: what is missing is that much younger."""
+        for stream in self._state.streams.values():
+            for missing in (*stream.holes, *stream.gaps):
+                missing.since += time
+        self._due = self._next_due()
+
     def close(self) -> None:
         """Close all holes: nothing late will come, or nobody wants to wait for it."""
         for name in sorted(self._open):

@@ -1,6 +1,6 @@
 """The functions of the package that emit, and what switches them on and off.
 
-While they are off, a span costs a call and two functions in C that do nothing.
+While they are off, a span costs a call and two functions that do nothing.
 """
 
 from __future__ import annotations
