@@ -19,6 +19,9 @@ from typing import NamedTuple
 from tailrace.spool.entry import FRAME_MAX, Fault, name_fault
 from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
 
+ZEROS = bytes(256 * 1024)
+"""What a new segment is full of. Comparing with it takes a tenth of the time of a search in it."""
+
 
 class Damage(NamedTuple):
     """Positions that were acknowledged once and cannot be read now."""
@@ -102,9 +105,9 @@ def _data_end(segment: Segment) -> int:
     """Return the position behind the last byte that is not zero; the first one if all are."""
     end = segment.first + segment.size - HEADER_SIZE
     while end > segment.first:
-        start = max(segment.first, end - WINDOW)
-        data = segment.bytes_at(start, end - start).rstrip(b"\0")
-        if data:
-            return start + len(data)
+        start = max(segment.first, end - len(ZEROS))
+        data = segment.bytes_at(start, end - start)
+        if data != ZEROS[: len(data)]:
+            return start + len(data.rstrip(b"\0"))
         end = start
     return segment.first
