@@ -32,8 +32,9 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.model.record import Kind, Missing, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-SMALL = 1200
-"""Vectors up to this many bytes are tested exhaustively."""
+SMALL, MIDDLE = 600, 1200
+"""Vectors up to so many bytes are tested exhaustively; those of middle size, which take most of the
+time, are damaged exhaustively in the long form."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
 """Kinds of which a record may have no bytes of its own."""
@@ -145,7 +146,13 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
 ALL = [Vector(path) for path in sorted(VECTORS.glob("*/*.in"))]
 every = pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
 small = pytest.mark.parametrize(
-    "vector", [v for v in ALL if len(v.data) <= SMALL], ids=lambda v: v.name
+    "vector",
+    [
+        pytest.param(v, marks=pytest.mark.slow if len(v.data) > SMALL else ())
+        for v in ALL
+        if len(v.data) <= MIDDLE
+    ],
+    ids=lambda v: v.name,
 )
 every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=lambda f: f.name)
 
