@@ -21,7 +21,7 @@ def test_it_compiles_without_a_warning(compiler, standard):
     build(HERE / "forms.c", f"-std={standard}", "-O1", compiler=compiler)
 
 
-@pytest.mark.parametrize("level", ["-O0", "-Os", "-O3"])
+@pytest.mark.parametrize("level", ["-O0", pytest.param("-Os", marks=pytest.mark.slow), "-O3"])
 def test_no_level_of_optimisation_finds_more_to_warn_of(level):
     for compiler in ("gcc", "clang"):
         build(HERE / "forms.c", level, compiler=compiler)

@@ -69,5 +69,6 @@ def test_the_trace_lacks_as_many_events_as_its_footer_tells():
 def test_each_producer_is_repeatable_and_has_a_source_of_its_own():
     assert len({producer.source for producer in PRODUCERS}) == len(PRODUCERS)
     for producer in PRODUCERS:
-        assert producer.traffic(5, EPOCH) == producer.traffic(5, EPOCH)
-        assert producer.traffic(5, EPOCH).chunks != producer.traffic(6, EPOCH).chunks
+        traffic = producer.traffic(5, EPOCH)
+        assert traffic == producer.traffic(5, EPOCH)
+        assert traffic.chunks != producer.traffic(6, EPOCH).chunks

@@ -88,7 +88,9 @@ def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp
     assert gone(daemon_of(tmp_path / "store"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
     store = tmp_path / "store"
     with demo(store) as process:

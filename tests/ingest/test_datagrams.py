@@ -33,7 +33,7 @@ def datagrams(draw):
 
 
 @pytest.mark.parametrize("format_", [f for f in FORMATS.values() if f.whole], ids=lambda f: f.name)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(datagrams())
 def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
     together = format_.decoder(65536, None)

@@ -176,7 +176,7 @@ SESSIONS = st.tuples(st.sampled_from("st"), st.sampled_from(["a", "b", "b.1", "c
 
 
 def test_names_are_those_of_a_plain_model(views):
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=25)
     @given(
         groups=st.dictionaries(SESSIONS, st.sampled_from(["", "/r", "/s"])),
         ages=st.dictionaries(SESSIONS, st.integers(0, 2)),

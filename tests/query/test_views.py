@@ -198,7 +198,7 @@ def test_begins_without_ids_are_matched_by_stream_start_and_name(views):
     ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(["begin", "span"]), st.sampled_from("ab"),
                           st.integers(1, 2), st.integers(0, 2)), max_size=12))  # fmt: skip
 def test_repeated_ids_never_multiply_spans(views, marks):
@@ -313,7 +313,7 @@ def test_a_gap_says_how_it_is_known(views):
         ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_gaps_and_heals_add_up_for_any_history(views, data):
     """Gaps never overlap and a heal lies in one of them, as the ledger makes them."""
@@ -507,7 +507,7 @@ ODD_NAMES = [
 LARGEST = [gap(2**63 - 1, 2**63 - 1), gap(2**63 - 1, offset=1), gap(2**63 - 1, offset=2), row()]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(st.lists(any_row(), max_size=10))
 @example(LARGEST)
 @example(ODD_NAMES)

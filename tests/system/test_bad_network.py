@@ -99,13 +99,13 @@ def emit(address, events):
     assert not any(emitter.discarded.values())
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_the_client_behind_a_lossy_relay(collectors, seed):
     await check_client(collectors, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4, 204))
+@pytest.mark.parametrize("seed", range(3, 203))
 async def test_it_is_so_for_two_hundred_seeds(collectors, seed):
     await check_client(collectors, seed)
 

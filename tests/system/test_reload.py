@@ -387,7 +387,7 @@ def hears_hangups(pid):
     return bool(caught >> (signal.SIGHUP - 1) & 1)
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_under_load_nothing_is_unaccounted_for_however_often_it_reloads(collectors, count):
     """Good, broken and changed files while producers send; then a crash, and a start."""
     udp, changing = free_ports(socket.SOCK_DGRAM, 2)

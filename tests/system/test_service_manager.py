@@ -40,7 +40,9 @@ def managers(tmp_path_factory):
             manager.end()
 
 
-@pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
+@pytest.mark.parametrize(
+    "abstract", [pytest.param(False, marks=pytest.mark.slow), True], ids=["path", "abstract"]
+)
 def test_it_is_told_of_the_start_of_what_goes_on_and_of_the_stop(managers, abstract):
     manager = managers(abstract=abstract)
     collector = manager.start()
@@ -129,7 +131,7 @@ class Sender:
             self.sent += 1
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.slow)])
 def test_what_is_sent_while_nobody_runs_arrives(managers, senders, how, tmp_path):
     path = tmp_path / "heph.sock"
     unix = f'[sources.unix]\ntype = "unix"\nformat = "heph"\nlisten = "{path}"\n'
@@ -172,7 +174,7 @@ def test_what_is_sent_while_nobody_runs_arrives(managers, senders, how, tmp_path
     assert sorted(stored) == list(range(400))
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_what_the_kernel_dropped_while_nobody_ran_is_known(managers, senders, how):
     """To the event, and once: the next life does not count it again."""
     more = 'receive_buffer = "32 KiB"\n[ledger]\nreorder_time = "200 ms"'
