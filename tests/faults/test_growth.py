@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.query.engine import Engine
 from tests.faults.growing import PATIENT, Case, Life, Trace
-from tests.query.asking import ask
 from tests.traffic.grow import Style, tree
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -49,12 +50,13 @@ ORDER BY session
 def views(store):
     """What each session holds, however it is called and whichever came first, by source."""
     sessions, sources = {}, {}
-    for source, session, *row in ask(store, SESSIONS):
-        sessions[session] = [tuple(map(plain, row))]
-        sources[session] = source
-    for sql in (EVENTS, GAPS):
-        for session, *row in ask(store, sql):
-            sessions[session].append(tuple(map(plain, row)))
+    with closing(Engine(str(store))) as engine:
+        for source, session, *row in engine.rows(SESSIONS):
+            sessions[session] = [tuple(map(plain, row))]
+            sources[session] = source
+        for sql in (EVENTS, GAPS):
+            for session, *row in engine.rows(sql):
+                sessions[session].append(tuple(map(plain, row)))
     found = defaultdict(Counter)
     for session, content in sessions.items():
         found[sources[session]][tuple(content)] += 1
