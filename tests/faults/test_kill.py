@@ -148,7 +148,7 @@ def check(rows, spool, producers):
 
 @pytest.mark.parametrize("seed", [1])
 def test_what_reached_the_spool_is_in_the_table_exactly_once(collectors, seed):
-    check(*kill_often(collectors, 6, tcp=20, udp=4, seed=seed))
+    check(*kill_often(collectors, 4, tcp=20, udp=4, seed=seed))
 
 
 @pytest.mark.slow
