@@ -17,7 +17,7 @@ from tests.system.collector import until
 from tests.traffic.network import Network
 from tests.traffic.relay import open_relay
 
-IMPATIENT = '[ledger]\nreorder_time = "200 ms"\n'
+IMPATIENT = '[ledger]\nreorder_time = "400 ms"\n'
 
 
 def settled(collector, received):
