@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -108,6 +109,34 @@ def test_a_collector_that_comes_late_gets_everything_once(answering, emitters, s
     assert emitter.close(20)
     assert whole(collector.only, s1=3000)
     assert collector.only.goodbyes[-1]["streams"] == {"1": 3000}
+
+
+def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
+    answering, emitters, monkeypatch
+):
+    """As on one host it mostly is. Each refusal is heard by the next call, which sends nothing."""
+    sent = []
+
+    class Prompt(socket.socket):
+        def send(self, data):
+            size = super().send(data)
+            sent.append(size)
+            assert len(sent) < 1000, "it never ends"
+            refusals = select.poll()
+            refusals.register(self, 0)
+            refusals.poll(0 if collector.thread else 1000)
+            return size
+
+    collector = answering("udp")
+    monkeypatch.setattr(socket, "socket", Prompt)
+    emitter = emitters(collector.address)
+    for _ in range(10_000):
+        emitter.event("x")
+    assert not emitter.flush(0.2)
+    monkeypatch.undo()
+    collector.start()
+    assert emitter.close(20)
+    assert whole(collector.only, s1=10_000)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

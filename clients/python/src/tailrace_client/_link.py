@@ -67,6 +67,8 @@ class Link:
         self._greeted = False
         self._torn = False
         self._awaiting = False
+        self._refused = False
+        """Whether the last datagram was, and nobody there has ever answered."""
         self._nobody = False
         self._hurried = False
         self._opened_at = self._announced_at = self._heard_at = -1e9
@@ -203,6 +205,10 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
+            if self._refused and not queue.idle:
+                # With the next event, not by itself: that would be refused, and lead to another.
+                self._refused = False
+                queue.first_packet(self.dialogue.announcement())
             pieces = queue.pieces(size, only_packets=self._holds_back())
             if not pieces:
                 return
@@ -355,7 +361,7 @@ class Link:
         self._note(error)
         self._greeted_at = time.monotonic()
         if self.dialogue.answered < 0:
-            self.queue.first_packet(self.dialogue.announcement())
+            self._refused = True
         elif not self._nobody:
             self._nobody = True
             self._retry.grow(self._greeted_at)

@@ -26,6 +26,7 @@ _PACKET = -2
 _OVERHEAD_BYTES = 256
 """What keeping a chunk takes beside its bytes, about."""
 
+_LIGHT_BYTES = 1024
 _PIECES_MAX = 512
 """Buffers in one system call; Linux takes 1024."""
 
@@ -108,7 +109,8 @@ class Queue:
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
         """What the kernel is to be offered next: whole chunks of `size` bytes at most together, or
-        one alone that is longer. The first lacks what the kernel has of it."""
+        one alone that is longer. The first lacks what the kernel has of it. A few bytes of packets do
+        not keep a chunk back: where each second datagram is refused, none but packets would be sent."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -122,6 +124,8 @@ class Queue:
                 source.popleft()
             if source:
                 break
+            if source is self._packets and total <= _LIGHT_BYTES:
+                total = 0
         pieces = [item.chunk.data for item in under_way]
         if self._part:
             pieces[0] = pieces[0][self._part :]

@@ -11,7 +11,7 @@ What holds it together, without a lock where it is hot:
   that interrupts it may not write: its event is discarded (`nested`).
 - A number is taken first and by one call in C; so what is discarded, for whatever reason, has used
   up its number. Where an exception of a signal handler (Ctrl-C) comes between, `_account` finds it.
-- Packets wait in a list per stream: `+=`, and the slices of `take`, are one operation each.
+- Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
 - The bound of memory is handed to lanes in pieces (`_draw`), of which they know the rest.
 - Only a stream that several threads use has a lock.
 
@@ -30,7 +30,7 @@ from struct import error as struct_error
 from tailrace_client import _wire
 from tailrace_client._chunk import Chunk
 from tailrace_client._cut import cut, number
-from tailrace_client._shapes import MisfitError, Packer, packer
+from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
 
@@ -120,8 +120,8 @@ class Recorder:
 
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_drawn", "_elsewhere", "_filled", "_free", "_free_lanes",
-        "_idle", "_lanes", "_limit", "_local", "_lock", "_longest", "_released", "_shapes",
-        "_started", "_streams", "_taking", "_zero", "clock",
+        "_idle", "_lanes", "_latest", "_limit", "_local", "_lock", "_longest", "_released",
+        "_shapes", "_started", "_streams", "_taking", "_zero", "clock",
     )  # fmt: skip
 
     def __init__(
@@ -155,7 +155,9 @@ class Recorder:
         self._lanes: list[_Lane] = []
         self._free_lanes: list[_Lane] = []
         self._streams: dict[int, _Stream] = {}
-        self._shapes: dict[tuple[object, ...], Packer | None] = {}
+        self._shapes: dict[tuple[object, ...], Packer] = {}
+        self._latest: dict[str, Packer] = {}
+        """By the name of events, the packer for the last one: mostly the next one's."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
         self._lock = threading.Lock()
         self._free = self._limit
@@ -181,32 +183,34 @@ class Recorder:
         attributes.pop("tailrace.counter", None)
         self.write(name, now, now, {"tailrace.counter": value, **attributes})
 
-    def write(  # noqa: PLR0912 - the hot path, in one piece
+    def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece
         self, name: str, start: int, end: int, attributes: Mapping[str, object], /
     ) -> None:
         """A span whose times, readings of the clock, are known already."""
         lane = self._local.lane or self._join()
         stream = lane.stream
-        try:
-            pack = self._shapes[(name, *attributes)]
-        except (KeyError, TypeError):
-            pack = self._learn(name, attributes)
-        if pack is None or stream is None or lane.inside:
+        if stream is None or lane.inside:
             self._write(lane, name, start, end, attributes)
             return
         packet = None
         lane.inside = True
         try:
             if not stream.lock:  # asked while inside: see `use_stream`
-                zero = self._zero
-                packet = pack(stream, _substream(), start - zero, end - zero, attributes)
+                substream, zero = _substream(), self._zero
+                begin = start - zero
+                finish = begin if end is start else end - zero
+                pack = self._latest.get(name, no_packer)
+                packet = pack(stream, substream, begin, finish, attributes)
+                if packet is None:
+                    pack = self._shape(name, attributes)
+                    packet = pack(stream, substream, begin, finish, attributes)
             if packet:
                 room = lane.room - len(packet)
                 if room < 0 or stream.holes:
                     self._store(lane, stream, number(packet, stream.next), packet)
                 else:
                     lane.room = room
-                    stream.packets += (packet,)
+                    stream.packets.append(packet)
         except MisfitError as misfit:
             encoded = self._encode(name, start, end, attributes)
             self._finish(lane, stream, misfit.number, encoded)
@@ -301,18 +305,18 @@ class Recorder:
     def close(self) -> None:
         """Discard what comes from now on."""
         self._closed = True
-        self._shapes = {}
+        self._shapes, self._latest = {}, {}
 
-    def _learn(self, name: str, attributes: Mapping[str, object]) -> Packer | None:
-        """The packer for events like this one, kept; None if there is none."""
-        if self._closed or len(self._shapes) >= _SHAPES_MAX:
-            return None
-        try:
-            shape = packer(name, attributes)
-            self._shapes[(name, *attributes)] = shape
-        except ENCODING_ERRORS:
-            return None
-        return shape
+    def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
+        """The packer for events like this one, to be tried first for the next one of its name."""
+        key = (name, *attributes)
+        pack = self._shapes.get(key)
+        if pack is None:
+            if self._closed or len(self._shapes) >= _SHAPES_MAX:
+                return no_packer
+            pack = self._shapes[key] = packer(name, attributes)
+        self._latest[name] = pack
+        return pack
 
     def _join(self) -> _Lane:
         """A lane for a thread that has none: one that an ended thread left, or a new one."""

@@ -20,12 +20,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 
 from tailrace_client._chunk import Recorder
 from tailrace_client._link import Link
 from tailrace_client._session import Dialogue
 from tailrace_client._transport import Transport
+from tailrace_client._turn import Turn
 
 INTERVAL_SECONDS = 0.01
 """A packet waits at most about this long before it is sent."""
@@ -42,7 +45,7 @@ _GOODBYE_SECONDS = 0.25
 
 
 class Sender:
-    """One connection's thread and lock."""
+    """One connection's thread, and whose turn it is to use it."""
 
     def __init__(self, transport: Transport, *, room: int, on_fork: Callable[[], None]) -> None:
         """`room`: bytes of what was sent that may be kept until it is durable. `on_fork` is called
@@ -54,7 +57,7 @@ class Sender:
         self._reset()
 
     def _reset(self) -> None:
-        self._sending = threading.Lock()
+        self._turn = Turn()
         # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -101,11 +104,11 @@ class Sender:
             if not self._hurried:
                 self._hurried = True
                 self._calls.put(None)
-        elif not link.blocked and self._sending.acquire(blocking=False):
-            try:
-                link.push(PROMPT_SENDS)
-            finally:
-                self._sending.release()
+        elif not link.blocked:
+            self._turn.take(self._push)
+
+    def _push(self) -> None:
+        self._link.push(PROMPT_SENDS)
 
     # What the program calls
 
@@ -127,11 +130,12 @@ class Sender:
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))
-        link = self._link
-        if self._acquire(max(deadline, time.monotonic() + _LOOK_SECONDS)):
+
+        def finish() -> None:
             self.transport.finish(0 if done else deadline - time.monotonic())
-            link.give_up(delivered=done)
-            self._sending.release()
+            self._link.give_up(delivered=done)
+
+        self._turn.take(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
 
     def forked(self) -> None:
@@ -145,9 +149,6 @@ class Sender:
         assert self.link is not None  # noqa: S101 - `begin` comes first
         return self.link
 
-    def _acquire(self, deadline: float) -> bool:
-        return self._sending.acquire(timeout=max(0.0, deadline - time.monotonic()))
-
     def _flush(self, deadline: float) -> bool:
         position = self._position(deadline)
         link = self._link
@@ -155,14 +156,13 @@ class Sender:
 
     def _position(self, deadline: float) -> int | None:
         """What is recorded until now, as a number of bytes; None if that cannot be had in time."""
+        return self._turn.take(self._gathered, deadline)
+
+    def _gathered(self) -> int:
         link = self._link
-        if not self._acquire(deadline):
-            return None
         link.gather()
         link.hurry()
-        position = link.queue.put_bytes
-        self._sending.release()
-        return position
+        return link.queue.put_bytes
 
     def _end(self, deadline: float) -> bool:
         """Deliver everything, and the goodbye behind it."""
@@ -173,9 +173,9 @@ class Sender:
         while (position := self._position(deadline)) is not None:
             if not (position or link.connections):
                 return True  # nobody was ever greeted
-            with self._sending:
-                link.say_goodbye()
-                connections = link.connections
+            connections = self._turn.take(self._say_goodbye, deadline)
+            if connections is None:
+                return False
 
             def over(position: int = position, connections: int = connections) -> bool:
                 if connections and link.connections != connections:
@@ -190,18 +190,24 @@ class Sender:
                 return False
         return False
 
+    def _say_goodbye(self) -> int:
+        """By which connection it will go, counted from the first."""
+        self._link.say_goodbye()
+        return self._link.connections
+
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
         """Send and listen until it is over; False at the deadline. Connecting is left to the
         thread, which may be held up by it; unless there can be no thread (any more)."""
         link = self._link
-        while (left := deadline - time.monotonic()) > 0 and self._sending.acquire(timeout=left):
-            try:
-                if link.is_open:
-                    link.attend()
-                if over():
-                    return True
-            finally:
-                self._sending.release()
+
+        def attended() -> bool:
+            if link.is_open:
+                link.attend()
+            return over()
+
+        while (left := deadline - time.monotonic()) > 0:
+            if self._turn.take(attended, deadline):
+                return True
             if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
             elif self._rouse():
@@ -262,18 +268,18 @@ class Sender:
         link, transport = self._link, self.transport
         if link.is_due():
             try:
-                transport.open()  # it may take seconds, in which others need the lock
+                transport.open()  # it may take seconds, in which others need the turn
             except OSError as error:
-                with self._sending:
-                    link.missed(error)
+                self._turn.take(partial(link.missed, error), inf)
             else:
-                with self._sending:
-                    if self._closed:
-                        transport.close()
-                    else:
-                        link.greet()
-        with self._sending:
-            return link.attend()
+                self._turn.take(self._greet, inf)
+        return self._turn.take(link.attend, inf)
+
+    def _greet(self) -> None:
+        if self._closed:
+            self.transport.close()
+        else:
+            self._link.greet()
 
 
 _open: set[Sender] = set()

@@ -26,8 +26,9 @@ _FIELDS: dict[type, tuple[int, str]] = {
     str: (_wire.TEXT, "H >"),
 }
 """By type: the tag, and the field that follows it. A text's is its length; another layout begins."""
-_HEADER = "4sIIIQQQ"
-_HEADER_VALUES = "magic, {size}, stream.number, number & 0xFFFFFFFF, substream, start, end"
+_HEADER = "IIQQQ"
+"""After magic number and size; without texts they are one constant."""
+_HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
 class MisfitError(Exception):
@@ -37,22 +38,28 @@ class MisfitError(Exception):
         self.number = number
 
 
-def packer(name: str, attributes: Mapping[str, object]) -> Packer | None:
+def no_packer(
+    stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
+) -> None:
+    """The one for no event."""
+
+
+def packer(name: str, attributes: Mapping[str, object]) -> Packer:
     """A function that makes a packet of
 
         an object with `number`, the stream's, and its `counter`; substream, start, end, attributes
 
-    It returns None, without having taken a number, where a value has another type than here. It
-    raises UnicodeEncodeError for a text that is none, without having taken a number, or
-    MisfitError. None in its stead for what has no such shape.
+    It returns None, without having taken a number, where the attributes are others than here, or of
+    other types. It raises UnicodeEncodeError for a text that is none, without having taken a number,
+    or MisfitError. For what has no such shape it is `no_packer`.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
     if not plain or len(kinds) > _ATTRIBUTES_MAX or not _FIELDS.keys() >= set(kinds):
-        return None
+        return no_packer
     constants = []
     before = _wire.text(name)
-    layout = ">" + _HEADER
+    layout = (">4sI" if str in kinds else ">8s") + _HEADER
     for key, kind in zip(attributes, kinds):  # noqa: B905 - of one mapping
         tag, field = _FIELDS[kind]
         constants.append(before + _wire.text(key) + bytes([tag]))
@@ -63,8 +70,11 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer | None:
         layout += f"{len(before)}s"
     structs = [Struct(part) for part in layout.removesuffix(" >").split(" ")]
     size = sum(struct.size for struct in structs)
-    magic = _wire.EVENT_MAGIC.to_bytes(4, "big")
-    return _maker(kinds)(magic, size, [struct.pack for struct in structs], constants)
+    first = _wire.EVENT_MAGIC.to_bytes(4, "big")
+    if str not in kinds:
+        first += size.to_bytes(4, "big")
+    packs = [struct.pack for struct in structs]
+    return _maker(kinds)(first, size, [*attributes], packs, constants)
 
 
 @lru_cache(maxsize=256)
@@ -72,11 +82,15 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     """A function that makes packers for values of these types. As a namedtuple's methods, it is
     made from source; nothing but the number of values and their types gets into that."""
     values = [f"v{at}" for at in range(len(kinds))]
+    keys = [f"k{at}" for at in range(len(kinds))]
+    names = [f"n{at}" for at in range(len(kinds))]
     constants = [f"c{at}" for at in range(max(1, len(kinds)))]
     texts = [value for value, kind in zip(values, kinds) if kind is str]  # noqa: B905 - equally long
-    checks = [f"type({value}) is {kind.__name__}" for value, kind in zip(values, kinds)]  # noqa: B905 - equally long
-    size = " + ".join(["size", *(f"len({text})" for text in texts)])
-    packing = f"pack0({_HEADER_VALUES.format(size=size)}, "
+    items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
+    checks = [f"{key} == {name}" for key, name in zip(keys, names)]  # noqa: B905 - equally long
+    checks += [f"type({value}) is {kind.__name__}" for value, kind in zip(values, kinds)]  # noqa: B905 - equally long
+    size = " + ".join(["size", *(f"len({text})" for text in texts)]) + ", " if texts else ""
+    packing = f"pack0(first, {size}{_HEADER_VALUES}, "
     packs = ["pack0"]
     for constant, value in zip_longest(constants, values):
         if value in texts:
@@ -89,11 +103,15 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     else:
         packing += ")"
     source = f"""
-def maker(magic, size, packs, constants):
+def maker(first, size, names, packs, constants):
+    {"".join(f"{name}, " for name in names)}*_, = names
     {", ".join(packs)}, = packs
     {", ".join(constants)}, = constants
     def packer(stream, substream, start, end, attributes):
-        {"".join(f"{value}, " for value in values) + "= attributes.values()" if values else ""}
+        try:
+            {items or "()"} = attributes.items()
+        except ValueError:
+            return None
         if not ({" and ".join(checks) or "True"}):
             return None
         {"".join(f"{text} = {text}.encode(); " for text in texts)}
@@ -104,7 +122,7 @@ def maker(magic, size, packs, constants):
             raise MisfitError(number) from None
     return packer
 """
-    names: dict[str, Any] = {"error": error, "MisfitError": MisfitError}
-    exec(source, names)  # noqa: S102 - see above
-    maker: Callable[..., Packer] = names["maker"]
+    known: dict[str, Any] = {"error": error, "MisfitError": MisfitError}
+    exec(source, known)  # noqa: S102 - see above
+    maker: Callable[..., Packer] = known["maker"]
     return maker
