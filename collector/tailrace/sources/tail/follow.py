@@ -301,9 +301,12 @@ class Followed(Located):
         if same is None:
             return True
         self._verification = None
-        if not same and self._reader is not None:
-            self._reader.raw.trail.crc = None  # told once
-            self.session.lose("overwritten", 0)
+        reader = self._reader
+        if not same and reader is not None:
+            self._examine(os.fstat(fd).st_size)  # it may have become another one since the look
+            if self._reader is reader and reader.raw.trail.crc is not None:
+                reader.raw.trail.crc = None  # told once
+                self.session.lose("overwritten", 0)
         return False
 
     def _again(self, reason: str, unread: int) -> None:
