@@ -107,6 +107,26 @@ async def test_bytes_changed_anywhere_behind_our_place_are_named_once(
     assert len(intake.sessions[0].losses) == 1
 
 
+async def test_what_the_next_run_has_written_over_since_the_look_is_not_overwritten(
+    autojump_clock, followed, files, intake, settle, monkeypatch
+):
+    """It is another one: nothing of the last is missing."""
+    again = TEXT[::-1]
+    step = identity.Verification.step
+
+    def late(verification, fd):
+        files.overwrite("a", again)
+        return step(verification, fd)
+
+    await followed(TEXT)
+    monkeypatch.setattr(identity.Verification, "step", late)
+    files.overwrite("a", TEXT[:8])
+    await settle()
+    assert intake.contents == [TEXT, again]
+    assert [session.losses for session in intake.sessions] == [[], []]
+    assert intake.sessions[0].closed == "rewritten"
+
+
 async def test_a_file_that_was_only_touched_is_what_it_was(
     autojump_clock, follow, files, intake, settle
 ):

@@ -26,7 +26,6 @@ _PACKET = -2
 _OVERHEAD_BYTES = 256
 """What keeping a chunk takes beside its bytes, about."""
 
-_LIGHT_BYTES = 1024
 _PIECES_MAX = 512
 """Buffers in one system call; Linux takes 1024."""
 
@@ -91,8 +90,9 @@ class Queue:
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """A packet of the session, to be sent before all else."""
-        self._packets.appendleft(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
+        """A packet of the session, to be sent before all else; it may be there already."""
+        if not (self._packets and self._packets[0].chunk.data == data):
+            self._packets.appendleft(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
 
     def packet(self, data: bytes) -> None:
         """A packet of the session, to be sent before any chunk."""
@@ -109,8 +109,7 @@ class Queue:
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
         """What the kernel is to be offered next: whole chunks of `size` bytes at most together, or
-        one alone that is longer. The first lacks what the kernel has of it. A few bytes of packets do
-        not keep a chunk back: where each second datagram is refused, none but packets would be sent."""
+        one alone that is longer. The first lacks what the kernel has of it."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -124,8 +123,6 @@ class Queue:
                 source.popleft()
             if source:
                 break
-            if source is self._packets and total <= _LIGHT_BYTES:
-                total = 0
         pieces = [item.chunk.data for item in under_way]
         if self._part:
             pieces[0] = pieces[0][self._part :]
