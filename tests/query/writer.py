@@ -1,9 +1,11 @@
 """A process that writes a table: `writer.py STORE COMMITS`. Each commit has 100 rows, whose `seq`
-go on from 0; every seventh is followed by a merge of all files and the deletion of the old ones."""
+go on from 0; every seventh is followed by a merge of all files and the deletion of the old ones. From
+one deletion to the next it takes longer and longer, so that the slowest reader gets an answer."""
 
 from __future__ import annotations
 
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -12,6 +14,7 @@ tables = module_from_spec(spec)
 spec.loader.exec_module(tables)
 
 ROWS = 100
+PAUSE_SECONDS = 0.02
 
 
 def main(store, commits):
@@ -22,6 +25,7 @@ def main(store, commits):
         if number % 7 == 6:
             tables.compact(store)
             tables.vacuum(store)
+            time.sleep(PAUSE_SECONDS * (number // 7))
 
 
 if __name__ == "__main__":

@@ -141,16 +141,20 @@ def test_completeness_that_is_demanded_is_of_the_snapshot_that_is_given(tmp_path
 
 
 def test_beside_a_writer_whose_upkeep_deletes_at_once_every_answer_is_of_one_version(tmp_path):
+    """Or it is refused: rows and what is missing are two questions, each of which takes its time."""
     store = tailrace.open(make(tmp_path))
-    commits = 40
-    process = subprocess.Popen([sys.executable, WRITER, tmp_path, str(commits)])
+    process = subprocess.Popen([sys.executable, WRITER, tmp_path, "400"])
     counts = [0]
     try:
-        while counts[-1] < writer.ROWS * commits:
-            assert process.poll() in (None, 0)
+        while len(set(counts)) < 12:
+            assert process.poll() is None
             store.refresh()
-            result = store.events(columns="seq")
-            rows = result.pl()["seq"].sort().to_list()
+            try:
+                rows = store.events(columns="seq").pl()["seq"].sort().to_list()
+            except StoreError as error:
+                if "deleted faster than they can be read" in str(error):
+                    continue
+                raise
             assert rows == list(range(len(rows)))
             assert len(rows) % writer.ROWS == 0
             counts.append(len(rows))
@@ -158,7 +162,6 @@ def test_beside_a_writer_whose_upkeep_deletes_at_once_every_answer_is_of_one_ver
     finally:
         process.kill()
         process.wait()
-    assert len(set(counts)) > 2
 
 
 def test_threads_ask_one_store_while_it_goes_on(tmp_path):
