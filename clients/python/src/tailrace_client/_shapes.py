@@ -86,8 +86,12 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     names = [f"n{at}" for at in range(len(kinds))]
     constants = [f"c{at}" for at in range(max(1, len(kinds)))]
     texts = [value for value, kind in zip(values, kinds) if kind is str]  # noqa: B905 - equally long
-    items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
-    checks = [f"{key} == {name}" for key, name in zip(keys, names)]  # noqa: B905 - equally long
+    if len(kinds) == 1:  # the most frequent one, and this is quicker than by items
+        reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
+    else:
+        items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
+        reading, missing = f"{items or '()'} = attributes.items()", "ValueError"
+        checks = [f"{key} == {name}" for key, name in zip(keys, names)]  # noqa: B905 - equally long
     checks += [f"type({value}) is {kind.__name__}" for value, kind in zip(values, kinds)]  # noqa: B905 - equally long
     size = " + ".join(["size", *(f"len({text})" for text in texts)]) + ", " if texts else ""
     packing = f"pack0(first, {size}{_HEADER_VALUES}, "
@@ -109,8 +113,8 @@ def maker(first, size, names, packs, constants):
     {", ".join(constants)}, = constants
     def packer(stream, substream, start, end, attributes):
         try:
-            {items or "()"} = attributes.items()
-        except ValueError:
+            {reading}
+        except {missing}:
             return None
         if not ({" and ".join(checks) or "True"}):
             return None
