@@ -1,9 +1,13 @@
 """What an event and a span with one attribute cost the program that emits them.
 
-Each case is a process of its own that runs the same loops. Ours send to the real daemon; `events` of
+Each case is a process of its own that runs the same loops. Ours send to the real daemon; `EVENTS` of
 them at a time, which fit the buffer, and a flush after each, so nothing is discarded. The peers do
 what comes nearest, and send nothing: OpenTelemetry exports to nobody, VizTracer keeps, logging writes
 to /dev/null.
+
+The speed of a virtual machine may change by two within seconds, as its neighbours work or rest. So
+calls are timed in short blocks, each between two readings of a yardstick, and the blocks with the best
+readings count; `speed` tells how quick the machine was then beside its best in any case.
 """
 
 from __future__ import annotations
@@ -17,13 +21,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from tests.system.collector import Collector
 
 EVENTS = 20_000
 ROUNDS = 8
-RUNS = 3
+RUNS = 4
+BLOCK_NS = 300_000
+CHOSEN = 25
+"""So many of a case's blocks count."""
+PEER = "OpenTelemetry SDK, batches"
 
 Emit = Callable[[int], object]
 
@@ -36,75 +45,156 @@ class Calls(NamedTuple):
     flush: Callable[[], object]
 
 
-class Cost(NamedTuple):
-    """Nanoseconds: a call's CPU time in its thread, all of the process's for it, both without the
-    loop's; and the time by the clock that one call in a thousand exceeds."""
+class Block(NamedTuple):
+    """Some calls: nanoseconds of a call's CPU time in its thread, and what the yardstick read."""
 
-    caller: float
+    call: float
+    yardstick: float
+
+
+class Found(NamedTuple):
+    """Of one process: blocks of calls and of empty loops; the CPU time of all threads for a call, in
+    nanoseconds without the loop's; and the time by the clock that one call in a thousand exceeds."""
+
+    blocks: list[Block]
+    empty: list[Block]
     process: float
     slowest: float
 
 
+class Cost(NamedTuple):
+    """Nanoseconds, and what the yardstick read in the blocks of which `caller` is the median."""
+
+    caller: float
+    process: float
+    slowest: float
+    yardstick: float
+
+
 def main() -> None:
-    """All cases, the least of some runs of each; ratios are to the compiled client's span."""
-    print(f"{'':38} {'caller ns':>10} {'process ns':>11} {'p99.9 us':>9}  {'to ours':>8}")
+    """All cases; ratios are of what the calling thread pays, to a span of OpenTelemetry's."""
+    found: dict[tuple[str, str], list[Found]] = {}
     with tempfile.TemporaryDirectory() as directory:
         collector = Collector(Path(directory)).start()
         try:
             addresses = {
                 name: "{}://{}:{}".format(name, *collector.address(name)) for name in ("udp", "tcp")
             }
-            for kind in ("event", "span"):
-                costs = {
-                    case: cost
-                    for case in CASES
-                    if (cost := least(case, kind, addresses.get(case.rpartition(" ")[2], "")))
-                }
-                ours = costs.get("compiled, tcp") or costs["pure Python, tcp"]
-                for case, cost in costs.items():
-                    print(
-                        f"{f'{kind}: {case}':38} {cost.caller:10.0f} {cost.process:11.0f} "
-                        f"{cost.slowest / 1000:9.1f}  {cost.process / ours.process:8.2f}"
-                    )
+            for _ in range(RUNS):
+                for kind in ("event", "span"):
+                    for case in CASES:
+                        run = in_a_process(case, kind, addresses.get(case.rpartition(" ")[2], ""))
+                        if run:
+                            found.setdefault((kind, case), []).append(run)
         finally:
             collector.end()
+    costs = {key: cost_of(runs) for key, runs in found.items()}
+    best = min(cost.yardstick for cost in costs.values())
+    peer = costs.get(("span", PEER))
+    print(
+        f"{'':38} {'caller ns':>10} {'process ns':>11} {'p99.9 us':>9} {'speed':>6}  to OpenTelemetry"
+    )
+    for (kind, case), cost in costs.items():
+        ratio = f"1/{peer.caller / cost.caller:.1f}" if peer else ""
+        print(
+            f"{f'{kind}: {case}':38} {cost.caller:10.0f} {cost.process:11.0f} "
+            f"{cost.slowest / 1000:9.1f} {best / cost.yardstick:6.0%}  {ratio}"
+        )
 
 
-def least(case: str, kind: str, address: str) -> Cost | None:
-    """The least of each figure of some runs; None if the case has no such call or is not here."""
+def in_a_process(case: str, kind: str, address: str) -> Found | None:
+    """None if the case has no such call or is not here."""
     environ = {"TAILRACE_ADDRESS": address, "TAILRACE_PURE": "1" if "pure" in case else ""}
-    costs = []
-    for _ in range(RUNS):
-        output = subprocess.run(
-            [sys.executable, "-m", "benchmarks.emitting", case, kind],
-            env=os.environ | environ, check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
-        found = json.loads(output)
-        if found is None:
-            return None
-        costs.append(found)
-    return Cost(*map(min, zip(*costs, strict=True)))
+    output = subprocess.run(
+        [sys.executable, "-m", "benchmarks.emitting", case, kind],
+        env=os.environ | environ, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    found = json.loads(output)
+    if found is None:
+        return None
+    blocks, empty, process, slowest = found
+    return Found([Block(*b) for b in blocks], [Block(*b) for b in empty], process, slowest)
 
 
-def measure(case: str, kind: str) -> Cost | None:
+def cost_of(runs: list[Found]) -> Cost:
+    calls, reading = quickest([block for run in runs for block in run.blocks])
+    loop, _ = quickest([block for run in runs for block in run.empty])
+    process, slowest = min(run.process for run in runs), min(run.slowest for run in runs)
+    return Cost(calls - loop, process, slowest, reading)
+
+
+def quickest(blocks: list[Block]) -> Block:
+    """The medians of the blocks during which the machine was quickest."""
+    chosen = sorted(blocks, key=lambda block: block.yardstick)[:CHOSEN]
+    return Block(*map(median, zip(*chosen, strict=True)))
+
+
+def measure(case: str, kind: str) -> Found | None:
     """One case, in this process."""
     try:
         with CASES[case]() as calls:
             emit = calls.span if kind == "span" else calls.event
-            return cost_of(emit, calls.flush) if emit else None
+            return found_of(emit, calls.flush) if emit else None
     except ImportError:
         return None
 
 
-def cost_of(emit: Emit, flush: Callable[[], object]) -> Cost:
+def found_of(emit: Emit, flush: Callable[[], object]) -> Found:
     def nothing(number: int) -> None:
         pass
 
     for number in range(EVENTS):
         emit(number)
     flush()
-    idle, _ = cpu(nothing, lambda: None)
-    caller, process = cpu(emit, flush)
+    idle = process_time(nothing, lambda: None)
+    process = process_time(emit, flush)
+    return Found(
+        blocks_of(emit, flush),
+        blocks_of(nothing, lambda: None),
+        process - idle,
+        slowest(emit, flush),
+    )
+
+
+def process_time(emit: Emit, flush: Callable[[], object]) -> float:
+    """CPU nanoseconds of all threads for a call."""
+    before = time.process_time_ns()
+    for _ in range(ROUNDS):
+        for number in range(EVENTS):
+            emit(number)
+        flush()
+    return (time.process_time_ns() - before) / EVENTS / ROUNDS
+
+
+def blocks_of(emit: Emit, flush: Callable[[], object]) -> list[Block]:
+    """As many calls as `process_time` makes, in blocks that take about the same time."""
+    begun = time.thread_time_ns()
+    for number in range(EVENTS // 100):
+        emit(number)
+    size = max(10, BLOCK_NS * EVENTS // 100 // (time.thread_time_ns() - begun))
+    blocks = []
+    for _ in range(ROUNDS):
+        reading = yardstick()
+        for first in range(0, EVENTS, size):
+            begun = time.thread_time_ns()
+            for number in range(first, first + size):
+                emit(number)
+            taken = (time.thread_time_ns() - begun) / size
+            before, reading = reading, yardstick()
+            blocks.append(Block(taken, max(before, reading)))
+        flush()
+    return blocks
+
+
+def yardstick() -> float:
+    """CPU time of some work of the interpreter that is always the same."""
+    begun = time.thread_time_ns()
+    for number in range(300):
+        _ = (str(number), {"number": number}, number * 3)
+    return time.thread_time_ns() - begun
+
+
+def slowest(emit: Emit, flush: Callable[[], object]) -> int:
     times = []
     clock = time.perf_counter_ns
     for number in range(EVENTS):
@@ -113,21 +203,7 @@ def cost_of(emit: Emit, flush: Callable[[], object]) -> Cost:
         times.append(clock() - begun)
     flush()
     times.sort()
-    return Cost(caller - idle, process - idle, times[-EVENTS // 1000])
-
-
-def cpu(emit: Emit, flush: Callable[[], object]) -> tuple[float, float]:
-    """CPU nanoseconds a call: in this thread, the least of all rounds; in all, their mean."""
-    numbers = range(EVENTS)
-    least = float("inf")
-    before = time.process_time_ns()
-    for _ in range(ROUNDS):
-        begun = time.thread_time_ns()
-        for number in numbers:
-            emit(number)
-        least = min(least, (time.thread_time_ns() - begun) / EVENTS)
-        flush()
-    return least, (time.process_time_ns() - before) / EVENTS / ROUNDS
+    return times[-EVENTS // 1000]
 
 
 @contextmanager
@@ -236,7 +312,7 @@ CASES: dict[str, Callable[[], AbstractContextManager[Calls]]] = {
     "compiled, tcp": ours,
     "pure Python, udp": ours,
     "pure Python, tcp": ours,
-    "OpenTelemetry SDK, batches": opentelemetry,
+    PEER: opentelemetry,
     "VizTracer": viztracer,
     "logging, FileHandler": logging_file,
     "logging, QueueHandler": logging_queue,
