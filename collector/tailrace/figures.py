@@ -156,6 +156,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     sessions: dict[str, SessionStatus]
     refused: dict[str, int]
     acknowledgements: dict[str, int]
+    certificate_expiry_timestamp_seconds: float | None
     chunks: int
     taken_bytes: int
     kernel_drops: int
@@ -235,6 +236,7 @@ class Status(msgspec.Struct, kw_only=True):
     upkeeps: dict[str, int]
     admin_requests: dict[str, int]
     admin_refused: dict[str, int]
+    admin_certificate_expiry_timestamp_seconds: float | None
 
     @property
     def build(self) -> dict[str, str]:

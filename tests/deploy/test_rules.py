@@ -84,6 +84,13 @@ CASES = {
         },
         "10m", "30m",
     ),
+    "TailraceCertificateExpiring": Case(
+        {
+            f"tailrace_tcp_certificate_expiry_timestamp_seconds{{{SOURCE}}}": "1e6x30 1e7x60",
+            'tailrace_admin_certificate_expiry_timestamp_seconds{instance="a"}': "1e7x90",
+        },
+        "20m", "40m",
+    ),
     "TailraceFlapping": Case(
         {'tailrace_uptime_seconds{instance="a"}': "9 3 2 1 0+60x90"}, "10m", "60m"
     ),

@@ -95,13 +95,13 @@ def labels(metric, sample):
 
 
 def has(metric, source):
-    return type_of(metric) in {None, source["type"]}
+    return type_of(metric) in {None, source["type"]} and source[metric.field] is not None
 
 
 def evaluate(expression, sources, series_max):
     """A bound as a number."""
     types = Counter(source["type"] for source in sources.values())
-    for type_ in ("udp", "tail"):
+    for type_ in ("tcp", "udp", "tail"):
         expression = expression.replace(f"{type_} sources", str(types[type_]))
     expression = expression.replace("metrics.series_max", str(series_max))
     return eval(expression.replace("sources", str(len(sources))), {"max": max})  # noqa: S307 - our own

@@ -6,9 +6,11 @@ import contextlib
 import http.client
 import json
 import random
+import re
 import shutil
 import socket
 import ssl
+from datetime import UTC, datetime
 
 import pytest
 
@@ -128,7 +130,8 @@ def answered(collector, context):
 
 
 def test_only_certificates_of_the_authority_are_let_in(guarded, authority, tokens, tmp_path):
-    certificate, key = authority.issue(HOST)
+    day = datetime(2100, 1, 1, tzinfo=UTC)
+    certificate, key = authority.issue(HOST, expires=day)
     collector = guarded(
         tls_certificate=str(certificate), tls_key=str(key),
         tls_client_authority=str(authority.certificate), tokens=str(tokens),
@@ -157,6 +160,10 @@ def test_only_certificates_of_the_authority_are_let_in(guarded, authority, token
     assert not answered(collector, None), "without TLS"
     page = collector.ask("/metrics", context=good, token=TOKEN)[2]
     assert refused(page, "handshake") == len(cases) + 1
+    expiry = re.search(
+        r"^tailrace_admin_certificate_expiry_timestamp_seconds (.+)$", page, re.MULTILINE
+    )
+    assert float(expiry[1]) == day.timestamp()
 
 
 def serial(collector, context):

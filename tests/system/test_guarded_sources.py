@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import tailrace_client
 from tests.ingest.log import heph_epoch, heph_event
+from tests.metrics.scrape import Scrape
 from tests.security.authority import Authority, replace
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer
@@ -17,6 +19,7 @@ from tests.system.producers import TcpProducer
 NAME = "localhost"
 TOKEN = "0123456789abcdef-producers"  # noqa: S105 - of this test
 EVENTS = 2000
+DAY = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -144,6 +147,18 @@ def test_a_bad_pair_degrades_and_is_said_until_it_is_good_again(collector, autho
         until(lambda: source(collector, "guarded")["seen_events"] == 1, "the event")
     authority.issue(NAME)
     until(lambda: collector.status()["state"] == "ok", "the condition's end")
+
+
+def test_when_a_certificate_expires_is_a_metric_and_a_renewed_one_moves_it(collector, authority):
+    name = "tailrace_tcp_certificate_expiry_timestamp_seconds"
+
+    def told():
+        """Nothing of a source without TLS."""
+        return Scrape(collector.metrics()).sums(name, ["source"])
+
+    for day in (DAY, DAY + timedelta(days=90)):
+        authority.issue(NAME, expires=day)
+        until(lambda day=day: told() == {("guarded",): day.timestamp()}, "the certificate's end")
 
 
 def test_files_that_cannot_be_used_prevent_the_start_and_are_named(tmp_path, authority):

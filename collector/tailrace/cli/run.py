@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing, or nobody knows how many.",
+    help="Exit with 4 if more events than this are missing, nobody knows how many, or none came at all.",
 )
 @click.option(
     "--source",
@@ -70,7 +70,7 @@ def command(
     The program finds the collector by TAILRACE_ADDRESS (for the clients), TAILRACE_HEPH_UDP,
     TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and
     OVNI_TRACEDIR; what is set already stays. The exit status is the program's own, or 4 when more
-    was lost than --max-loss allows.
+    was lost than --max-loss allows, or nothing was traced.
     """
     from tailrace import log
     from tailrace.clock import SystemClock
@@ -105,6 +105,8 @@ def summary(done: Certificate, path: Path) -> Iterator[str]:
     yield f"run certificate {path}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
+    if not totals.expected:
+        yield "  nothing came: does the program use one of the variables that `tailrace run --help` names?"
     for stream in done.streams:
         if stream.unknown or stream.missing:
             name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"

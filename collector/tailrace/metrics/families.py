@@ -36,8 +36,8 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
         family = _family(metric)
         for name, source in status.sources.items():
             for session, pace in source.sessions.items():
-                if (value := getattr(pace, metric.field)) is not None:
-                    _add(family, metric, {"source": name, "session": session}, value)
+                value = getattr(pace, metric.field)
+                _add(family, metric, {"source": name, "session": session}, value)
         yield family
 
 
@@ -71,9 +71,11 @@ def _add(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Of each sample the ending of its name, its own labels and its value."""
+    """Of each sample the ending of its name, its own labels and its value; none for None."""
     label = metric.label.name if metric.label else ""
     match value:
+        case None:
+            return
         case Durations():
             bounds = zip(map(str, value.BOUNDS), value.at_most, strict=True)
             for bound, count in [*bounds, ("+Inf", value.count)]:

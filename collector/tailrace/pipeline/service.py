@@ -114,7 +114,7 @@ class _Service:
         self._guard = OPEN
 
     def status(self) -> Status:
-        return status(self._daemon, self._admin)
+        return status(self._daemon, self._admin, self._guard)
 
     async def main(self) -> None:
         listen = self._daemon.config.admin.listen

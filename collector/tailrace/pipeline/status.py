@@ -10,9 +10,11 @@ from tailrace.config.schema import SourceConfig
 from tailrace.figures import HeartbeatStatus, SessionStatus, SourceStatus, SpoolStatus, Status
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.pipeline.daemon import Daemon
+from tailrace.security.guard import OPEN, Guard
 
 
-def status(daemon: Daemon, admin: str = "") -> Status:
+def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
+    """Of a daemon whose admin endpoint is at `admin`, behind this guard."""
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.committing
     return Status(
@@ -46,6 +48,7 @@ def status(daemon: Daemon, admin: str = "") -> Status:
         upkeeps=figures.upkeeps,
         admin_requests=figures.admin.requests,
         admin_refused=figures.admin.refused,
+        admin_certificate_expiry_timestamp_seconds=guard.expires,
     )
 
 
@@ -95,6 +98,7 @@ def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
         sessions=paces,
         refused=figures.refused,
         acknowledgements=figures.replies,
+        certificate_expiry_timestamp_seconds=figures.certificate_expires,
         chunks=figures.chunks,
         taken_bytes=figures.bytes,
         kernel_drops=figures.kernel_drops,

@@ -74,7 +74,10 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def within_budget(self) -> bool:
-        return not self.totals.unknown and sum(self.totals.missing.values()) <= self.max_loss
+        """False also where no event is known of: of a program that was not traced nothing is missing."""
+        totals = self.totals
+        known = totals.expected > 0 and not totals.unknown
+        return known and sum(totals.missing.values()) <= self.max_loss
 
 
 def total(streams: list[StreamEvidence]) -> Totals:

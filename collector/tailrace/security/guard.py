@@ -31,6 +31,11 @@ class Guard(NamedTuple):
         files = [self.certificates, self.tokens]
         return [each.problem for each in files if each is not None and each.problem is not None]
 
+    @property
+    def expires(self) -> float | None:
+        """When the certificate in use does (Unix seconds)."""
+        return self.certificates.expires if self.certificates else None
+
 
 OPEN = Guard()
 """Lets everybody in."""

@@ -108,7 +108,8 @@ class ConnectionSource:
         return self._figures.replied(connection.reply(data) if connection else Outcome.GONE)
 
     def figures(self) -> SourceFigures:
-        self._figures.problems = self._listener.guard.problems
+        guard = self._listener.guard
+        self._figures.problems, self._figures.certificate_expires = guard.problems, guard.expires
         return self._figures
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:

@@ -117,6 +117,8 @@ class SourceFigures(msgspec.Struct):
     (see `Refusal`)."""
     problems: list[str] = []
     """What is wrong with its files of certificates and tokens now, a sentence each."""
+    certificate_expires: float | None = None
+    """When the certificate in use does (Unix seconds); None without TLS."""
     replies: dict[str, int] = {}
     """Packets for peers, by what became of them (see `Outcome`)."""
     kernel_drops: int = 0
