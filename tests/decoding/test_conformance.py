@@ -34,7 +34,7 @@ from tailrace.model.record import Kind, Missing, Record
 VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL, MIDDLE = 600, 1200
 """Vectors up to so many bytes are tested exhaustively; those of middle size, which take most of the
-time, are damaged exhaustively in the long form."""
+time, in the long form only."""
 ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
 """Kinds of which a record may have no bytes of its own."""
@@ -157,6 +157,12 @@ small = pytest.mark.parametrize(
 every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=lambda f: f.name)
 
 
+@pytest.fixture
+def exhaustive(request: pytest.FixtureRequest) -> int:
+    """Of vectors up to so many bytes each place is tried, of others some."""
+    return MIDDLE if request.config.getoption("--slow") else SMALL
+
+
 @every_format
 def test_every_format_has_small_vectors(format_: Format) -> None:
     sizes = [len(vector.data) for vector in ALL if vector.format is format_]
@@ -187,7 +193,9 @@ def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
 
 
 @every
-def test_byte_by_byte_gives_the_same_records_at_the_same_time(vector: Vector) -> None:
+def test_byte_by_byte_gives_the_same_records_at_the_same_time(
+    vector: Vector, exhaustive: int
+) -> None:
     """Nothing is held back that could be said, however little came at a time."""
     whole = vector.decoder()
     decoder = vector.decoder()
@@ -197,7 +205,7 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(vector: Vector) ->
         decided = records[-1].offset + records[-1].size if records else 0
         assert decoder.pending == i + 1 - decided
         assert decoder.pending <= vector.limit
-        if len(vector.data) <= SMALL:
+        if len(vector.data) <= exhaustive:
             assert len(records) == len(vector.decoder().feed(vector.data[: i + 1]))
     assert packed(records) == packed(whole.feed(vector.data))
     assert packed(decoder.end()) == packed(whole.end())
@@ -217,10 +225,12 @@ def test_any_cut_gives_the_same_records(vector: Vector) -> None:
 
 
 @every
-def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector) -> None:
+def test_a_decoder_restored_from_its_state_goes_on_the_same(
+    vector: Vector, exhaustive: int
+) -> None:
     whole = packed(vector.decode())
     size = len(vector.data)
-    places = range(size + 1) if size <= SMALL else random.Random(7).sample(range(size), 60)
+    places = range(size + 1) if size <= exhaustive else random.Random(7).sample(range(size), 60)
     for place in places:
         first, records = vector.begun()
         records += first.feed(vector.data[:place])
@@ -233,11 +243,11 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector) -> N
 
 
 @every
-def test_any_truncation_loses_only_the_tail(vector: Vector) -> None:
+def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()
     size = len(vector.data)
-    places = range(size + 1) if size <= SMALL else random.Random(8).sample(range(size), 60)
+    places = range(size + 1) if size <= exhaustive else random.Random(8).sample(range(size), 60)
     for place in places:
         data = vector.data[:place]
         records = vector.decode([data])
