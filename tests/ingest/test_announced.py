@@ -104,6 +104,35 @@ def test_an_event_that_no_connection_lost_is_not_late(log):
     assert ingest.account("s").missing == 0
 
 
+@pytest.mark.parametrize("more", [[], [heph_session(7, acknowledge=True)]])
+def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, more):
+    """What that one sent, which said neither epoch nor session, is not taken for the client's own."""
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.tick(3)
+    log.datagrams(peer, [heph_epoch(log.now - SECOND) + b"".join(more)])
+    log.datagrams(peer, [events(0, 1, 2)])
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(20)), "session0.1": [0, 1, 2]}
+    assert ingest.account("s").duplicates == 0
+    assert [answer["streams"] for _, answer in told(ingest)] == [{"1": 3}] * len(more)
+    assert_conserved(ingest)
+
+
+@pytest.mark.parametrize(("pause", "began"), [(1, 0), (12, 13)])
+def test_what_came_before_the_first_announcement_that_was_not_lost_is_the_sessions(
+    log, pause, began
+):
+    """It has overtaken the announcement, or the client has repeated that."""
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.tick(pause)
+    log.datagrams(peer, [heph_epoch(log.now - began * SECOND) + heph_session(7)])
+    log.datagrams(peer, [events(20)])
+    _, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(21))}
+
+
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_another_session_on_the_same_connection_begins_anew(log, transport):
     session = log.open(transport=transport)

@@ -9,6 +9,7 @@ import struct
 import time
 from urllib.parse import unquote, urlsplit
 
+from tailrace.clock import SystemClock
 from tests.ingest.log import METADATA_MAGIC, heph_epoch, heph_event
 
 ACK = b"tailrace.ack"
@@ -41,6 +42,7 @@ class Client:
 
     def __init__(self, collector, source, *, acknowledge=True, receive_buffer=None):
         self.session = os.urandom(16).hex()
+        self.epoch = SystemClock().wall_ns()
         self.acknowledge = acknowledge
         self.turn = 0
         self.next = {}
@@ -64,7 +66,7 @@ class Client:
 
     def announce(self, **more):
         about = {"session": self.session, "turn": self.turn, "acknowledge": self.acknowledge} | more
-        self.send(heph_epoch(10**18) + option(b"tailrace.session", about))
+        self.send(heph_epoch(self.epoch) + option(b"tailrace.session", about))
         self.turn += 1
 
     def emit(self, count, stream=1):

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from tests.ingest.log import heph_event
+from tailrace.clock import SystemClock
+from tests.ingest.log import heph_epoch, heph_event
 from tests.system.announcing import Client, connected
 from tests.system.collector import Collector, until
 from tests.system.producers import free_ports
@@ -149,6 +150,7 @@ def test_who_did_not_ask_never_receives_a_byte(shared, source):
     ):
         known.announce()
         asking.announce()
+        silent.send(heph_epoch(SystemClock().wall_ns()))
         for n in range(20):
             silent.send(heph_event(1, n))
             known.emit(1)

@@ -95,6 +95,11 @@ class Run:
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
+    def heard(self) -> int:
+        """When its last numbered event came (Unix ns); 0 if none did."""
+        return max((s.heard for s in self.state.counters.streams.values()), default=0)
+
+    @property
     def counters(self) -> Counters | None:
         return self._counters
 

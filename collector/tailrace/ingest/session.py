@@ -278,6 +278,9 @@ class Session:
         if run is None:
             if facts.starts and self._run.state.records:
                 self._restart("header", now)
+            elif self._follows_all(facts.epoch, now):
+                self._restart("epoch", now)
+                self._finish_previous(now)
             elif self._shows_restart(facts.epoch, records, index):
                 self._restart("epoch", now)
             run = self._run
@@ -292,6 +295,13 @@ class Session:
         if epoch is None or epoch == known:
             return False
         return known is not None or self._begins_with(records, index)
+
+    def _follows_all(self, epoch: int | None, now: int) -> bool:
+        """Whether an epoch lies after all that came without one, of which nothing can be late: a new
+        producer has got the address of another."""
+        if epoch is None or self._run.state.epoch is not None or not self._unordered:
+            return False
+        return 0 < self._run.heard < min(epoch, now - self._linger)
 
     def _begins_with(self, records: list[Record], index: int) -> bool:
         """Whether the event that follows a record is of another run than those before."""
