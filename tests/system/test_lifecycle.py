@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.ingest.log import heph_epoch, heph_event
-from tests.system.collector import until
+from tests.system.collector import Collector, until
 
 
 def send_tcp(collector, data, source="tcp"):
@@ -54,6 +58,42 @@ def test_a_stop_drains_commits_and_prints_the_final_ledger(collectors):
     rows = collector.rows()
     assert [row["seq"] for row in rows if row["kind"] == "span"] == [0, 3]
     assert [(row["seq"], row["name"]) for row in rows if row["kind"] == "gap"] == [(1, "network")]
+
+
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+
+
+class FirstProcess(Collector):
+    """A daemon that is process 1, as in a container; the kernel then has no default for its signals."""
+
+    def command(self):
+        return [*NAMESPACE, *super().command()]
+
+    def signal(self, number):
+        """To the daemon: a process in between waits for it, and ends as it does."""
+        between = self.process.pid
+        (daemon,) = Path(f"/proc/{between}/task/{between}/children").read_text().split()
+        os.kill(int(daemon), number)
+
+
+@pytest.mark.skipif(
+    subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs util-linux's unshare, and leave to make a namespace of processes",
+)
+def test_as_process_1_it_reloads_and_stops_as_elsewhere(tmp_path):
+    collector = FirstProcess(tmp_path).start()
+    try:
+        assert collector.status()["pid"] == 1
+        collector.signal(signal.SIGHUP)
+        until(lambda: collector.status()["config"]["reloads"]["done"] == 1, "the reload")
+        send_tcp(collector, heph_event(1, 0) + heph_event(1, 3))
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "both events")
+        collector.signal(signal.SIGTERM)
+        assert collector.process.wait(timeout=60) == 0
+    finally:
+        collector.end()
+    assert "events: 4 expected, 2 seen, 0 of them duplicates, 2 missing" in collector.log()
+    assert [row["seq"] for row in collector.rows() if row["kind"] == "span"] == [0, 3]
 
 
 def test_what_a_peer_sent_before_the_stop_is_kept(collectors):
