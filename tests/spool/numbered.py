@@ -148,7 +148,11 @@ def say(line: str) -> None:
 
 
 def sync_and_say(spool: Spool, first: int, ends: list[int]) -> None:
+    durable = spool.durable
     while True:
+        if spool.end == durable:  # else it would say so a hundred times before the first entry
+            time.sleep(0.0002)
+            continue
         try:
             durable = spool.sync()
             say(f"durable {first + bisect_right(ends, durable)}")
