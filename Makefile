@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
-# The files of tests, shared among two processes.
-PARALLEL := --numprocesses=2 --dist=loadfile
+# The files of tests, shared among three processes: two cores, and much of the time is waiting.
+PARALLEL := --numprocesses=3 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
