@@ -116,6 +116,13 @@ def test_packets_come_before_what_is_sent_again_and_that_before_what_is_new():
     assert sent(queue, turn=1) == b"firstlater\0\1\2\3\4\5bye"
 
 
+def test_what_stands_first_already_is_not_said_twice():
+    queue = Queue(10**6, lambda size: None)
+    for data in (b"hello", b"hello", b"again", b"hello"):
+        queue.first_packet(data)
+    assert sent(queue) == b"helloagainhello"
+
+
 def test_a_connection_that_breaks_within_a_chunk_begins_anew_with_that_chunk():
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 3), chunk(3, 3)])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from types import MappingProxyType
 
 import pytest
 
@@ -143,6 +144,21 @@ def test_a_value_that_changes_afterwards_was_recorded_as_it_was(recorder):
     recorder.event("event", value=value)
     value.append(2)
     assert found(recorder.take())[0].attributes == [("value", 0x81, [1])]
+
+
+def test_a_mapping_of_any_kind_gives_what_it_has_and_stays_as_it_is(recorder):
+    """Also where events of one attribute have come, of whose name it makes up a value when asked."""
+    mappings = [
+        {"cell": 7},
+        MappingProxyType({"cell": 8}),
+        defaultdict(int),
+        defaultdict(int, other=5),
+    ]
+    for mapping in mappings:
+        recorder.write("event", 10, 20, mapping)
+    read = [[value for _, _, value in event.attributes] for event in found(recorder.take())]
+    assert read == [[7], [8], [], [5]]
+    assert mappings[2:] == [{}, {"other": 5}]
 
 
 def test_events_belong_to_the_contexts_substream(recorder):

@@ -18,7 +18,7 @@ from clients.python.tests.collectors import (
     until,
 )
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter, _link, _sender
+from tailrace_client import Emitter, _datagrams, _link, _sender
 
 SCHEMES = ["tcp", "tls", "unix", "udp"]
 
@@ -114,11 +114,14 @@ def test_a_collector_that_comes_late_gets_everything_once(answering, emitters, s
     assert collector.only.goodbyes[-1]["streams"] == {"1": 3000}
 
 
+@pytest.mark.parametrize("process", ["p", "\u6a21" * 200])
 def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
-    answering, emitters, monkeypatch
+    answering, emitters, monkeypatch, process
 ):
-    """As on one host it mostly is. Each refusal is heard by the next call, which sends nothing."""
+    """As on one host it mostly is. Each refusal is heard by the next call, which sends nothing. However
+    long the announcement is, events go with it, and no others than would go without it."""
     sent = []
+    monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
 
     class Prompt(socket.socket):
         def send(self, data):
@@ -132,10 +135,11 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
 
     collector = answering("udp")
     monkeypatch.setattr(socket, "socket", Prompt)
-    emitter = emitters(collector.address)
+    emitter = emitters(collector.address, process=process)
     for _ in range(10_000):
         emitter.event("x")
     assert not emitter.flush(0.2)
+    assert max(sent) <= _datagrams.DATAGRAM_BYTES + 200 + 6 * len(process)
     monkeypatch.undo()
     collector.start()
     assert emitter.close(20)

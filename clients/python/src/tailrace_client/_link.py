@@ -36,8 +36,6 @@ _LISTEN_SECONDS = (0.1, 5.0)
 """With nothing to do but hear what is durable: between looks, likewise."""
 _ANNOUNCE_SECONDS = 10.0
 """Datagrams get lost and collectors restart: who sends them is said again after this long."""
-_ANNOUNCEMENT_BYTES = 1024
-"""Datagrams: by so much one may be longer that has an announcement after a refusal."""
 _REPORT_SECONDS = 30.0
 _ROOM_SECONDS = 0.5
 _WINDOW_FIRST = 256 * 1024
@@ -207,13 +205,14 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
-            most = size
+            room = size
             if self._refused and not queue.idle:
                 # With the next events, not by itself: that would be refused, and lead to another.
                 self._refused = False
-                queue.first_packet(self.dialogue.announcement())
-                most += _ANNOUNCEMENT_BYTES
-            pieces = queue.pieces(most, only_packets=self._holds_back())
+                announcement = self.dialogue.announcement()
+                queue.first_packet(announcement)
+                room += len(announcement)
+            pieces = queue.pieces(room, only_packets=self._holds_back())
             if not pieces:
                 return
             times -= 1

@@ -86,8 +86,10 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     names = [f"n{at}" for at in range(len(kinds))]
     constants = [f"c{at}" for at in range(max(1, len(kinds)))]
     texts = [value for value, kind in zip(values, kinds) if kind is str]  # noqa: B905 - equally long
+    plain = ""
     if len(kinds) == 1:  # the most frequent one, and this is quicker than by items
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
+        plain = "if type(attributes) is not dict: return None"  # another one may make up an item
     else:
         items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
         reading, missing = f"{items or '()'} = attributes.items()", "ValueError"
@@ -112,6 +114,7 @@ def maker(first, size, names, packs, constants):
     {", ".join(packs)}, = packs
     {", ".join(constants)}, = constants
     def packer(stream, substream, start, end, attributes):
+        {plain}
         try:
             {reading}
         except {missing}:
