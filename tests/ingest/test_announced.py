@@ -21,7 +21,7 @@ from tests.ingest.log import (
     heph_session,
     run,
 )
-from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
 
 @pytest.fixture
@@ -104,33 +104,48 @@ def test_an_event_that_no_connection_lost_is_not_late(log):
     assert ingest.account("s").missing == 0
 
 
-@pytest.mark.parametrize("more", [[], [heph_session(7, acknowledge=True)]])
-def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, more):
+EPOCH, SESSION = heph_epoch(10**18), heph_session(7, acknowledge=True)
+
+
+@pytest.mark.parametrize("words", [EPOCH, EPOCH + SESSION, SESSION])
+@pytest.mark.parametrize("before", [b"", events(0, stream=2)])
+def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, words, before):
     """What that one sent, which said neither epoch nor session, is not taken for the client's own."""
     peer = log.open(transport="udp")
-    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [before + events(*range(20))])
     log.tick(3)
-    log.datagrams(peer, [heph_epoch(log.now - SECOND) + b"".join(more)])
-    log.datagrams(peer, [events(0, 1, 2)])
+    own = [heph_event(1, n, start=5000 * n + 1) for n in range(3)]
+    log.datagrams(peer, [words + own[0]])
+    log.datagrams(peer, own[1:])
     ingest, rows = run(log.entries)
-    assert numbers(rows) == {"session0": list(range(20)), "session0.1": [0, 1, 2]}
+    assert numbers(rows)["session0.1"] == [0, 1, 2]
+    assert numbers(rows)["session0"][-20:] == list(range(20))
     assert ingest.account("s").duplicates == 0
-    assert [answer["streams"] for _, answer in told(ingest)] == [{"1": 3}] * len(more)
+    if SESSION in words:
+        ((_, answer),) = told(ingest)
+        assert answer["streams"] == {"1": 3}
     assert_conserved(ingest)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
 
 
-@pytest.mark.parametrize(("pause", "began"), [(1, 0), (12, 13)])
+@pytest.mark.parametrize("pause", [1, 12])
+@pytest.mark.parametrize("then", [[20], [0, 1, 20], [100], [1, 2], []])
 def test_what_came_before_the_first_announcement_that_was_not_lost_is_the_sessions(
-    log, pause, began
+    log, pause, then
 ):
-    """It has overtaken the announcement, or the client has repeated that."""
+    """It has overtaken the announcement, or the client repeats that and what came with it."""
     peer = log.open(transport="udp")
-    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [events(*range(1, 20))])
     log.tick(pause)
-    log.datagrams(peer, [heph_epoch(log.now - began * SECOND) + heph_session(7)])
-    log.datagrams(peer, [events(20)])
-    _, rows = run(log.entries)
-    assert numbers(rows) == {"session0": list(range(21))}
+    log.datagrams(peer, [EPOCH + SESSION + events(*then)])
+    log.datagrams(peer, [events(0, 20, 21)])
+    ingest, rows = run(log.entries)
+    assert sorted(numbers(rows)) == ["session0"]
+    assert set(numbers(rows)["session0"]) == {*range(22), *then}
+    assert ingest.tally("s").restarts == 0
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

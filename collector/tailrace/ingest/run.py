@@ -95,11 +95,6 @@ class Run:
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
-    def heard(self) -> int:
-        """When its last numbered event came (Unix ns); 0 if none did."""
-        return max((s.heard for s in self.state.counters.streams.values()), default=0)
-
-    @property
     def counters(self) -> Counters | None:
         return self._counters
 
@@ -223,6 +218,17 @@ class Run:
         return bool(
             self._counters and count is not None and self._counters.begins_anew(stream, count, mark)
         )
+
+    def contradicts(self, stream: str, count: int | None, mark: int) -> bool:
+        """Whether it has another event under this one's number."""
+        return bool(
+            self._counters and count is not None and self._counters.contradicts(stream, count, mark)
+        )
+
+    def silent(self, since: int) -> bool:
+        """Whether no event of it came after that (Unix ns), as far as is remembered."""
+        state = self.state.counters
+        return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
     def candidates(self, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
         """Which records may be this run's although one with `next_epoch` has begun. Events that

@@ -272,16 +272,13 @@ class Session:
         record = records[index]
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         if facts.announces:
-            run: Run | None = self._announced(facts.announces, record.offset, now)
+            run: Run | None = self._announced(facts.announces, records, index, now)
         else:
             run = self._earlier(facts.epoch)
         if run is None:
             if facts.starts and self._run.state.records:
                 self._restart("header", now)
-            elif self._follows_all(facts.epoch, now):
-                self._restart("epoch", now)
-                self._finish_previous(now)
-            elif self._shows_restart(facts.epoch, records, index):
+            elif self._shows_restart(facts.epoch, records, index, now):
                 self._restart("epoch", now)
             run = self._run
             if facts.epoch is not None:
@@ -289,27 +286,31 @@ class Session:
         self._readable(record.size)
         run.note(self._placed(record), now)
 
-    def _shows_restart(self, epoch: int | None, records: list[Record], index: int) -> bool:
+    def _shows_restart(
+        self, epoch: int | None, records: list[Record], index: int, now: int
+    ) -> bool:
         """Whether the record that says an epoch is the first of a new run."""
         known = self._run.state.epoch
         if epoch is None or epoch == known:
             return False
-        return known is not None or self._begins_with(records, index)
-
-    def _follows_all(self, epoch: int | None, now: int) -> bool:
-        """Whether an epoch lies after all that came without one, of which nothing can be late: a new
-        producer has got the address of another."""
-        if epoch is None or self._run.state.epoch is not None or not self._unordered:
-            return False
-        return 0 < self._run.heard < min(epoch, now - self._linger)
+        return (
+            known is not None
+            or self._begins_with(records, index)
+            or self._is_anothers(records, index, now)
+        )
 
     def _begins_with(self, records: list[Record], index: int) -> bool:
         """Whether the event that follows a record is of another run than those before."""
-        after = next((r for r in islice(records, index + 1, None) if r.kind in _EVENTS), None)
-        if after is None:
+        event = _event_after(records, index)
+        return event is not None and self._run.begins_anew(*event)
+
+    def _is_anothers(self, records: list[Record], index: int, now: int) -> bool:
+        """Whether the address was another producer's, which said nothing of itself: the event that
+        follows a record has the number of another one, and nothing can be late any more."""
+        if not self._unordered or not self._run.silent(now - self._linger):
             return False
-        (mark,) = marks_of([(value,) for value in after])
-        return self._run.begins_anew(after.stream, after.count, mark)
+        event = _event_after(records, index)
+        return event is not None and self._run.contradicts(*event)
 
     # The session's course
 
@@ -329,7 +330,7 @@ class Session:
         about = {"continues": old.name, "opened": now}
         self._run.own.session("restart", about | self._group(), now)
 
-    def _announced(self, said: Announcement, offset: int, now: int) -> Run:
+    def _announced(self, said: Announcement, records: list[Record], index: int, now: int) -> Run:
         """The client names its session: the run that is meant, with which the connection goes on
         unless it is the one before."""
         announcements, number = self._announcements, self.state.number
@@ -338,11 +339,11 @@ class Session:
             known.hear(said, None)
             return known.run
         if known is None:
-            if self._run.state.id:
+            if self._run.state.id or self._is_anothers(records, index, now):
                 self._restart("session", now)
             known = announcements.add(said.id, self._run, self.state.info, number)
         elif known.run is not self._run:
-            self._resume(known, offset, now)
+            self._resume(known, records[index].offset, now)
         known.hear(said, number)
         return known.run
 
@@ -375,7 +376,7 @@ class Session:
         run.state.ended, run.state.ended_at = why, now
         if run.state.id:
             self._announcements[run.state.id].unhear(self.state.number)
-        if not self._unordered or run.empty:
+        if not self._unordered or run.empty or run.silent(now - self._linger):
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
@@ -452,6 +453,15 @@ class Session:
     def _group(self) -> dict[str, object]:
         group = self.state.info.group
         return {"group": group} if group else {}
+
+
+def _event_after(records: list[Record], index: int) -> tuple[str, int | None, int] | None:
+    """Stream, number and mark of the first event behind a record."""
+    after = next((r for r in islice(records, index + 1, None) if r.kind in _EVENTS), None)
+    if after is None:
+        return None
+    (mark,) = marks_of([(value,) for value in after])
+    return after.stream, after.count, mark
 
 
 def readable(format_: Format, record_max: int, datagram: bytes) -> bool:

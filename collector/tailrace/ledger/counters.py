@@ -153,6 +153,18 @@ class Counters:
         known = stream.had(seq, mark, self._window)
         return count < HEAD and seq >= stream.base and not known
 
+    def contradicts(self, name: str, count: int, mark: int) -> bool:
+        """Whether another event than this one is remembered under its number."""
+        stream = self.state.streams.get(name)
+        distance = (count - stream.next) & self.mask if stream and stream.counted else 0
+        if stream is None or distance < self._half:
+            return False
+        seq = stream.next - (self.mask + 1 - distance)
+        if seq < stream.base or stream.lacks(seq):
+            return False
+        known = stream.mark_of(seq, self._window)
+        return known != NEVER and not stream.had(seq, mark, self._window)
+
     def expects(self, name: str, count: int) -> bool:
         """Whether this is a stream's next number."""
         stream = self.state.streams.get(name)
