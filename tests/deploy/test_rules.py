@@ -34,6 +34,7 @@ class Case(NamedTuple):
 
 SOURCE = 'instance="a",source="s"'
 MB = 1_000_000
+LIMIT = 14 * 86400
 CASES = {
     "TailraceEventsLost": Case(
         {
@@ -86,10 +87,10 @@ CASES = {
     ),
     "TailraceCertificateExpiring": Case(
         {
-            f"tailrace_tcp_certificate_expiry_timestamp_seconds{{{SOURCE}}}": "1e6x30 1e7x60",
-            'tailrace_admin_certificate_expiry_timestamp_seconds{instance="a"}': "1e7x90",
+            f"tailrace_tcp_certificate_expiry_timestamp_seconds{{{SOURCE}}}": "9e6x90",
+            'tailrace_admin_certificate_expiry_timestamp_seconds{instance="a"}': f"{LIMIT + 600}x30 9e6x60",
         },
-        "20m", "40m",
+        "25m", "45m", 'source="the admin endpoint"',
     ),
     "TailraceFlapping": Case(
         {'tailrace_uptime_seconds{instance="a"}': "9 3 2 1 0+60x90"}, "10m", "60m"

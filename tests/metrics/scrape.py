@@ -95,7 +95,8 @@ def labels(metric, sample):
 
 
 def has(metric, source):
-    return type_of(metric) in {None, source["type"]} and source[metric.field] is not None
+    lacks = metric.optional and source[metric.field] is None
+    return type_of(metric) in {None, source["type"]} and not lacks
 
 
 def evaluate(expression, sources, series_max):

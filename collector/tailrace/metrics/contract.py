@@ -68,7 +68,7 @@ DAEMON = (
     Metric("tailrace_store_upkeeps", "upkeeps", COUNTER, ZERO, "Upkeep runs, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="runs"),
     Metric("tailrace_admin_requests", "admin_requests", COUNTER, ZERO, "Requests to the admin endpoint, by the status code of the answer.", Label("code", "codes", lambda *_: tuple(map(str, ANSWERS))), counts="requests"),
     Metric("tailrace_admin_refused", "admin_refused", COUNTER, ZERO, "Connections to the admin endpoint that were not taken or cut off, by cause: the `address` is not in `admin.allow`, the `handshake` failed, a request was `malformed` or `slow`, an answer stayed `unread`; of `too many connections`, the one that has waited longest.", Label("cause", "causes", lambda *_: tuple(Refusal)), counts="connections"),
-    Metric("tailrace_admin_certificate_expiry_timestamp_seconds", "admin_certificate_expiry_timestamp_seconds", GAUGE, NOW, "When the certificate that the admin endpoint shows expires (Unix time); absent without TLS."),
+    Metric("tailrace_admin_certificate_expiry_timestamp_seconds", "admin_certificate_expiry_timestamp_seconds", GAUGE, NOW, "When the certificate that the admin endpoint shows expires (Unix time); absent without TLS.", optional=True),
 )  # fmt: skip
 
 SOURCE = (
@@ -104,7 +104,7 @@ SOURCE = (
     Metric("tailrace_source_open", "open", GAUGE, NOW, "Connections, datagram peers or files now.", counts="connections, peers or files"),
     Metric("tailrace_source_refused", "refused", COUNTER, ZERO, "Connections not taken or cut off, peers forgotten, datagrams dropped and files left alone, by cause.", REFUSAL, counts="connections, peers, datagrams or files"),
     Metric("tailrace_source_acknowledgements", "acknowledgements", COUNTER, ZERO, "Packets for clients that want to know what is durable, by outcome: `sent`, or put off because the client has not read earlier ones (`unread`), has not sent as much itself (`excess`, of a datagram peer) or is not there any more (`gone`), or because the kernel would not (`refused`).", OUTCOME, counts="packets"),
-    Metric("tailrace_tcp_certificate_expiry_timestamp_seconds", "certificate_expiry_timestamp_seconds", GAUGE, NOW, "When the certificate that the source shows expires (Unix time); absent without TLS."),
+    Metric("tailrace_tcp_certificate_expiry_timestamp_seconds", "certificate_expiry_timestamp_seconds", GAUGE, NOW, "When the certificate that the source shows expires (Unix time); absent without TLS.", optional=True),
     Metric("tailrace_udp_kernel_dropped_datagrams", "kernel_drops", COUNTER, ZERO, "Datagrams the kernel dropped for want of room in the socket's buffer; at one that a service manager kept, in all its life."),
     Metric("tailrace_udp_unassigned_drops", "unassigned_drops", GAUGE, KEPT, "Of all datagrams the kernel ever dropped here, those that no gap of a counter accounts for.", counts="datagrams"),
     Metric("tailrace_udp_queue_bytes", "queue_bytes", GAUGE, NOW, "Memory of datagrams waiting in the socket's buffer."),
@@ -119,8 +119,8 @@ SOURCE = (
 
 SESSION = (
     Metric("tailrace_session_reached_ticks", "reached_ticks", GAUGE, NOW, "The latest tick of the session's own clock."),
-    Metric("tailrace_session_ticks_per_wall_second", "ticks_per_wall_second", GAUGE, NOW, "Ticks of its own clock in a second of wall time, over the last minute in which events came; not of a silent session.", counts="ticks per second"),
-    Metric("tailrace_session_slowdown_ratio", "slowdown_ratio", GAUGE, NOW, "Wall seconds a simulated second, over the same time, where it is known how many ticks are a second; not while the clock stands."),
+    Metric("tailrace_session_ticks_per_wall_second", "ticks_per_wall_second", GAUGE, NOW, "Ticks of its own clock in a second of wall time, over the last minute in which events came; not of a silent session.", counts="ticks per second", optional=True),
+    Metric("tailrace_session_slowdown_ratio", "slowdown_ratio", GAUGE, NOW, "Wall seconds a simulated second, over the same time, where it is known how many ticks are a second; not while the clock stands.", optional=True),
     Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When its last events came (Unix time)."),
     Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When its clock went on (Unix time)."),
 )  # fmt: skip

@@ -85,6 +85,8 @@ class Metric(NamedTuple):
     label: Label | None = None
     counts: str = ""
     """What it counts, where the name does not end with it."""
+    optional: bool = False
+    """Whether there may be no value: the help says when."""
 
     @property
     def unit(self) -> str:

@@ -74,7 +74,7 @@ def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str
     """Of each sample the ending of its name, its own labels and its value; none for None."""
     label = metric.label.name if metric.label else ""
     match value:
-        case None:
+        case None if metric.optional:
             return
         case Durations():
             bounds = zip(map(str, value.BOUNDS), value.at_most, strict=True)
