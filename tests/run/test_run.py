@@ -122,12 +122,14 @@ def test_a_changed_certificate_does_not(clean, tmp_path, place, value):
     assert "does not hold" in done.stdout
 
 
-def test_a_program_that_was_not_traced_is_within_no_budget(tmp_path):
-    done, certificate = run(tmp_path, "", "--max-loss", 1000)
-    assert done.returncode == 4
+@pytest.mark.parametrize(("program", "status"), [("", 4), ("raise SystemExit(3)", 3)])
+def test_a_program_that_was_not_traced_is_within_no_budget(tmp_path, program, status):
+    """But when it has failed, that is what is said."""
+    done, certificate = run(tmp_path, program, "--max-loss", 1000)
+    assert done.returncode == status
     assert certificate["totals"]["expected"] == 0
-    assert "nothing came" in done.stderr
-    assert run(tmp_path, "")[0].returncode == 0
+    assert "no event came" in done.stderr
+    assert run(tmp_path, program)[0].returncode == certificate["program"]["exit_status"]
 
 
 LOSSY = f"""

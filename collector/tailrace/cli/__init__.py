@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
     INCOMPLETE = 3
     """Completeness was demanded and is not there."""
     LOSS = 4
-    """More was lost than the budget allows."""
+    """More was lost than the budget allows, or there was nothing to lose."""
     INTERRUPTED = 130
     """Ctrl-C; what a shell says of a program that SIGINT ended."""
     BROKEN_PIPE = 141

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing, nobody knows how many, or none came at all.",
+    help="Exit with 4 if more events than this are missing, nobody knows how many, or none came of a program that succeeds.",
 )
 @click.option(
     "--source",
@@ -95,7 +95,7 @@ def command(
     certificates.write(done, path)
     for line in summary(done, path):
         sys.stderr.write(f"{line}\n")
-    lost = max_loss is not None and not done.within_budget
+    lost = max_loss is not None and (done.untraced or not done.within_budget)
     context.exit(ExitCode.LOSS if lost else done.program.exit_status)
 
 
@@ -105,8 +105,8 @@ def summary(done: Certificate, path: Path) -> Iterator[str]:
     yield f"run certificate {path}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
-    if not totals.expected:
-        yield "  nothing came: does the program use one of the variables that `tailrace run --help` names?"
+    if not done.streams:
+        yield "  no event came: does the program use one of the variables that `tailrace run --help` names?"
     for stream in done.streams:
         if stream.unknown or stream.missing:
             name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"

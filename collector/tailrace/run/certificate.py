@@ -74,10 +74,12 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def within_budget(self) -> bool:
-        """False also where no event is known of: of a program that was not traced nothing is missing."""
-        totals = self.totals
-        known = totals.expected > 0 and not totals.unknown
-        return known and sum(totals.missing.values()) <= self.max_loss
+        return not self.totals.unknown and sum(self.totals.missing.values()) <= self.max_loss
+
+    @property
+    def untraced(self) -> bool:
+        """Whether of a program that ended well there is no event, neither stored nor missing."""
+        return not self.streams and self.program.exit_status == 0
 
 
 def total(streams: list[StreamEvidence]) -> Totals:
