@@ -5,6 +5,7 @@ Threads of the test: they only send, a little at a time, and end when told or af
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import threading
@@ -75,12 +76,11 @@ class UdpProducer(Producer):
 
 
 def free_ports(kind, count):
-    """Ports that are free now."""
-    socks = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
-    try:
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in socks]
-    finally:
-        for sock in socks:
-            sock.close()
+    """Ports that are free now, and will be: none that the kernel gives to others who ask for any."""
+    ports = set()
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket(socket.AF_INET, kind) as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            ports.add(port)
+    return list(ports)

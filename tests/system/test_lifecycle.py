@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -76,10 +77,15 @@ class FirstProcess(Collector):
         os.kill(int(daemon), number)
 
 
-@pytest.mark.skipif(
-    subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0,
-    reason="needs util-linux's unshare, and leave to make a namespace of processes",
-)
+@pytest.fixture
+def namespaces():
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare: apt-get install util-linux")
+    if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs leave to make a namespace of processes: run it as root")
+
+
+@pytest.mark.usefixtures("namespaces")
 def test_as_process_1_it_reloads_and_stops_as_elsewhere(tmp_path):
     collector = FirstProcess(tmp_path).start()
     try:

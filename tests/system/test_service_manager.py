@@ -98,8 +98,9 @@ def test_a_thread_that_hangs_starves_the_watchdog(managers, hangs):
         manager.wait_alive()
         sock.send(heph_event(1, 50))
         until(lambda: udp(collector)["expected_events"] == 51, "the events")
-    # What hung had taken them in, and nothing was on a disk: they are known to be missing.
-    assert udp(collector)["missing_events"] == (0 if hangs == "the loop" else 50)
+    # What hung had taken them in, and a thread begun since may have brought them to a disk: if not,
+    # they are known to be missing.
+    assert udp(collector)["missing_events"] in ({0} if hangs == "the loop" else {0, 50})
 
 
 def udp(collector):
