@@ -55,6 +55,20 @@ def test_late_events_of_the_old_run_fill_its_holes_after_the_new_ones_epoch(log)
     assert not ingest.waiting
 
 
+def test_after_a_silence_what_repeats_the_old_run_to_the_bit_is_the_new_ones(log):
+    """A deterministic simulation that is run again: nothing of the first run can be late any more."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(new, range(10))])
+    log.tick(3)
+    log.datagrams(session, [heph_epoch(SECOND_RUN), *map(new, range(3))])
+    log.datagrams(session, list(map(new, range(3, 10))))
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(10)), "session0.1": list(range(10))}
+    assert (ingest.account("s").missing, ingest.account("s").duplicates) == (0, 0)
+    assert_conserved(ingest)
+    assert_replays(log.entries, 3)
+
+
 def test_a_late_event_after_the_old_run_was_closed_counts_for_the_new_one(log):
     """A documented blind spot: nobody waits longer than the window."""
     session = log.open(transport="udp")
