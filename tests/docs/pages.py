@@ -119,7 +119,7 @@ class Shell:
         """Exit code and what it prints."""
         text = block.text
         if serves := SERVES.search(text):
-            text += f"until grep -q admin: {serves[1]}; do sleep 0.1; done\n"
+            text += f"until grep -qs admin: {serves[1]}; do sleep 0.1; done\n"
         if block.language == "python":
             text = f"python - <<'END OF PROGRAM'\n{text}END OF PROGRAM\n"
         self._number += 1
