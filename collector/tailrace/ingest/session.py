@@ -1,7 +1,7 @@
 """One session's bytes to records, and its course: who sends, which run of it, when it is over.
 
 On a datagram socket events of a run may come after the next one has begun, so a run lingers for
-`reorder_time`. Meanwhile each event goes to the run that it fits (`Run.owns`), and a repeated epoch
+`reorder_time`, unless nothing of it has come for as long. Meanwhile each event goes to the run that it fits (`Run.owns`), and a repeated epoch
 or announcement to the run whose it is.
 
 Where the client announces its session, the run is that of the session (see `announced`), whose name and
@@ -370,7 +370,8 @@ class Session:
         self._reach()
 
     def _set_aside(self, why: str, now: int) -> None:
-        """The connection goes on with another run. Where datagrams may be late, this one lingers."""
+        """The connection goes on with another run. While datagrams of this one may
+        be late, it lingers."""
         self._finish_previous(now)
         run = self._previous = self._run
         run.state.ended, run.state.ended_at = why, now
