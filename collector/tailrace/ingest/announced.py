@@ -132,6 +132,15 @@ class Announcements:
         self.heard(id_)
         return known
 
+    def move(self, id_: str, run: Run) -> None:
+        """A session's run was in doubt, and is another run that came before."""
+        known = self._known[id_]
+        known.run.state.id = ""
+        run.announce(id_)
+        known.run, known.state.run = run, run.state
+        known.asked = True
+        self.heard(id_)
+
     def carry(self, id_: str, number: int) -> None:
         """A session goes on by one more connection."""
         self._known[id_].carry(number)

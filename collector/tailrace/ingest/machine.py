@@ -293,7 +293,7 @@ class Ingest:
     def _run(self, info: OpenInfo, state: RunState, *, bits: int | None, paces: Paces) -> Run:
         return Run(
             state, info.ledger, self.tally(info.source), self.common(info.source),
-            source=info.source, paces=paces, bits=bits,
+            source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
             emit=partial(self._emit, info), quarantine=self._keep,
         )  # fmt: skip
 

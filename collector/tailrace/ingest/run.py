@@ -41,6 +41,12 @@ from tailrace.normalize import (
     write_flaws,
 )  # fmt: skip
 
+_DRIFT = 1000
+"""Clocks differ by less than one part in so many."""
+
+_LEAD_SLACK = 50 * 10**6
+"""How much faster (ns) an event may arrive than the fastest before it."""
+
 _PARTS_MAX = 16
 """Unreadable parts of one chunk that have a row each: noise is to have few."""
 
@@ -63,10 +69,14 @@ class Run:
         source: str,
         paces: Paces,
         bits: int | None,
+        datagrams: bool = False,
         emit: Emit,
         quarantine: Quarantine,
     ) -> None:
+        """`bits` is the width of the producer's counters, None where it has none; `datagrams` tells
+        that events may come after those of the next run."""
         self.state = state
+        self._datagrams = datagrams and bits is not None
         self._source = source
         self._paces = paces
         self.own = OwnRows(state, tally, emit, quarantine)
@@ -115,6 +125,8 @@ class Run:
             changing: Columns = [list(column) for column in columns]
             self._spans.take(changing, now)
             self._rows(changing, [None] * taken)
+        if self._datagrams and taken:
+            self._hear_clock(columns[END], now)
         state = self.state
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND])
@@ -200,9 +212,10 @@ class Run:
             self._counters.forget_marks()
 
     def inherit(self, other: Run, now: int) -> None:
-        """The events of another run are this one's, though their rows have its name."""
+        """Count the events of another run as this run's, though their rows have the other's name. Where
+        one of them cannot be this run's, none is."""
         mine, its = self._counters, other.counters
-        if mine and its and (events := its.hand_over()):
+        if mine and its and not self.denies(its.remembered()) and (events := its.hand_over()):
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
             self._report(now)
@@ -225,6 +238,19 @@ class Run:
             self._counters and count is not None and self._counters.contradicts(stream, count, mark)
         )
 
+    def denies(self, events: Iterable[tuple[str, int | None, int]]) -> bool:
+        """Return whether some event (stream, number on the wire, mark) cannot be of this run."""
+        return any(self.begins_anew(*event) or self.contradicts(*event) for event in events)
+
+    def denies_statement(self, facts: SessionFacts) -> bool:
+        """Return whether a report or a goodbye cannot be of this run: it speaks of a number as thrown
+        away, or as not reached, that came."""
+        statements = self._statements
+        if statements is None:
+            return False
+        finals = facts.goodbye.streams if facts.goodbye else {}
+        return statements.deny(facts.discarded, finals)
+
     def silent(self, since: int) -> bool:
         """Whether no event of it came after that (Unix ns), as far as is remembered."""
         state = self.state.counters
@@ -242,18 +268,57 @@ class Run:
             if (latest is None or end <= latest) and counters.fits(stream, count, mark):
                 yield index
 
-    def owns(self, event: Sequence[Sequence[Any]], later: Run) -> bool:
-        """Whether such an event, given as columns, is this run's and not the later one's: it is
-        known to the last bit, or its time is nearer to this one's."""
+    def owns(self, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool:
+        """Return whether a candidate, given as columns, is an event of this run and not of the later
+        run. In this order: the event is known here to the last bit; its number is another event's in
+        the later run; the later run can have sent the event by now; its time is nearer here."""
         mine, its = self._counters, later._counters
         if mine is None or its is None:
             return False
-        (stream,), (count,), (mark,) = event[STREAM], event[COUNT], marks_of(event)
+        (stream,), (count,), (mark,), (end,) = (
+            event[STREAM], event[COUNT], marks_of(event), event[END],
+        )  # fmt: skip
+        expected = its.expects(stream, count)
         if mine.fits(stream, count, mark) == "same":
             # A simulation that is run again says the same to the last bit.
             clocked = self.state.epoch is not None or later.state.epoch is not None
-            return clocked or not its.expects(stream, count)
+            return clocked or not expected
+        if its.contradicts(stream, count, mark):
+            return True
+        in_time = self._has_happened(end or 0, later, now)
+        if in_time or (expected and in_time is None):
+            return False
         return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
+
+    def _has_happened(self, end: int, later: Run, now: int) -> bool | None:
+        """Return whether the later run can have sent an event with this end (ns) by now, as far as the
+        clock that both share tells; None where it does not."""
+        epoch, next_epoch = self.state.epoch, later.state.epoch
+        if epoch is None or next_epoch is None:
+            return None
+        leads = [
+            run.state.epoch + lead
+            for run in (self, later)
+            if run.state.epoch is not None and (lead := run.lead(now)) is not None
+        ]
+        return bool(leads) and next_epoch + end - now <= max(leads) + _LEAD_SLACK
+
+    def lead(self, now: int) -> int | None:
+        """Return how far the producer's clock, its zero taken for 0, is at most ahead of ours (ns): an
+        event with end `e` arrives at `e - lead` or later. None before the first event.
+
+        The fastest event so far tells. Its word loses `_DRIFT` of the time since, so that clocks
+        which differ in speed are followed."""
+        lead = self.state.lead
+        return None if lead is None else lead - (now - self.state.lead_at) // _DRIFT
+
+    def _hear_clock(self, ends: Sequence[int | None], now: int) -> None:
+        latest = max((end for end in ends if end is not None), default=None)
+        if latest is None:
+            return
+        before = self.lead(now)
+        if before is None or latest - now > before:
+            self.state.lead, self.state.lead_at = latest - now, now
 
     # Its course
 

@@ -33,7 +33,7 @@ from tailrace.ingest.state import (
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import KIND, OFFSET, SIZE
+from tailrace.normalize import COUNT, KIND, OFFSET, SIZE, STREAM
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others by the block."""
@@ -137,12 +137,14 @@ class Session:
         """Close the windows whose time has passed."""
         for run in self._own_runs:
             run.expire(now)
-        if self._previous and self._previous.state.ended_at + self._linger <= now:
+        previous = self._lingering
+        if previous and previous.state.ended_at + self._linger <= now:
             self._finish_previous(now)
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""
-        self._finish_previous(now)
+        if self._lingering:
+            self._finish_previous(now)
         for run in self._own_runs:
             run.settle(now)
 
@@ -176,7 +178,7 @@ class Session:
     @property
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
-        return self._previous is not None or (not self._run.state.id and self._run.waiting)
+        return self._lingering is not None or any(run.waiting for run in self._own_runs)
 
     @property
     def account(self) -> Account:
@@ -193,6 +195,11 @@ class Session:
         previous = self._previous.state if self._previous else None
         state.previous = previous and (previous.id or previous)
         return state
+
+    @property
+    def _lingering(self) -> Run | None:
+        """The run before this one, where only time keeps it."""
+        return None if self.state.doubt else self._previous
 
     @property
     def _own_runs(self) -> list[Run]:
@@ -235,6 +242,8 @@ class Session:
         if not columns[KIND]:
             return
         self._readable(sum(columns[SIZE]))
+        if self.state.doubt:
+            self._ask_events(columns, now)
         if shift := self._shift:
             columns = list(columns)
             columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
@@ -261,7 +270,7 @@ class Session:
                 return done
             if done < size:
                 one = [column[at : at + 1] for column in rest]
-                run = previous if previous.owns(one, self._run) else self._run
+                run = previous if previous.owns(one, self._run, now) else self._run
                 if not run.take(one, now):
                     return done
                 done += 1
@@ -278,39 +287,70 @@ class Session:
         if run is None:
             if facts.starts and self._run.state.records:
                 self._restart("header", now)
-            elif self._shows_restart(facts.epoch, records, index, now):
-                self._restart("epoch", now)
+            elif facts.epoch is not None:
+                self._hear_epoch(facts.epoch, records, index, now)
+            if self.state.doubt:
+                self._ask_statement(facts, now)
             run = self._run
-            if facts.epoch is not None:
-                self._know(facts.epoch, run.state.name)
         self._readable(record.size)
         run.note(self._placed(record), now)
 
-    def _shows_restart(
-        self, epoch: int | None, records: list[Record], index: int, now: int
-    ) -> bool:
-        """Whether the record that says an epoch is the first of a new run."""
+    def _hear_epoch(self, epoch: int, records: list[Record], index: int, now: int) -> None:
+        """Begin a new run where an epoch is not that of the run in being."""
         known = self._run.state.epoch
-        if epoch is None or epoch == known:
-            return False
-        return (
-            known is not None
-            or self._begins_with(records, index)
-            or self._is_anothers(records, index, now)
-        )
+        if known is None:
+            self._introduced("epoch", records, index, now)
+        elif known != epoch:
+            self._restart("epoch", now)
+        self._know(epoch, self._run.state.name)
 
-    def _begins_with(self, records: list[Record], index: int) -> bool:
-        """Whether the event that follows a record is of another run than those before."""
-        event = _event_after(records, index)
-        return event is not None and self._run.begins_anew(*event)
+    def _introduced(self, why: str, records: list[Record], index: int, now: int) -> None:
+        """Hear the first words of a producer whose run had none so far.
 
-    def _is_anothers(self, records: list[Record], index: int, now: int) -> bool:
-        """Whether the address was another producer's, which said nothing of itself: the event that
-        follows a record has the number of another one, and nothing can be late any more."""
-        if not self._unordered or not self._run.silent(now - self._linger):
-            return False
+        The events before may be another producer's, which ended and whose own words were lost. The
+        event behind the words tells. Where none follows, a new run begins in doubt."""
         event = _event_after(records, index)
-        return event is not None and self._run.contradicts(*event)
+        if self.state.doubt or self._run.empty:
+            return
+        if event is not None:
+            if self._run.denies([event]):
+                self._restart(why, now)
+        elif self._unordered and not self._run.state.id:
+            self._begin(f"restart: {why}", now, in_doubt=True)
+
+    def _ask_events(self, columns: Sequence[Sequence[Any]], now: int) -> None:
+        """Let events tell whether the run in being, which began in doubt, is the run before."""
+        counts, marks = columns[COUNT], marks_of(columns)
+        events = list(zip(columns[STREAM], counts, marks, strict=True))
+        if self._previous and any(count is not None for count in counts):
+            self._decide(anew=self._previous.denies(events), now=now)
+
+    def _ask_statement(self, facts: SessionFacts, now: int) -> None:
+        """Let a report or a goodbye tell the same."""
+        if self._previous and (facts.discarded or facts.goodbye):
+            self._decide(anew=self._previous.denies_statement(facts), now=now)
+
+    def _decide(self, *, anew: bool, now: int) -> None:
+        """End the doubt: the run in being is a new one, or goes on with the run before."""
+        old, new = self._previous, self._run
+        if anew or old is None or self._is_shared(new):
+            self._began(now)
+            if old and old.silent(now - self._linger):
+                self._finish_previous(now)
+            return
+        self.state.doubt = ""
+        self._previous, self._run = None, old
+        old.state.reached = new.state.reached
+        if id_ := new.state.id:
+            self._announcements.move(id_, old)
+        old.state.ended, old.state.ended_at = "", 0
+        self._take_over_clock(new, {"by": new.state.name}, now)
+        new.finish(f"resumes {old.state.name}", {}, now)
+
+    def _is_shared(self, run: Run) -> bool:
+        """Return whether other connections have gone on with a run."""
+        id_ = run.state.id
+        return bool(id_) and self._announcements[id_].state.carriers != [self.state.number]
 
     # The session's course
 
@@ -320,14 +360,28 @@ class Session:
 
     def _restart(self, why: str, now: int) -> None:
         """The producer began anew within the same connection or from the same address."""
+        old = self._run.state.name
+        self._begin(f"restart: {why}", now)
+        self._say_restart(old, now)
+
+    def _begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
+        """Set the run in being aside, and go on with a new run."""
         state, old = self.state, self._run.state
-        self._set_aside(f"restart: {why}", now)
+        self._set_aside(why, now, in_doubt=in_doubt)
         state.restarts += 1
         self._run = self._attach(
             RunState(f"{state.info.session}.{state.restarts}", reached=old.reached)
         )
+
+    def _began(self, now: int) -> None:
+        """The run that began in doubt is a new one."""
+        self.state.doubt = ""
+        if self._previous:
+            self._say_restart(self._previous.state.name, now)
+
+    def _say_restart(self, old: str, now: int) -> None:
         self._tally.restarts += 1
-        about = {"continues": old.name, "opened": now}
+        about = {"continues": old, "opened": now}
         self._run.own.session("restart", about | self._group(), now)
 
     def _announced(self, said: Announcement, records: list[Record], index: int, now: int) -> Run:
@@ -339,8 +393,10 @@ class Session:
             known.hear(said, None)
             return known.run
         if known is None:
-            if self._run.state.id or self._is_anothers(records, index, now):
+            if self._run.state.id:
                 self._restart("session", now)
+            elif self._unordered:
+                self._introduced("session", records, index, now)
             known = announcements.add(said.id, self._run, self.state.info, number)
         elif known.run is not self._run:
             self._resume(known, records[index].offset, now)
@@ -353,35 +409,45 @@ class Session:
         own, info = self._run.state, self.state.info
         # First of all: it may be about to be forgotten.
         self._announcements.carry(known.run.state.id, self.state.number)
-        if not own.id:
-            known.run.inherit(self._run, now)
+        anonymous = self._previous if self.state.doubt else self._run
+        if anonymous and not anonymous.state.id:
+            known.run.inherit(anonymous, now)
         self._set_aside(f"resumes {known.run.state.name}", now)
-        run = self._run = known.run
+        old, self._run = self._run, known.run
         known.state.bearer = self.state.number
-        self.state.base = run.state.reached - self.state.skipped - offset
-        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
-        if own.epoch is not None and run.state.epoch is None:
-            run.state.epoch, run.state.clock = own.epoch, own.clock
-            run.state.ticks_per_second = own.ticks_per_second
-            about |= {"clock": own.clock, "ticks_per_second": own.ticks_per_second, "epoch": own.epoch}  # fmt: skip
-        if run.state.epoch is not None:
-            self._know(run.state.epoch, run.state.name)
-        run.own.session("resume", about, now)
+        self.state.base = known.run.state.reached - self.state.skipped - offset
+        about = {"peer": info.peer, "transport": info.transport, "by": own.name}
+        self._take_over_clock(old, about, now)
         self._reach()
 
-    def _set_aside(self, why: str, now: int) -> None:
+    def _take_over_clock(self, other: Run, about: dict[str, object], now: int) -> None:
+        """The run in being goes on where another run has begun; a row says so."""
+        run, own = self._run.state, other.state
+        if own.epoch is not None and run.epoch is None:
+            run.epoch, run.clock = own.epoch, own.clock
+            run.ticks_per_second = own.ticks_per_second
+            about |= {"clock": own.clock, "ticks_per_second": own.ticks_per_second, "epoch": own.epoch}  # fmt: skip
+        if run.epoch is not None:
+            self._know(run.epoch, run.name)
+        self._run.own.session("resume", about, now)
+
+    def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
         """The connection goes on with another run. While datagrams of this one may
-        be late, it lingers."""
+        be late, it lingers; so it does while it is in doubt whether it is over."""
         self._finish_previous(now)
         run = self._previous = self._run
         run.state.ended, run.state.ended_at = why, now
         if run.state.id:
             self._announcements[run.state.id].unhear(self.state.number)
-        if not self._unordered or run.empty or run.silent(now - self._linger):
+        self.state.doubt = why if in_doubt else ""
+        silent = run.silent(now - self._linger) and not in_doubt
+        if not self._unordered or run.empty or silent:
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
         """Nothing more is taken for the run before this one."""
+        if self.state.doubt:
+            self._began(now)
         run, self._previous = self._previous, None
         if run and run.state.id:
             self._announcements.leave(run.state.id, self.state.number, now)

@@ -185,6 +185,10 @@ class RunState(msgspec.Struct, omit_defaults=True):
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
     gap_rows: dict[str, StreamRows] = {}
+    lead: int | None = None
+    """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `Run.lead`."""
+    lead_at: int = 0
+    """When that was so (Unix ns)."""
     unended: tuple[int, str] | None = None
     """Where the last unreadable piece ended and why it is one, if its line may go on there."""
 
@@ -223,6 +227,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     epochs: dict[int, str] = {}
     """The runs' epochs, with the runs' names."""
     restarts: int = 0
+    doubt: str = ""
+    """Why a new run has begun of which no event has shown yet that it is not the one before."""
     last: int = 0
     """When its last entry came (Unix ns)."""
     received: int = 0

@@ -28,7 +28,7 @@ closed gaps; all sessions of a source together have `source_streams_max` streams
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tailrace.config.schema import LedgerConfig
@@ -170,9 +170,18 @@ class Counters:
         stream = self.state.streams.get(name)
         return count == (stream.next & self.mask if stream else 0)
 
+    def remembered(self) -> Iterator[tuple[str, int, int]]:
+        """Yield stream, number on the wire and mark of the newest events, as many as are remembered."""
+        window = self._window
+        for name, stream in self.state.streams.items():
+            for seq in range(max(stream.base, stream.next - window), stream.next):
+                if not stream.lacks(seq):
+                    yield name, seq & self.mask, stream.mark_of(seq, window)
+
     def hand_over(self) -> list[tuple[str, int, int]]:
-        """Stream, number on the wire and mark of all that came, to be another's from now on; nothing
-        where not all of it is remembered, or something has been said to be missing."""
+        """Give up all events that came, and return them as `remembered` does: they are another run's
+        from now on. Return nothing where not all of them are remembered, or where something has been
+        said to be missing."""
         state, window = self.state, self._window
         streams = state.streams
         if (
@@ -181,12 +190,7 @@ class Counters:
             or any(s.next - s.base > window or s.gaps or s.extra for s in streams.values())
         ):
             return []
-        events = [
-            (name, seq & self.mask, stream.mark_of(seq, window))
-            for name, stream in streams.items()
-            for seq in range(stream.base, stream.next)
-            if not stream.lacks(seq)
-        ]
+        events = list(self.remembered())
         self.release()
         streams.clear()
         state.seen = state.missing = state.tails = 0

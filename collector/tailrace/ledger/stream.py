@@ -64,8 +64,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, mark: int, window: int) -> None:
+        """Keep the mark of an event that came. A number below the window has no slot of its own: the
+        slot holds the mark of a newer number."""
         mark &= _FINGERPRINT
-        _put(self.recent, seq % window, mark)
+        if seq >= self.next - window:
+            _put(self.recent, seq % window, mark)
         if 0 <= seq < HEAD:
             _put(self.head, seq, mark)
 
