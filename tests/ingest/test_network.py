@@ -23,7 +23,9 @@ def log_of(network, seed):
     limits = LedgerConfig(gap_rows_max=rng.choice([2, 100]))
     session = log.open(transport="udp", limits=limits)
     waiting = []
+    start = log.now
     for arriving in network.course():
+        log.now = max(log.now, start + network.clock)
         if arriving is PAUSE or len(waiting) > rng.choice([0, 5, 20]):
             log.datagrams(session, waiting)
             waiting = []
@@ -121,8 +123,14 @@ def hold_against(seed, **kind):
 
 kinds = pytest.mark.parametrize(
     "kind",
-    [{"epochs": True}, {"epochs": False}, {"epochs": True, "announced": True}],
-    ids=["epochs", "silent", "announced"],
+    [
+        {"epochs": True},
+        {"epochs": False},
+        {"epochs": True, "announced": True},
+        {"epochs": True, "quick": True},
+        {"epochs": True, "announced": True, "quick": True},
+    ],
+    ids=["epochs", "silent", "announced", "quick", "quick and announced"],
 )
 
 

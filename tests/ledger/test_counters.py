@@ -105,6 +105,39 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
     assert msgspec.to_builtins(second.state) == msgspec.to_builtins(whole.state)
 
 
+@settings(max_examples=200, deadline=None)
+@given(mangled(), st.integers(0, 2**32))
+def test_lost_events_that_come_after_all_and_copies_behind_them_are_stored_once(case, seed):
+    """Clients send again what was named missing, and more than that: copies of any number follow."""
+    sent, kept, _, order = case
+    rng = random.Random(seed)
+    ledger = counters()
+    feed(ledger, events(order))
+    ledger.windows.close()
+    begins = (sent[0] if sent[0] < 2**31 else min(kept)) if kept else len(sent)
+    lost = sorted(set(range(begins, max(kept, default=0))) - set(kept))
+    repaid = rng.sample(lost, len(lost) // 2)
+    arrivals = repaid + rng.choices(kept, k=100) if kept else []
+    rng.shuffle(arrivals)
+    seqs, restart = feed(ledger, events(arrivals), now=3 * SECOND)
+    assert not restart
+    assert sorted(seq for seq in seqs if seq != DUPLICATE) == sorted(repaid)
+    assert missing_numbers(ledger.findings) >= set(lost) - set(repaid)
+    assert ledger.account.missing == len(lost) - len(repaid)
+    assert ledger.account.expected == len(kept) + len(lost)
+
+
+def test_a_number_that_is_repaid_takes_no_newer_numbers_place():
+    """1100 and 1612 share a slot of the 512 marks that are remembered."""
+    ledger = counters(LedgerConfig())
+    feed(ledger, events([*range(1100), *range(1101, 2001)]))
+    feed(ledger, events([1100]), now=3 * SECOND)
+    seqs, _ = feed(ledger, events([1611, 1612, 1613]), now=3 * SECOND)
+    assert seqs == [DUPLICATE] * 3
+    assert ledger.account.expected == 2001
+    assert ledger.account.duplicates == 3
+
+
 def test_a_stream_that_begins_above_zero_joined_late():
     ledger = counters()
     feed(ledger, events([5, 6, 7]))

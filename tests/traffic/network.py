@@ -13,12 +13,17 @@ Producers that announce their runs throw events away, which they report in the d
 of the stream, send again in a pause what was dropped, and end with a goodbye, which is neither lost
 nor late: what is still on its way comes after it. Their streams may lose their last events.
 
+Quick producers (`quick`) send as their clocks go, run for a fraction of a second each and begin anew
+after 100 to 300 ms: several runs fit into the time for which the collector waits. `clock` is how far
+(ns) the time has come; for other producers it stands still.
+
 What no collector can know from counters is left out, and this is the list:
 
 - the last number of each stream of a run arrives, unless it is announced, and so does the first where
   that is not 0; of such a stream, a number before the wrap arrives first;
-- runs last longer than datagrams are late, and than a collector waits for late ones: the last events
-  of a run have times far from the first ones of the next, and each run has a long pause;
+- runs last longer than datagrams are late and, unless they are quick, than a collector waits for late
+  ones: the last events of a run have times far from the first ones of the next, and each run has a
+  long pause;
 - no pause comes while something of an earlier run is still on its way;
 - with epochs: the first datagram of a run is neither lost nor late, nor overtakes the run before;
 - no report comes after the next run's beginning: it says nothing of whose it is;
@@ -86,10 +91,17 @@ class _Packet(NamedTuple):
 
 
 class Network:
-    def __init__(self, seed: int, *, epochs: bool, announced: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, epochs: bool, announced: bool = False, quick: bool = False
+    ) -> None:
         self.book = Book()
         self.runs = 0
-        self._random = Random(f"network/{seed}/{epochs}" + "/announced" * announced)
+        self.clock = 0
+        self._random = Random(
+            f"network/{seed}/{epochs}" + "/announced" * announced + "/quick" * quick
+        )
+        self._quick = quick
+        self._loss = self._random.choice([0, 0.12]) if quick else 0.12
         self._seed = seed
         self._epochs = epochs
         self._announced = announced
@@ -107,11 +119,13 @@ class Network:
     def course(self) -> Iterator[list[bytes] | None]:
         random = self._random
         epoch = _EPOCH
-        for run in range(random.randint(1, 4)):
+        for run in range(random.randint(2, 8) if self._quick else random.randint(1, 4)):
             self.runs += 1
             packets = list(self._packets(run, epoch))
-            for packet, _ in packets:
-                if packet.idle or (self._calm(run) and random.random() < 0.03):
+            for packet, ticks in packets:
+                if self._quick:
+                    self.clock = epoch - _EPOCH + ticks
+                elif packet.idle or (self._calm(run) and random.random() < 0.03):
                     self._pause()
                     yield PAUSE
                     if self._announced and (again := self._again()):
@@ -124,7 +138,8 @@ class Network:
                     leaving = [p.data for p in self._push(packet)]
                     if leaving:
                         yield leaving
-            epoch += packets[-1][1] + random.randrange(60 * _SECOND)
+            pause = random.randrange(100, 300) * _MS if self._quick else random.randrange(60 * _SECOND)
+            epoch += packets[-1][1] + pause
             if self._announced:
                 yield self._goodbyes(run)
         rest = [packet for *_, packet in sorted(self._held)]
@@ -140,10 +155,11 @@ class Network:
         random = self._random
         streams = random.sample(range(6), random.randint(1, 3)) if self._epochs else self._streams
         numbers = {stream: self._first(run, stream) for stream in streams}
-        turns = [random.choice(streams) for _ in range(random.randint(400, 500))]
+        size = random.randint(150, 400) if self._quick else random.randint(400, 500)
+        turns = [random.choice(streams) for _ in range(size)]
         ends = {len(turns) - 1 - turns[::-1].index(stream) for stream in set(turns)}
         idle = random.randrange(EVENTS_MAX * (DEPTH + 1), len(turns) // 2)
-        ticks = random.randrange(_MS)
+        ticks, step = random.randrange(_MS), (5 if self._quick else 1) * _MS
         place = 0
         while place < len(turns):
             size = random.randint(1, EVENTS_MAX) if random.random() < 0.3 else 1
@@ -155,8 +171,8 @@ class Network:
             opens, idles, last = place == 0, False, False
             for turn in range(place, min(place + size, len(turns))):
                 stream = turns[turn]
-                ticks += random.randrange(1, _MS)
-                if turn == place and idle < turn:
+                ticks += random.randrange(1, step)
+                if turn == place and idle < turn and not self._quick:
                     idle, idles, ticks = len(turns), True, ticks + 1000 * _SECOND
                 start = ticks - random.randrange(ticks // 2 if random.random() < 0.1 else 1000)
                 if self._announced and random.random() < 0.06:
@@ -228,7 +244,7 @@ class Network:
         random = self._random
         self._passed += 1
         fate = random.random()
-        if fate < 0.12 and not self._needed(packet):
+        if fate < self._loss and not self._needed(packet):
             self.book.dropped.update(packet.events)
             self._lost.append(packet)
         elif fate < 0.3:
