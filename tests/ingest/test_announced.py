@@ -129,6 +129,127 @@ def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, words, befo
         assert_replays(log.entries, cut)
 
 
+@pytest.mark.parametrize("words", [EPOCH, EPOCH + SESSION, SESSION])
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("pause", [0.2, 3, 30])
+def test_a_second_life_whose_first_words_come_alone_is_none_of_the_first(log, words, apart, pause):
+    """The only announcement of the first life was lost."""
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(64))])
+    log.tick(pause)
+    if apart:
+        log.datagrams(peer, [words])
+    ingest, _ = run(log.entries)
+    if apart and SESSION in words:
+        ((_, answer),) = told(ingest)
+        assert answer["streams"] == {}
+    own = [heph_event(1, n, start=5000 * n + 1) for n in range(3000)]
+    log.datagrams(peer, own[:1] if apart else [words + own[0]])
+    for at in range(1, 3000, 600):
+        log.datagrams(peer, own[at : at + 600])
+        log.now += SECOND // 10
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(64)), "session0.1": list(range(3000))}
+    assert gaps(rows) == []
+    assert ingest.tally("s").restarts == 1
+    if SESSION in words:
+        ((_, answer),) = told(ingest)
+        assert answer["streams"] == {"1": 3000}
+    log.close(peer)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+    assert_conserved(run(log.entries)[0])
+
+
+@pytest.mark.parametrize("words", [EPOCH, EPOCH + SESSION, SESSION])
+@pytest.mark.parametrize("then", [[20], [19, 20], [1, 2, 20], [30], []])
+def test_first_words_that_come_alone_and_late_are_those_of_the_events_before(log, words, then):
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.now += 12 * SECOND
+    log.datagrams(peer, [words])
+    log.tick(3)
+    if then:
+        log.datagrams(peer, [events(*then)])
+    log.datagrams(peer, [heph_goodbye({"1": 31})])
+    log.tick(3)
+    log.close(peer)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [*range(20), *(n for n in then if n >= 20)]}
+    assert ingest.tally("s").restarts == 0
+    assert sum(count for *_, count in gaps(rows) if count) == 31 - len(set(then) | set(range(20)))
+    if words == EPOCH + SESSION:
+        assert course(rows, "session0.1") == ["epoch", "tailrace.session", "close"]
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+    assert_conserved(ingest)
+
+
+@pytest.mark.parametrize(
+    ("says", "same"),
+    [
+        (heph_goodbye({"1": 20}), True),
+        (heph_goodbye({"1": 3}), False),
+        (heph_goodbye({"2": 3}), True),
+        (heph_report([1, 20, 2]), True),
+        (heph_report([1, 5, 2]), False),
+    ],
+)
+def test_a_report_or_a_goodbye_ends_the_doubt(log, says, same):
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.tick(3)
+    log.datagrams(peer, [EPOCH + SESSION])
+    log.datagrams(peer, [says])
+    ingest, rows = run(log.entries)
+    assert ingest.tally("s").restarts == (0 if same else 1)
+    assert ("resume" in course(rows, "session0")) == same
+    assert ("restart" in course(rows, "session0.1")) == (not same)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+
+
+def test_a_run_in_doubt_that_another_connection_goes_on_with_is_a_run_of_its_own(log):
+    peer, other = log.open(transport="udp"), log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [EPOCH + SESSION])
+    log.datagrams(other, [EPOCH + SESSION + events(20, 21)])
+    log.datagrams(peer, [events(22, 23)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(20)), "session0.1": [20, 21, 22, 23]}
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_doubt_outlives_a_stop_of_the_daemon(log, settles):
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [EPOCH + SESSION])
+    if settles:
+        log.stop()
+        log.add(EntryKind.START)
+    log.datagrams(peer, [events(20)])
+    _, rows = run(log.entries)
+    assert numbers(rows) == {"session0": list(range(21))}
+
+
+@pytest.mark.parametrize("then", ["session", "close"])
+def test_a_doubt_that_nothing_ends_leaves_two_runs(log, then):
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [EPOCH + SESSION])
+    if then == "session":
+        log.datagrams(peer, [heph_epoch(2 * 10**18) + heph_session(8) + events(0)])
+    log.close(peer)
+    ingest, rows = run(log.entries)
+    assert "restart" in course(rows, "session0.1")
+    assert numbers(rows)["session0"] == list(range(20))
+    assert_conserved(ingest)
+
+
 @pytest.mark.parametrize("pause", [1, 12])
 @pytest.mark.parametrize("then", [[20], [0, 1, 20], [100], [1, 2], []])
 def test_what_came_before_the_first_announcement_that_was_not_lost_is_the_sessions(
