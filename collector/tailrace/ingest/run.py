@@ -220,6 +220,10 @@ class Run:
             mine.observe(streams, counts, marks, now)
             self._report(now)
 
+    def copies(self, records: int) -> None:
+        """Count records of a datagram that came before."""
+        self._references.add_copies(records)
+
     def datagrams(self, count: int) -> None:
         """So many datagrams came, which have been taken."""
         self.state.counters.datagrams += count

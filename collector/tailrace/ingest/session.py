@@ -31,14 +31,15 @@ from tailrace.ingest.state import (
     encode,
 )
 from tailrace.ledger.commons import Commons
+from tailrace.ledger.copies import Copies
 from tailrace.ledger.findings import Account
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import COUNT, KIND, OFFSET, SIZE, STREAM
+from tailrace.normalize import COUNT, EVENTS, KIND, OFFSET, SIZE, STREAM
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others by the block."""
 
-_EVENTS = frozenset({Kind.SPAN, Kind.COUNTER})
+_NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
 """Kinds of an event with a counter."""
 
 _kind = itemgetter(KIND)
@@ -69,7 +70,11 @@ class Session:
         if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
             self.decoder.begin(state.file.facts.path, state.info.dialect)
         self._whole = format_.whole
-        self._unordered = state.info.transport == "udp" and format_.counter_bits is not None
+        datagrams, numbered = state.info.transport == "udp", format_.counter_bits is not None
+        self._unordered = datagrams and numbered
+        self._copies = (
+            Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
+        )
         self._run = self._attach(state.run)
         self._previous = self._attach(state.previous) if state.previous else None
 
@@ -95,6 +100,9 @@ class Session:
     def datagrams(self, payloads: list[bytes], now: int) -> None:
         """Datagrams: no record goes on past the end of one."""
         self._received(sum(map(len, payloads)), now)
+        if self._copies:
+            self._without_copies(self._copies, payloads, now)
+            return
         self._reach()
         records = decode_datagrams(self.decoder, payloads, self._whole)
         if not self._commons.state.mixed:
@@ -104,6 +112,23 @@ class Session:
         self._run.datagrams(len(payloads))
         self._take(records, now)
         self._tell()
+
+    def _without_copies(self, copies: Copies, payloads: list[bytes], now: int) -> None:
+        """Take datagrams of which the producer numbers nothing: those that came before are counted."""
+        for payload in payloads:
+            events = copies.events_of(payload, now)
+            if events is not None:
+                self._readable(len(payload))
+                self.state.skipped += len(payload)
+                self._run.copies(events)
+                continue
+            records = decode_datagrams(self.decoder, [payload], None)
+            kinds = list(map(_kind, records))
+            if Kind.MALFORMED not in kinds:
+                copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
+            self._take(records, now)
+        self._run.datagrams(len(payloads))
+        self._reach()
 
     def file(self, facts: FileFacts, now: int) -> None:
         """Its file has another name or place, or a member of it begins."""
@@ -524,7 +549,7 @@ class Session:
 
 def _event_after(records: list[Record], index: int) -> tuple[str, int | None, int] | None:
     """Stream, number and mark of the first event behind a record."""
-    after = next((r for r in islice(records, index + 1, None) if r.kind in _EVENTS), None)
+    after = next((r for r in islice(records, index + 1, None) if r.kind in _NUMBERED), None)
     if after is None:
         return None
     (mark,) = marks_of([(value,) for value in after])

@@ -241,6 +241,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """Bytes of holes passed over, which the decoder does not count."""
     garbage: int = 0
     """Malformed bytes since the last readable record."""
+    copies: dict[bytes, tuple[int, int]] = {}
+    """The newest datagrams of a producer that numbers nothing; see `ledger.copies`."""
     quarantined: int = 0
     """Bytes of its quarantine file."""
     decoder: bytes | None = None

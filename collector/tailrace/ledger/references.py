@@ -50,6 +50,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     malformed: int = 0
     claimed: int = 0
     """Missing records that the decoder knows of, net of those that came after all."""
+    copies: int = 0
+    """Records that came once more, in a datagram equal to another."""
     unreported: int = 0
     """Malformed records that no total has been held against yet."""
 
@@ -68,7 +70,7 @@ class References:
         state = self.state
         seen = sum(state.seen.values())
         missing = state.given_up + sum(state.short.values()) + state.malformed + state.claimed
-        return Account(seen + missing, seen, missing, 0)
+        return Account(seen + missing, seen + state.copies, missing, state.copies)
 
     @property
     def waiting(self) -> bool:
@@ -84,6 +86,10 @@ class References:
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, repaid, Reason.NETWORK, of=kind)
             )
+
+    def add_copies(self, records: int) -> None:
+        """Records that are not stored: the datagram that brings them is a copy of another."""
+        self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
         """Records whose bytes came but could not be read: missing, with a row of their own."""
@@ -176,9 +182,13 @@ class References:
             short -= explained
             if short:
                 state.short[kind] = state.short.get(kind, 0) + short
+                estimate = state.copies > 0
                 self.findings.append(
-                    Finding(Kind.GAP, self._stream, None, short, Reason.NETWORK, of=kind)
-                )
+                    Finding(
+                        Kind.GAP, self._stream, None, short, Reason.NETWORK,
+                        of=kind, estimate=estimate,
+                    )
+                )  # fmt: skip
 
     def _give_up(self, id_: int) -> None:
         state = self.state
