@@ -217,7 +217,7 @@ def test_a_run_in_doubt_that_another_connection_goes_on_with_is_a_run_of_its_own
     log.datagrams(other, [EPOCH + SESSION + events(20, 21)])
     log.datagrams(peer, [events(22, 23)])
     log.tick(3)
-    ingest, rows = run(log.entries)
+    _, rows = run(log.entries)
     assert numbers(rows) == {"session0": list(range(20)), "session0.1": [20, 21, 22, 23]}
     for cut in range(len(log.entries)):
         assert_replays(log.entries, cut)

@@ -90,7 +90,7 @@ def test_a_copy_of_what_cannot_be_read_is_quarantined_as_well(log):
 def test_lines_of_a_connection_are_no_copies(log):
     connection = log.open("jets")
     log.data(connection, HEADER + record(1) + event(1) + event(1) + footer(1, 2))
-    ingest, rows = run(log.entries)
+    _, rows = run(log.entries)
     assert names(rows) == ["e1", "e1"]
     assert gaps(rows) == []
 

@@ -138,7 +138,9 @@ class Network:
                     leaving = [p.data for p in self._push(packet)]
                     if leaving:
                         yield leaving
-            pause = random.randrange(100, 300) * _MS if self._quick else random.randrange(60 * _SECOND)
+            pause = (
+                random.randrange(100, 300) * _MS if self._quick else random.randrange(60 * _SECOND)
+            )
             epoch += packets[-1][1] + pause
             if self._announced:
                 yield self._goodbyes(run)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.answers import Answer, answers
+from tailrace.ingest.departures import Departures, host_of
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, Heartbeats
 from tailrace.ingest.pace import Paces
 from tailrace.ingest.run import Run
@@ -67,6 +68,7 @@ class Ingest:
         self._day = 0
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
+        self._departures: dict[str, Departures] = {}
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
         for source in self.state.announced:
@@ -288,12 +290,28 @@ class Ingest:
         )  # fmt: skip
 
     def _attach(self, info: OpenInfo, state: RunState) -> Run:
-        return self._run(info, state, bits=FORMATS[info.format].counter_bits, paces=self.paces)
+        bits = FORMATS[info.format].counter_bits
+        departures = None if info.file else self._departed(info.source)
+        return self._run(info, state, bits=bits, paces=self.paces, departures=departures)
 
-    def _run(self, info: OpenInfo, state: RunState, *, bits: int | None, paces: Paces) -> Run:
+    def _departed(self, source: str) -> Departures:
+        if source not in self._departures:
+            self._departures[source] = Departures(self.state.departures.setdefault(source, []))
+        return self._departures[source]
+
+    def _run(
+        self,
+        info: OpenInfo,
+        state: RunState,
+        *,
+        bits: int | None,
+        paces: Paces,
+        departures: Departures | None = None,
+    ) -> Run:
         return Run(
             state, info.ledger, self.tally(info.source), self.common(info.source),
             source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
+            host=host_of(info.peer), departures=departures,
             emit=partial(self._emit, info), quarantine=self._keep,
         )  # fmt: skip
 

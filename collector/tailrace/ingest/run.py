@@ -9,6 +9,7 @@ from operator import add, attrgetter
 from typing import Any
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.departures import Departure, Departures
 from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
 from tailrace.ingest.state import RunState, SessionState, Tally
@@ -70,13 +71,18 @@ class Run:
         paces: Paces,
         bits: int | None,
         datagrams: bool = False,
+        host: str = "",
+        departures: Departures | None = None,
         emit: Emit,
         quarantine: Quarantine,
     ) -> None:
         """`bits` is the width of the producer's counters, None where it has none; `datagrams` tells
-        that events may come after those of the next run."""
+        that events may come after those of the next run; `departures` are the sessions that went
+        before, from this `host` among others."""
         self.state = state
         self._datagrams = datagrams and bits is not None
+        self._host, self._departures = host, departures
+        self._limits, self._bits = limits, bits or 0
         self._source = source
         self._paces = paces
         self.own = OwnRows(state, tally, emit, quarantine)
@@ -88,7 +94,7 @@ class Run:
         self._counters: Counters | None = None
         self._statements: Statements | None = None
         if bits:
-            self._counters = Counters(limits, bits, state.counters, commons)
+            self._counters = Counters(limits, bits, state.counters, commons, self._earlier)
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
 
@@ -324,6 +330,35 @@ class Run:
         if before is None or latest - now > before:
             self.state.lead, self.state.lead_at = latest - now, now
 
+    # Whose its first events are
+
+    def _earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
+        """See `ledger.counters.Earlier`."""
+        state = self.state
+        if self._departures is None or state.id:
+            return None
+        earlier = self._departures.find(
+            stream, count, mark,
+            bits=self._bits, host=self._host, epoch=state.epoch, limits=self._limits, now=now,
+        )  # fmt: skip
+        if earlier is None:
+            return None
+        if earlier.next is None:
+            state.elsewhere[stream] = earlier.session
+        elif earlier.session not in state.continues:
+            state.continues.append(earlier.session)
+            self.own.session("continue", {"continues": earlier.session}, now)
+        return earlier.next
+
+    def depart(self, now: int) -> None:
+        """Leave behind how far its streams went: its producer may come back without a word."""
+        if self._departures is None or self._counters is None or self.state.id:
+            return
+        streams = self._counters.ends()
+        if streams:
+            departure = Departure(self.state.name, self._host, now, self.state.epoch, streams)
+            self._departures.add(departure, self._limits)
+
     # Its course
 
     def expire(self, now: int) -> None:
@@ -427,8 +462,13 @@ class Run:
             self._write(self._gap_rows.write(findings, now))
 
     def _write(self, findings: Iterable[Finding]) -> None:
+        elsewhere = self.state.elsewhere
         for finding in findings:
-            self.own.finding(finding)
+            if finding.reason == Reason.LATE_JOIN and finding.stream in elsewhere:
+                detail = f"maybe in {elsewhere[finding.stream]}"
+                self.own.finding(finding._replace(detail=detail))
+            else:
+                self.own.finding(finding)
 
 
 def marks_of(columns: Sequence[Sequence[Any]]) -> list[int]:

@@ -115,9 +115,12 @@ class Session:
 
     def _without_copies(self, copies: Copies, payloads: list[bytes], now: int) -> None:
         """Take datagrams of which the producer numbers nothing: those that came before are counted."""
+        waiting: list[Record] = []
         for payload in payloads:
             events = copies.events_of(payload, now)
             if events is not None:
+                self._take(waiting, now)
+                waiting = []
                 self._readable(len(payload))
                 self.state.skipped += len(payload)
                 self._run.copies(events)
@@ -126,9 +129,10 @@ class Session:
             kinds = list(map(_kind, records))
             if Kind.MALFORMED not in kinds:
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
-            self._take(records, now)
+            waiting += records
         self._run.datagrams(len(payloads))
         self._reach()
+        self._take(waiting, now)
 
     def file(self, facts: FileFacts, now: int) -> None:
         """Its file has another name or place, or a member of it begins."""
@@ -187,6 +191,7 @@ class Session:
         if id_ := self._run.state.id:
             self._announced_closed(id_, reason, about, now)
         else:
+            self._run.depart(now)
             self._run.finish(reason, about, now)
 
     def _announced_closed(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
@@ -441,7 +446,7 @@ class Session:
         old, self._run = self._run, known.run
         known.state.bearer = self.state.number
         self.state.base = known.run.state.reached - self.state.skipped - offset
-        about = {"peer": info.peer, "transport": info.transport, "by": own.name}
+        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
         self._take_over_clock(old, about, now)
         self._reach()
 

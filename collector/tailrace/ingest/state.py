@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.departures import Departure
 from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
@@ -189,6 +190,10 @@ class RunState(msgspec.Struct, omit_defaults=True):
     """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `Run.lead`."""
     lead_at: int = 0
     """When that was so (Unix ns)."""
+    continues: list[str] = []
+    """Earlier sessions whose streams go on in this one."""
+    elsewhere: dict[str, str] = {}
+    """By stream that begins above zero, an earlier session that may have the numbers before."""
     unended: tuple[int, str] | None = None
     """Where the last unreadable piece ended and why it is one, if its line may go on there."""
 
@@ -261,6 +266,8 @@ class IngestState(msgspec.Struct):
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
     """By source and id; among those without a connection, the one that left first is first."""
+    departures: dict[str, list[Departure]] = {}
+    """By source, the sessions that ended without having been announced."""
     heartbeats: RunState | None = None
     """The daemon's own stream, while it or an earlier life of it has one."""
 

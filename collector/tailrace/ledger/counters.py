@@ -9,7 +9,8 @@ counter's range:
 - d < half the range: `d` events are missing: a *hole*. A hole stays open for `reorder_events`
   further events of its stream or `reorder_time`, whichever ends first, for late events to fill.
   Then it is a gap. A hole that reaches down to 0 in a new stream is `late_join`; of others, what the
-  kernel dropped is `kernel` (see `drops`) and the rest `network`.
+  kernel dropped is `kernel` (see `drops`) and the rest `network`. A new stream begins where an
+  earlier session of the same producer left it, if `earlier` knows one.
   A new stream whose first number lies in the upper half is taken to begin there: it cannot be told
   from one that is about to wrap, and billions missing is never the truth.
 - else the event is late. It fills an open hole; or repays a gap (a heal); or it was seen before: a
@@ -28,7 +29,7 @@ closed gaps; all sessions of a source together have `source_streams_max` streams
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from tailrace.config.schema import LedgerConfig
@@ -47,13 +48,24 @@ _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 
+Earlier = Callable[[str, int, int, int], int | None]
+"""Return the number with which a stream goes on that an earlier session had, given stream, number on
+the wire and mark of its first event here and the time (Unix ns); None where it begins here."""
+
+
 class Counters:
     """The counters of one session."""
 
     def __init__(
-        self, limits: LedgerConfig, bits: int, state: CountersState, commons: Commons
+        self,
+        limits: LedgerConfig,
+        bits: int,
+        state: CountersState,
+        commons: Commons,
+        earlier: Earlier = lambda *_: None,
     ) -> None:
         self.state = state
+        self._earlier = earlier
         self._limits = limits
         self._window = limits.reorder_events
         self.mask = (1 << bits) - 1
@@ -197,6 +209,12 @@ class Counters:
         self.windows.forget()
         return events
 
+    def ends(self) -> dict[str, tuple[int, int]]:
+        """Return by stream its next number and the mark of its last event."""
+        window = self._window
+        streams = self.state.streams.items()
+        return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
+
     def last_mark(self, name: str) -> int:
         """That of a stream's last number, 0 for a stream of which nothing came."""
         stream = self.state.streams.get(name)
@@ -232,8 +250,11 @@ class Counters:
         if stream is None:
             self.state.uncounted += 1
             return None
-        if stream.fresh and count >= self._half:
-            stream.base = stream.next = count
+        if stream.fresh and count:
+            following = self._earlier(name, count, mark, now)
+            if following is None and count >= self._half:
+                following = count
+            stream.base = stream.next = following or 0
         if not stream.counted:
             stream.extra += 1
             return None
@@ -253,7 +274,7 @@ class Counters:
     def _ahead(self, name: str, stream: StreamCounter, distance: int, mark: int, now: int) -> int:
         seq = stream.next + distance
         if distance:
-            reason = Reason.LATE_JOIN if stream.next == stream.base else Reason.NETWORK
+            reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
             self.windows.open(name, stream, seq - 1, reason, now)
         stream.next = seq + 1
         stream.remember(seq, mark, self._window)

@@ -75,22 +75,15 @@ class Statements:
             self._reaches(name, stream, self._unwrapped(stream, final), now)
             self._changed(name, stream, before, now)
 
-    def deny(
-        self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]
-    ) -> bool:
+    def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
         """Return whether numbers came of which a client says that they were thrown away or are yet to
         come: then the client has not sent them."""
         streams = self._counters.state.streams
-        for name, first, _ in islice(discarded, RANGES_MAX):
-            stream = streams.get(name)
-            if stream and stream.base <= (seq := self._unwrapped(stream, first)) < stream.next:
-                if not stream.lacks(seq):
-                    return True
-        return any(
-            (stream := streams.get(name)) is not None
-            and self._unwrapped(stream, final) < stream.next
-            for name, final in finals.items()
-        )
+        said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
+        if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
+            return True
+        ends = [(s, final) for name, final in finals.items() if (s := streams.get(name))]
+        return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int) -> None:
         """The run is over: if no goodbye said how far its streams went, what was discarded does."""

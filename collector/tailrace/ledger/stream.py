@@ -92,11 +92,15 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def fallen(self, mark: int, window: int) -> bool:
         """Whether an event's time lies far before the stream's last: no event that is merely late."""
-        return _far_before(mark, self.last_mark(window))
+        return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
         """Whether a number is in an open hole or a remembered gap."""
         return self._missing_at(seq) is not None
+
+    def came(self, seq: int) -> bool:
+        """Return whether a number came, as far as is remembered."""
+        return self.base <= seq < self.next and not self.lacks(seq)
 
     def _missing_at(self, seq: int) -> Hole | None:
         """The open hole or remembered gap that a number is in."""
@@ -109,7 +113,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Whether an event may be one that is lacking: its time does not lie far before that of the
         last one before the hole."""
         hole = self._missing_at(seq)
-        return hole is not None and not _far_before(mark, self.mark_of(hole.first - 1, window))
+        return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
     def keep_gap(self, hole: Hole) -> None:
         """Remember a closed hole, by itself: what is said of a part of it is then said of one row."""
@@ -136,7 +140,7 @@ class CountersState(msgspec.Struct):
     """In how many datagrams they came; 0 for a stream of bytes."""
 
 
-def _far_before(mark: int, other: int) -> bool:
+def far_before(mark: int, other: int) -> bool:
     """Within a run the ends of a stream's events grow. A mark is at least the end, at most twice the
     end and the size; so one below a quarter of another ended in the first half of the other's time,
     sizes left aside: where times are so small that sizes count, nothing is far."""

@@ -38,7 +38,7 @@ CREATE VIEW part.session_words AS
 SELECT source, session, name,
   {'offset': "offset", 'time': coalesce(time, -9223372036854775808)} AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'close') THEN words END AS ours,
+  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'close') THEN words END AS ours,
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 

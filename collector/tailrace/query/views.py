@@ -144,7 +144,9 @@ SESSIONS = View(
         Column("closed", "VARCHAR", "why it ended; null while it is open"),
         Column("closed_at", "BIGINT", "when it ended (Unix ns)"),
         Column(
-            "continues", "VARCHAR", "the session that it follows after a restart of its producer"
+            "continues",
+            "VARCHAR",
+            "the session before it of the same producer, which began anew or came back",
         ),
         Column("peer", "VARCHAR", "address or path it came from"),
         Column("transport", "VARCHAR", "udp, tcp, unix or tail"),

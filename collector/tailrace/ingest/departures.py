@@ -1,0 +1,96 @@
+"""Producers that left without a word, as those are known again that come back.
+
+A producer that does not announce its session has a new one with each connection. A stream of it that
+begins above zero goes on with an earlier session's from the same host where its number and its time
+do: the number is the next, or one of the `reorder_events` after that; any later one where both
+sessions said the same epoch. Elsewhere an earlier session may have the numbers, and the gap says so.
+
+Sessions are remembered for `resume_time`, `sessions_max` of a source, with at most
+`source_streams_max` streams together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.stream import far_before
+
+
+class Departure(msgspec.Struct, array_like=True):
+    """A session that is over."""
+
+    session: str
+    host: str
+    left: int
+    """Since when (Unix ns)."""
+    epoch: int | None
+    streams: dict[str, tuple[int, int]]
+    """By stream, its next number and the mark of its last event."""
+
+
+class Earlier(NamedTuple):
+    """The session that had a stream before. `next` is the number with which the stream goes on; None
+    where nothing shows that it does."""
+
+    session: str
+    next: int | None
+
+
+class Departures:
+    """The sessions of one source that are over, the one that left first before others."""
+
+    def __init__(self, state: list[Departure]) -> None:
+        self._state = state
+        self._streams = sum(len(departure.streams) for departure in state)
+
+    def add(self, departure: Departure, limits: LedgerConfig) -> None:
+        """Remember a session, and forget others where there are too many."""
+        self._state.append(departure)
+        self._streams += len(departure.streams)
+        oldest = departure.left - limits.resume_time.ns
+        while self._state and (
+            self._state[0].left < oldest
+            or len(self._state) > limits.sessions_max
+            or self._streams > limits.source_streams_max
+        ):
+            self._streams -= len(self._state.pop(0).streams)
+
+    def find(
+        self,
+        stream: str,
+        count: int,
+        mark: int,
+        *,
+        bits: int,
+        host: str,
+        epoch: int | None,
+        limits: LedgerConfig,
+        now: int,
+    ) -> Earlier | None:
+        """Return the session from a host whose stream goes on with an event, given its number on the
+        wire of so many bits, or else the newest session that had this stream; None where there is
+        none."""
+        oldest = now - limits.resume_time.ns
+        newest: Earlier | None = None
+        for departure in reversed(self._state):
+            if departure.left < oldest:
+                break
+            if departure.host != host or stream not in departure.streams:
+                continue
+            following, last = departure.streams[stream]
+            ahead = (count - following) % (1 << bits)
+            same = epoch is not None and epoch == departure.epoch
+            most = 1 << (bits - 1) if same else limits.reorder_events
+            if ahead < most and not far_before(mark, last):
+                return Earlier(departure.session, following)
+            newest = newest or Earlier(departure.session, None)
+        return newest
+
+
+def host_of(peer: str) -> str:
+    """Return the part of a peer's name that its next connection has, too: an address without port."""
+    host, colon, port = peer.rpartition(":")
+    return host if colon and port.isdigit() else peer

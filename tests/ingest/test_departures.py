@@ -1,0 +1,174 @@
+"""Producers that come back on a new connection and say nothing of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.departures import Departure, Departures, host_of
+from tailrace.units import Duration
+from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, heph_session, run
+from tests.ingest.test_announced import course, gaps, numbers
+from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+def events(*numbers, stream=1):
+    return b"".join(heph_event(stream, n) for n in numbers)
+
+
+def details(rows):
+    return [(row["name"], attributes(row).get("detail")) for row in of(rows, "gap")]
+
+
+def check(log):
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert_conserved(ingest)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+    return ingest, rows
+
+
+def continues(rows):
+    return {
+        row["session"]: attributes(row)["continues"]
+        for row in of(rows, "session")
+        if row["name"] == "continue"
+    }
+
+
+def test_a_producer_that_connects_anew_goes_on_with_its_numbers(log):
+    first = log.open()
+    log.data(first, events(*range(1000)) + events(*range(7), stream=2))
+    log.close(first, "reset")
+    log.now += 60 * SECOND
+    second = log.open()
+    log.data(second, events(*range(1000, 1100)) + events(7, 8, stream=2) + events(0, stream=3))
+    ingest, rows = check(log)
+    assert gaps(rows) == []
+    assert continues(rows) == {f"session{second}": "session0"}
+    account = ingest.account("s")
+    assert (account.expected, account.missing) == (1110, 0)
+
+
+def test_what_is_lost_between_two_connections_is_a_gap_of_just_that(log):
+    first = log.open()
+    log.data(first, events(*range(1000)))
+    log.close(first)
+    second = log.open()
+    log.data(second, events(1004, 1005))
+    ingest, rows = check(log)
+    assert gaps(rows) == [(f"session{second}", "1", "network", 1000, 4)]
+    assert ingest.account("s").missing == 4
+
+
+@pytest.mark.parametrize(("epochs", "joined"), [((9, 9), False), ((9, 8), True), ((None, None), True)])  # fmt: skip
+def test_a_long_way_between_is_believed_of_one_epoch_only(log, epochs, joined):
+    old, new = (b"" if epoch is None else heph_epoch(epoch * 10**17) for epoch in epochs)
+    first = log.open()
+    log.data(first, old + events(*range(1000)))
+    log.close(first)
+    second = log.open()
+    log.data(second, new + events(90_000))
+    _, rows = check(log)
+    if joined:
+        assert gaps(rows) == [(f"session{second}", "1", "late_join", 0, 90_000)]
+        assert details(rows) == [("late_join", "maybe in session0")]
+    else:
+        assert gaps(rows) == [(f"session{second}", "1", "network", 1000, 89_000)]
+        assert details(rows) == [("network", None)]
+
+
+@pytest.mark.parametrize(
+    ("again", "pause"),
+    [(heph_event(1, 1000, start=5), 0), (events(500), 0), (events(1000), 601)],
+    ids=["its clock began anew", "its number is behind", "it was away for too long"],
+)
+def test_what_does_not_go_on_is_a_late_join(log, again, pause):
+    first = log.open()
+    log.data(first, events(*range(1000)))
+    log.close(first)
+    log.now += pause * SECOND
+    second = log.open()
+    log.data(second, again)
+    _, rows = check(log)
+    ((session, _, reason, number, _),) = gaps(rows)
+    assert (session, reason, number) == (f"session{second}", "late_join", 0)
+    assert details(rows) == [("late_join", None if pause else "maybe in session0")]
+    assert continues(rows) == {}
+
+
+def test_who_announces_itself_is_known_by_that(log):
+    first = log.open()
+    log.data(first, events(*range(10)))
+    log.close(first)
+    second = log.open()
+    log.data(second, heph_session(7) + events(10))
+    _, rows = check(log)
+    assert gaps(rows) == [(f"session{second}", "1", "late_join", 0, 10)]
+    assert details(rows) == [("late_join", None)]
+
+
+def test_a_counter_that_wraps_goes_on(log):
+    first = log.open()
+    log.data(first, events(*range(2**32 - 3, 2**32)))
+    log.close(first)
+    second = log.open()
+    log.data(second, events(2**32 + 1, 2**32 + 2))
+    _, rows = check(log)
+    assert gaps(rows) == [(f"session{second}", "1", "network", 2**32, 1)]
+    assert numbers(rows)[f"session{second}"] == [2**32 + 1, 2**32 + 2]
+
+
+def test_a_datagram_peer_that_was_forgotten_goes_on(log):
+    first = log.open(transport="udp")
+    log.datagrams(first, [events(*range(10))])
+    log.close(first, "idle")
+    second = log.open(transport="udp")
+    log.datagrams(second, [events(10, 11)])
+    _, rows = check(log)
+    assert gaps(rows) == []
+    assert "continue" in course(rows, f"session{second}")
+
+
+def test_sessions_are_forgotten_first_come_first_and_streams_are_bounded():
+    limits = LedgerConfig(sessions_max=2, source_streams_max=4, resume_time=Duration(10))
+    state = []
+    departures = Departures(state)
+
+    def names():
+        return [departure.session for departure in state]
+
+    for n in range(3):
+        departures.add(Departure(f"s{n}", "h", n, None, {"1": (5, 5)}), limits)
+    assert names() == ["s1", "s2"]
+    departures.add(Departure("s3", "h", 3, None, {str(s): (5, 5) for s in range(4)}), limits)
+    assert names() == ["s3"]
+    departures.add(Departure("s4", "h", 11 * SECOND, None, {}), limits)
+    assert names() == ["s4"]
+
+
+def test_a_session_of_another_host_is_no_earlier_one():
+    limits = LedgerConfig()
+    departures = Departures([Departure("a", "10.0.0.1", 0, None, {"1": (5, 5)})])
+    find = {"bits": 32, "epoch": None, "limits": limits, "now": 1}
+    assert departures.find("1", 5, 5, host="10.0.0.2", **find) is None
+    assert departures.find("2", 5, 5, host="10.0.0.1", **find) is None
+    assert departures.find("1", 5, 5, host="10.0.0.1", **find) == ("a", 5)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("10.0.0.1:80", "10.0.0.1"),
+        ("[::1]:80", "[::1]"),
+        ("unix:uid=0,pid=12", "unix:uid=0,pid=12"),
+    ],
+)
+def test_a_host_is_a_peer_without_its_port(peer, host):
+    assert host_of(peer) == host
