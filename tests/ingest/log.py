@@ -61,14 +61,16 @@ class Log:
         self.entries.append(Entry(position, end, kind, session, self.now, payload))
         return position
 
-    def open(self, format_="heph", *, source="s", transport="tcp", limits=None, garbage_max=0):
+    def open(
+        self, format_="heph", *, source="s", transport="tcp", limits=None, garbage_max=0, peer="127.0.0.1:5"
+    ):
         number = self.entries[-1].end if self.entries else 0
         info = OpenInfo(
             source=source,
             format=format_,
             session=f"session{number}",
             transport=transport,
-            peer="127.0.0.1:5",
+            peer=peer,
             record_max=2**20,
             garbage_max=garbage_max,
             ledger=limits or LedgerConfig(),

@@ -1,0 +1,112 @@
+"""A collector of datagrams: the real ingest, behind a spool in memory that a kill can cut."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tailrace.ingest.machine import Ingest
+from tailrace.spool.entry import LAST, EntryKind
+from tests.ingest.log import Log, rows
+from tests.simulation.network import Network
+from tests.simulation.world import MS, World
+
+ADDRESS = "collector:1"
+
+DRAIN, SYNC, ANSWER, TICK = 2 * MS, 50 * MS, 100 * MS, 250 * MS
+
+
+class Collector:
+    def __init__(self, world: World, network: Network) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.ingest = Ingest()
+        self._world = world
+        self._network = network
+        self._random = world.random("collector")
+        self._log = Log()
+        self._durable = self._applied = 0
+        self._checkpoint = (self.ingest.snapshot(), 0, 0)
+        self._queue: list[tuple[str, bytes]] = []
+        self._numbers: dict[str, int] = {}
+        self._allowance: dict[int, int] = defaultdict(int)
+        self.alive = False
+        world.every(DRAIN, self._drain)
+        world.every(SYNC, self._sync)
+        world.every(ANSWER, self._answer)
+        world.every(TICK, self._tick)
+
+    def start(self) -> None:
+        """Go on from the last checkpoint and what the disk has."""
+        snapshot, self._applied, kept = self._checkpoint
+        del self.rows[kept:]
+        self.ingest = Ingest.restore(snapshot)
+        self.alive = True
+        self._add(EntryKind.START)
+        self._durable = len(self._log.entries)
+        self._decode()
+        sessions = self.ingest.open_sessions().items()
+        self._numbers = {info.peer: number for number, info in sessions}
+        self._network.attach(ADDRESS, lambda source, data: self._queue.append((source, data)))
+
+    def kill(self) -> None:
+        """Lose what is not on disk, of which the disk may have some."""
+        kept = self._random.randint(self._durable, len(self._log.entries))
+        del self._log.entries[kept:]
+        self._network.attach(ADDRESS, None)
+        self._queue.clear()
+        self._allowance.clear()
+        self.alive = False
+
+    def end(self) -> None:
+        """Stop for good: nobody comes back."""
+        self._drain()
+        self._log.now = self._world.now
+        self._log.stop(LAST)
+        self._durable = len(self._log.entries)
+        self._decode()
+
+    def _add(self, kind: EntryKind) -> None:
+        self._log.now = self._world.now
+        self._log.add(kind)
+
+    def _drain(self) -> None:
+        if not (self.alive and self._queue):
+            return
+        self._log.now = self._world.now
+        received: dict[str, list[bytes]] = defaultdict(list)
+        for source, datagram in self._queue:
+            received[source].append(datagram)
+        self._queue.clear()
+        for source, datagrams in received.items():
+            if source not in self._numbers:
+                self._numbers[source] = self._log.open(transport="udp", peer=source)
+            number = self._numbers[source]
+            self._log.datagrams(number, datagrams)
+            self._allowance[number] += sum(map(len, datagrams))
+
+    def _sync(self) -> None:
+        if self.alive:
+            self._durable = len(self._log.entries)
+            self._decode()
+            if self._random.random() < 0.05:
+                self._checkpoint = (self.ingest.snapshot(), self._applied, len(self.rows))
+
+    def _decode(self) -> None:
+        for entry in self._log.entries[self._applied : self._durable]:
+            self.ingest.apply(entry)
+        self._applied = self._durable
+        self.rows += rows(self.ingest.take()[0])
+
+    def _answer(self) -> None:
+        if not self.alive:
+            return
+        addresses = {number: address for address, number in self._numbers.items()}
+        for answer in self.ingest.acknowledgements(lambda number: self._allowance[number] > 0):
+            answer.taken = len(answer.data) <= self._allowance[answer.number]
+            if answer.taken:
+                self._allowance[answer.number] -= len(answer.data)
+                self._network.send(ADDRESS, addresses[answer.number], answer.data)
+
+    def _tick(self) -> None:
+        if self.alive and self.ingest.waiting:
+            self._add(EntryKind.TICK)

@@ -1,0 +1,179 @@
+"""Lives of a program that emits, one after the other, and what must be true of them at the end.
+
+Each life has events of a few streams, is killed or ends in order, and the next begins soon, late, or
+at the same address. Meanwhile the network does its worst and the collector is killed and started.
+The book knows what was emitted and what the client called delivered. It shares no code with the
+ledger or the client.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.simulation.client import Client, clients_in
+from tests.simulation.collector import Collector
+from tests.simulation.network import Faults, Network
+from tests.simulation.world import MS, SECOND, World
+
+
+class Event(NamedTuple):
+    life: int
+    stream: int
+    number: int
+
+
+@dataclass
+class Life:
+    """What one life emitted. `delivered` are the events that were recorded before the client last
+    said that all was; `excused` is how many of them it had said it discarded."""
+
+    sent: list[Event] = field(default_factory=list)
+    discarded: set[Event] = field(default_factory=set)
+    delivered: int = 0
+    excused: int = 0
+    ended: bool = False
+    """Whether it said goodbye and was told that all was delivered."""
+
+
+class Simulation:
+    def __init__(self, seed: int) -> None:
+        self.world = world = World(seed)
+        self._random = random = world.random("course")
+        calm = random.random() < 0.2
+        self.network = Network(world, Faults() if calm else _faults(random))
+        self.collector = Collector(world, self.network)
+        self.lives: list[Life] = []
+        self._kills = 0 if random.random() < 0.3 else random.randint(1, 4)
+        self._buffer = random.choice([2**15, 2**17, 2**22])
+        self._one_address = random.random() < 0.6
+
+    def run(self) -> None:
+        """Live all lives, and end the collector."""
+        world, random = self.world, self._random
+        with clients_in(world):
+            self.collector.start()
+            self._plan_kills()
+            for number in range(random.randint(1, 4)):
+                self.lives.append(Life())
+                self._live(number, self.lives[-1])
+                world.run(random.choice([0, 100 * MS, 300 * MS, SECOND, 5 * SECOND, 20 * SECOND]))
+            world.run(30 * SECOND)
+            if not self.collector.alive:
+                self.collector.start()
+            self.collector.end()
+
+    def _plan_kills(self) -> None:
+        random, world = self._random, self.world
+        at = 0
+        for _ in range(self._kills):
+            at += random.randrange(10 * SECOND)
+            world.after(at, self._kill)
+            at += random.choice([10 * MS, 500 * MS, 3 * SECOND])
+            world.after(at, self._start)
+
+    def _kill(self) -> None:
+        if self.collector.alive:
+            self.collector.kill()
+
+    def _start(self) -> None:
+        if not self.collector.alive:
+            self.collector.start()
+
+    def _live(self, number: int, life: Life) -> None:
+        random, world = self._random, self.world
+        address = "client:1" if self._one_address else f"client:{number}"
+        client = Client(world, self.network, address, buffer_bytes=self._buffer)
+        next_: Counter[int] = Counter()
+        streams = random.sample(range(1, 9), random.randint(1, 3))
+        for _ in range(random.randint(1, 12)):
+            for _ in range(random.choice([1, 10, 100, 500])):
+                self._emit(client, life, Event(number, stream := random.choice(streams), next_[stream]))
+                next_[stream] += 1
+                if random.random() < 0.1:
+                    world.run(random.randrange(20 * MS))
+            world.run(random.choice([0, MS, 50 * MS, SECOND, 4 * SECOND]))
+            if random.random() < 0.3:
+                self._told(client, life, client.emitter.flush(random.choice([0.5, 3.0, 10.0])))
+        if random.random() < 0.4:
+            client.kill()
+        else:
+            sent, excused = len(life.sent), client.discarded
+            life.ended = client.close(random.choice([1.0, 5.0, 15.0]))
+            if life.ended:
+                life.delivered, life.excused = sent, excused
+
+    def _emit(self, client: Client, life: Life, event: Event) -> None:
+        before = client.discarded
+        client.emitter.use_stream(event.stream)
+        client.emitter.event(f"{event.life}/{event.stream}/{event.number}")
+        life.sent.append(event)
+        if client.discarded > before:
+            life.discarded.add(event)
+
+    def _told(self, client: Client, life: Life, delivered: bool) -> None:
+        if delivered:
+            life.delivered, life.excused = len(life.sent), client.discarded
+
+    # The oracle
+
+    def check(self) -> None:
+        """Demand of the table what the book has."""
+        rows = self.collector.rows
+        spans = of(rows, "span")
+        stored = Counter(_event(row) for row in spans)
+        assert [event for event, times in stored.items() if times > 1] == [], "stored twice"
+        sessions: dict[str, set[int]] = {}
+        for row in spans:
+            sessions.setdefault(row["session"], set()).add(_event(row).life)
+        assert [s for s, lives in sessions.items() if len(lives) > 1] == [], "two programs in one"
+        for row in spans:
+            assert row["seq"] == _event(row).number, "another number"
+        self._check_delivered(stored)
+        self._check_gaps(rows, stored, sessions)
+        assert_conserved(self.collector.ingest)
+
+    def _check_delivered(self, stored: Counter[Event]) -> None:
+        for number, life in enumerate(self.lives):
+            lacking = [event for event in life.sent[: life.delivered] if event not in stored]
+            assert len(lacking) <= life.excused, f"life {number}: delivered and lost: {lacking[:9]}"
+
+    def _check_gaps(
+        self, rows: list[dict[str, Any]], stored: Counter[Event], sessions: dict[str, set[int]]
+    ) -> None:
+        """No gap has what is stored; what is not stored, and was not the last, is in a gap."""
+        missing: Counter[Event] = Counter()
+        for row in of(rows, "gap") + of(rows, "heal"):
+            lives = sessions.get(row["session"])
+            if row["seq"] is None or not lives:
+                continue
+            about = attributes(row)
+            last = about.get("last", row["seq"] + about["count"] - 1)
+            (life,) = lives
+            for number in range(row["seq"], last + 1):
+                missing[Event(life, int(row["stream"]), number)] += 1 if row["kind"] == "gap" else -1
+        named = {event for event, times in missing.items() if times > 0}
+        assert sorted(named & stored.keys()) == [], "stored and in a gap"
+        highest: dict[tuple[int, int], int] = {}
+        for event in stored:
+            key = event.life, event.stream
+            highest[key] = max(highest.get(key, 0), event.number)
+        for life in self.lives:
+            for event in life.sent:
+                known = life.ended or event.number < highest.get((event.life, event.stream), 0)
+                if known and event not in stored:
+                    assert event in named, f"nowhere and in no gap: {event}"
+
+
+def _event(row: dict[str, Any]) -> Event:
+    return Event(*map(int, row["name"].split("/")))
+
+
+def _faults(random: Random) -> Faults:
+    def some(most: float) -> float:
+        return 0.0 if random.random() < 0.4 else random.random() * most
+
+    return Faults(loss=some(0.2), doubling=some(0.1), late=some(0.3), very_late=some(0.02))
