@@ -62,7 +62,14 @@ class Log:
         return position
 
     def open(
-        self, format_="heph", *, source="s", transport="tcp", limits=None, garbage_max=0, peer="127.0.0.1:5"
+        self,
+        format_="heph",
+        *,
+        source="s",
+        transport="tcp",
+        limits=None,
+        garbage_max=0,
+        peer="127.0.0.1:5",
     ):
         number = self.entries[-1].end if self.entries else 0
         info = OpenInfo(

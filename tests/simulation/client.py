@@ -20,7 +20,6 @@ import tailrace_client._session
 import tailrace_client._turn
 from tailrace_client._emitter import Emitter
 from tailrace_client._recorder import Recorder
-
 from tests.simulation.collector import ADDRESS
 from tests.simulation.network import Network
 from tests.simulation.world import MS, SECOND, Time, World
@@ -108,6 +107,12 @@ class Client:
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())
 
+    @property
+    def answered(self) -> bool:
+        """Whether the collector ever answered."""
+        link = self._sender.link
+        return link is not None and link.dialogue.answered >= 0
+
     def kill(self) -> None:
         """End without a word."""
         self.alive = False
@@ -120,7 +125,7 @@ class Client:
         return delivered
 
 
-def _no_thread(*_: Any, **__: Any) -> None:  # noqa: ANN401 - a thread's arguments
+def _no_thread(*_: Any, **__: Any) -> None:
     raise RuntimeError("can't start new thread")
 
 

@@ -91,7 +91,9 @@ class Simulation:
         streams = random.sample(range(1, 9), random.randint(1, 3))
         for _ in range(random.randint(1, 12)):
             for _ in range(random.choice([1, 10, 100, 500])):
-                self._emit(client, life, Event(number, stream := random.choice(streams), next_[stream]))
+                self._emit(
+                    client, life, Event(number, stream := random.choice(streams), next_[stream])
+                )
                 next_[stream] += 1
                 if random.random() < 0.1:
                     world.run(random.randrange(20 * MS))
@@ -103,7 +105,7 @@ class Simulation:
         else:
             sent, excused = len(life.sent), client.discarded
             life.ended = client.close(random.choice([1.0, 5.0, 15.0]))
-            if life.ended:
+            if life.ended and client.answered:
                 life.delivered, life.excused = sent, excused
 
     def _emit(self, client: Client, life: Life, event: Event) -> None:
@@ -115,7 +117,7 @@ class Simulation:
             life.discarded.add(event)
 
     def _told(self, client: Client, life: Life, delivered: bool) -> None:
-        if delivered:
+        if delivered and client.answered:
             life.delivered, life.excused = len(life.sent), client.discarded
 
     # The oracle
@@ -154,7 +156,9 @@ class Simulation:
             last = about.get("last", row["seq"] + about["count"] - 1)
             (life,) = lives
             for number in range(row["seq"], last + 1):
-                missing[Event(life, int(row["stream"]), number)] += 1 if row["kind"] == "gap" else -1
+                missing[Event(life, int(row["stream"]), number)] += (
+                    1 if row["kind"] == "gap" else -1
+                )
         named = {event for event, times in missing.items() if times > 0}
         assert sorted(named & stored.keys()) == [], "stored and in a gap"
         highest: dict[tuple[int, int], int] = {}

@@ -75,7 +75,7 @@ class Ingest:
             self._announced(source)
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
-            if session.waiting:
+            if session.course.waiting:
                 self._waiting.add(number)
         attach = partial(self._run, INFO, bits=COUNTER_BITS, paces=Paces(0))
         self.heartbeats = Heartbeats(self.state, self.tally(INFO.source), attach)
@@ -143,8 +143,8 @@ class Ingest:
             self.heartbeats.end("collector restart", now)
             return
         for number in sorted(self._waiting):
-            session = self._sessions[number]
-            session.expire(now) if kind == EntryKind.TICK else session.settle(now)
+            course = self._sessions[number].course
+            course.expire(now) if kind == EntryKind.TICK else course.settle(now)
             self._watch(number)
         for announcements in sources:
             announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
@@ -186,7 +186,7 @@ class Ingest:
         total.add(self.tally(source).events)
         for session in self._sessions.values():
             if session.state.info.source == source:
-                total.add(session.account)
+                total.add(session.course.account)
         total.add(self._announced(source).account)
         if source == INFO.source:
             total.add(self.heartbeats.account)
@@ -246,7 +246,7 @@ class Ingest:
         run = RunState(info.session)
         state = SessionState(entry.session, info, run, last=entry.time_ns, file=file)
         session = self._sessions[entry.session] = self._session(state)
-        session.opened(entry.time_ns)
+        session.course.opened(entry.time_ns)
 
     def _feed(self, session: Session, entry: Entry) -> None:
         number, now = entry.session, entry.time_ns
@@ -277,7 +277,7 @@ class Ingest:
         self.state.sessions.pop(number, None)
 
     def _watch(self, number: int) -> None:
-        if self._sessions[number].waiting:
+        if self._sessions[number].course.waiting:
             self._waiting.add(number)
         else:
             self._waiting.discard(number)

@@ -253,6 +253,11 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     decoder: bytes | None = None
     """The decoder's own state, encoded."""
 
+    @property
+    def place(self) -> int:
+        """Return how far its bytes go."""
+        return self.file.offset if self.file else self.received
+
 
 class IngestState(msgspec.Struct):
     version: int = VERSION
