@@ -94,7 +94,7 @@ def runs_of(ingest):
     runs = {
         id(one): one
         for session in ingest._sessions.values()
-        for one in (session._run, session._previous)
+        for one in (session.course.run, session.course.previous)
         if one
     }
     for known in ingest._announced("s")._known.values():
@@ -107,7 +107,7 @@ def check_carriers(ingest):
     carried = Counter(
         (one.state.id, number)
         for number, session in ingest._sessions.items()
-        for one in (session._run, session._previous)
+        for one in (session.course.run, session.course.previous)
         if one and one.state.id
     )
     for id_, known in ingest._announced("s")._known.items():
