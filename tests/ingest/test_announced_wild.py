@@ -115,7 +115,7 @@ def check_carriers(ingest):
         for number in known.state.carriers:
             assert carried.pop((id_, number)) == 1
         voice = known.state.voice
-        assert voice is None or ingest._sessions[voice]._run is known.run
+        assert voice is None or ingest._sessions[voice].course.run is known.run
     assert not carried
 
 

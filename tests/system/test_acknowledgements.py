@@ -290,3 +290,36 @@ def test_the_file_of_a_unix_socket_outlives_a_kill_and_not_a_stop(own, tmp_path)
     assert json.loads(answer)["peer"].startswith("unix:uid=")
     own.stop()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("pause", [0.2, 2.5], ids=["at once", "after a silence"])
+def test_a_second_life_at_an_address_is_told_of_nothing_but_its_own_events(own, pause):
+    """The first life's only announcement was lost, and the second's comes in a datagram of its own."""
+    first = [heph_event(1, n, start=1000 * n) for n in range(64)]
+    second = [heph_event(1, n, start=7000 * n + 1) for n in range(3000)]
+    with Client(own, "udp") as client:
+        for datagram in first:
+            client.sock.send(datagram)
+        until(lambda: own.status()["sources"]["udp"]["seen_events"] == 64, "the first life")
+        time.sleep(pause)  # the distance between two lives is what the case is about
+        client.announce()
+        client.hear_until(lambda: client.answers, "the answer to the announcement")
+        assert client.answers[0]["streams"] == {}
+        for begin in range(0, 3000, 100):
+            client.next[1] = begin + 100
+            for datagram in second[begin : begin + 100]:
+                client.sock.send(datagram)
+            until(
+                lambda begin=begin: own.status()["sources"]["udp"]["seen_events"] == 164 + begin,
+                "the next hundred",
+            )
+            client.hear()
+        client.hear_until(lambda: client.told == {1: 3000}, "all events of the second life")
+    own.stop()
+    rows = own.rows(["kind", "session", "seq"])
+    found = {}
+    for row in rows:
+        if row["kind"] == "span":
+            found.setdefault(row["session"], []).append(row["seq"])
+    assert sorted(map(sorted, found.values())) == [list(range(64)), list(range(3000))]
+    assert [row for row in rows if row["kind"] == "gap" and row["seq"] is not None] == []
