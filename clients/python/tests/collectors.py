@@ -167,17 +167,18 @@ class Session:
     def answer(self, id_, turn):
         streams, holes = {}, []
         for stream, numbers in self.stored.items():
-            following = max(numbers) + 1
-            streams[str(stream)] = following
+            following = max(numbers, default=-1) + 1
             missing = sorted(set(range(following)) - numbers)
-            while missing:
+            while missing and len(holes) < 20:
                 first = last = missing.pop(0)
                 while missing and missing[0] == last + 1:
                     last = missing.pop(0)
                 holes.append([stream, first, last - first + 1])
+            # No further than to the first hole that is not named.
+            streams[str(stream)] = missing[0] if missing else following
         ended = bool(self.goodbyes) and not self.goodbyes[-1]["more"]
         return {
-            "session": id_, "turn": turn, "streams": streams, "holes": holes[:20], "goodbye": ended,
+            "session": id_, "turn": turn, "streams": streams, "holes": holes, "goodbye": ended,
         }  # fmt: skip
 
 
@@ -200,6 +201,8 @@ class Answering:
         self.sessions = defaultdict(Session)
         self.datagrams = 0
         self.mute = False
+        self.resets = 0
+        """So many connections are still to break when a goodbye comes by them, which is lost."""
         self.thread = None
 
     @property
@@ -309,7 +312,11 @@ class Answering:
         ):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
         peers[connection][0] = data[at:]
-        self.take(peers[connection], data[:at])
+        if self.resets and b"tailrace.goodbye" in data:
+            self.resets -= 1
+            over = True
+        else:
+            self.take(peers[connection], data[:at])
         if over:
             selector.unregister(connection)
             connection.close()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._queue import Queue
-from tailrace_client._session import Range, Standing
+from tailrace_client._session import Answer, Range
 
 
 def chunk(first, count, stream=1, size=None):
@@ -27,6 +29,7 @@ class Course(RuleBasedStateMachine):
         self.connection = []
         """What the kernel has of this connection: bytes."""
         self.arrived = set()
+        self.given = []
 
     def release(self, size):
         self.released += size
@@ -51,17 +54,24 @@ class Course(RuleBasedStateMachine):
         self.connection = []
         self.queue.broken()
         self.turn += 1
-        self.queue.settle(self.standing(), before=self.turn)
+        self.queue.settle(self.answer())
 
     @rule()
     def answered(self):
         self.arrived |= set(self.connection)
-        self.queue.settle(self.standing(), {1}, self.turn)
+        self.given.append(self.answer())
+        self.queue.settle(self.given[-1])
 
-    def standing(self):
+    @rule(data=st.data())
+    def answered_once_more(self, data):
+        """An answer that was given earlier arrives, or arrives again."""
+        if self.given:
+            self.queue.settle(data.draw(st.sampled_from(self.given)))
+
+    def answer(self):
         following = max(self.arrived, default=-1) + 1
         holes = [Range(1, n, n + 1) for n in range(following) if n not in self.arrived]
-        return Standing({1: following}, {1: holes})
+        return Answer(self.turn, {1: following}, {1: holes})
 
     @invariant()
     def what_has_not_arrived_is_still_there(self):
@@ -107,20 +117,27 @@ def test_packets_come_before_what_is_sent_again_and_that_before_what_is_new():
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 2), chunk(2, 2)])
     assert sent(queue) == b"\0\1\2\3"
-    queue.settle(Standing(), before=1)
+    queue.settle(Answer(1, {}))
     queue.put([chunk(4, 2)])
-    queue.first_packet(b"later")
+    queue.packet(b"later")
     queue.first_packet(b"first")
-    queue.last_packet(b"bye")
+    queue.last_packets([b"good", b"bye"])
     assert queue.pieces(10**6, only_packets=True) == [b"first", b"later"]
-    assert sent(queue, turn=1) == b"firstlater\0\1\2\3\4\5bye"
+    assert sent(queue, turn=1) == b"firstlater\0\1\2\3\4\5goodbye"
 
 
-def test_what_stands_first_already_is_not_said_twice():
+def test_first_and_last_packets_take_the_place_of_earlier_ones():
     queue = Queue(10**6, lambda size: None)
-    for data in (b"hello", b"hello", b"again", b"hello"):
+    queue.packet(b" report ")
+    for data in (b"hello", b"hello", b"again"):
         queue.first_packet(data)
-    assert sent(queue) == b"helloagainhello"
+    queue.last_packets([b"more", b"bye"])
+    queue.put([chunk(0, 1)])
+    queue.last_packets([b" the end"])
+    queue.pieces(10**6)
+    queue.back()
+    queue.first_packet(b"once more")
+    assert sent(queue) == b"once more report \0 the end"
 
 
 def test_a_connection_that_breaks_within_a_chunk_begins_anew_with_that_chunk():
@@ -141,27 +158,78 @@ def test_the_oldest_is_forgotten_where_there_is_no_room_and_what_is_new_never_is
         queue.put([chunk(number, 1)])
     assert len(sent(queue)) == 10
     assert len(queue._kept) == 3  # each with what it takes to keep it
-    assert queue.forgotten == {1: 7}
+    assert queue.forgotten.spans(1) == [(0, 7)]
     assert sum(released) == 7
-    queue.settle(Standing({1: 10}))
-    assert queue.settled(Standing({1: 10})) == queue.put_bytes
-    assert queue.settled(Standing({1: 6})) == 0
+    assert queue.settled() == 0
+    assert queue.settle(Answer(0, {1: 6})) == (False, [])
+    assert queue.settled() == 0
+    assert queue.settle(Answer(0, {1: 10})) == (False, [])
+    assert queue.settled() == queue.put_bytes
+    assert queue.lost_at == inf
+
+
+def test_what_is_forgotten_and_then_named_as_a_hole_is_lost():
+    queue = Queue(1000, lambda size: None)
+    queue.put([chunk(number, 1) for number in range(10)])
+    assert len(sent(queue)) == 10
+    hole = {1: [Range(1, 2, 5)]}
+    # It may have been on its way when the answer was given.
+    assert queue.settle(Answer(0, {1: 10}, hole)) == (False, [])
+    assert queue.settled() == 0
+    assert queue.settle(Answer(1, {1: 10}, hole)) == (True, [Range(1, 2, 5)])
+    assert queue.settled() == queue.put_bytes
+    assert queue.lost_at == 0
+
+
+def test_what_is_forgotten_and_unknown_to_the_collector_is_lost():
+    queue = Queue(100, lambda size: None)
+    queue.put([chunk(0, 5)])
+    sent(queue)
+    assert queue.settle(Answer(1, {2: 5})) == (False, [])
+    assert queue.settle(Answer(1, {1: 3})) == (True, [Range(1, 3, 5)])
+    queue.put([chunk(5, 5)])
+    sent(queue)
+    assert queue.lose() == [Range(1, 5, 10)]
+    assert not queue.unsettled
+
+
+def test_an_answer_that_lies_behind_changes_nothing():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 50), chunk(50, 50)])
+    sent(queue)
+    assert queue.settle(Answer(0, {1: 100}, {1: [Range(1, 0, 50)]}))[0]
+    assert queue.settle(Answer(0, {1: 0})) == (False, [])
+    assert sent(queue) == bytes(range(50))
+    assert queue.settle(Answer(0, {1: 0})) == (False, [])
+    assert queue.settled() == 0
+    queue.settle(Answer(0, {1: 100}))
+    assert queue.settled() == queue.put_bytes
+
+
+def test_what_cannot_be_sent_again_is_known():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(3, 2), chunk(8, 2)])
+    sent(queue)
+    holes = {1: [Range(1, 0, 4), Range(1, 6, 7), Range(1, 9, 12)], 2: [Range(2, 0, 1)]}
+    assert queue.unreachable(Answer(0, {1: 12, 2: 1}, holes)) == [
+        Range(1, 0, 3), Range(1, 6, 7), Range(1, 10, 12), Range(2, 0, 1),
+    ]  # fmt: skip
 
 
 def test_a_hole_is_repeated_once_and_again_when_a_later_turn_shows_that_that_was_lost_too():
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 2), chunk(2, 2), chunk(4, 2)])
     sent(queue)
-    hole = Standing({1: 6}, {1: [Range(1, 3, 4)]})
-    assert queue.settle(hole, {1}, 0)
+    hole = {1: [Range(1, 3, 4)]}
+    assert queue.settle(Answer(0, {1: 6}, hole))[0]
     assert sent(queue) == b"\2\3"
-    assert not queue.settle(hole, {1}, 0)
+    assert not queue.settle(Answer(0, {1: 6}, hole))[0]
     assert sent(queue) == b""
-    assert not queue.settle(hole, set(), 0)
+    assert not queue.settle(Answer(0, {}))[0]
     assert queue.kept_bytes
-    assert queue.settle(hole, {1}, 1)
+    assert queue.settle(Answer(1, {1: 6}, hole))[0]
     assert sent(queue, turn=1) == b"\2\3"
-    queue.settle(Standing({1: 6}), {1}, 1)
+    queue.settle(Answer(1, {1: 6}))
     assert queue.kept_bytes == 0
 
 

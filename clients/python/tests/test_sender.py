@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -197,6 +198,68 @@ def test_lost_datagrams_are_sent_again_and_so_is_a_lost_tail(answering, emitters
     assert collector.only.goodbyes
 
 
+def test_an_answer_that_is_overtaken_by_a_later_one_delivers_nothing(emitters):
+    with UdpCollector() as collector:
+        emitter = emitters(collector.address)
+        for _ in range(100):
+            emitter.event("x")
+        session, numbers = None, []
+        while len(numbers) < 100:
+            data, peer = collector.socket.recvfrom(65536)
+            for packet in packets(data):
+                if isinstance(packet, Event):
+                    numbers.append(packet.counter)
+                elif packet.name == "tailrace.session":
+                    session = json.loads(packet.option)["session"]
+        for said in (
+            {"streams": {"1": 100}, "holes": [[1, 0, 50]]},
+            {"streams": {"1": 0}, "holes": []},
+        ):
+            ack = {"session": session, "turn": 0, "goodbye": False} | said
+            collector.socket.sendto(option("tailrace.ack", ack), peer)
+        assert not emitter.flush(0.5)
+        again = [e.counter for d in collector.waiting() for e in packets(d) if isinstance(e, Event)]
+    assert set(again) >= set(range(50))
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls", "unix"])
+def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(answering, emitters, scheme):
+    collector = answering(scheme).start()
+    emitter = emitters(collector.address)
+    emitter.event("x")
+    assert emitter.flush(20)
+    collector.resets = 1
+    assert emitter.close(5)
+    assert collector.only.goodbyes == [{"streams": {"1": 1}, "more": False, "discarded": {}}]
+    assert collector.resets == 0
+
+
+def test_what_a_small_buffer_has_forgotten_and_the_network_lost_is_not_delivered(
+    answering, emitters
+):
+    collector = answering("udp", lose=lambda number: number == 5)
+    collector.mute = True
+    collector.start()
+    emitter = emitters(collector.address, buffer_bytes=2**16)
+    for burst in range(20):
+        for _ in range(50):
+            emitter.event("x", text="y" * 100)
+        count = 50 * (burst + 1)
+        until(lambda count=count: emitter._sender.link.queue.sent.get(1) == count)
+    until(lambda: len(collector.only.stored[1]) > 900)
+    collector.mute = False
+    assert not emitter.flush(20)
+    missing = set(range(1000)) - collector.only.stored[1]
+    assert missing
+    assert emitter.discarded == dict.fromkeys(emitter.discarded, 0) | {"lost": len(missing)}
+    assert not emitter.close(20)
+    session = collector.only
+    ranges = [tuple(r) for report in session.reports for r in report["ranges"]]
+    assert missing == {n for _, first, count in ranges for n in range(first, first + count)}
+    assert session.goodbyes[-1]["discarded"] == {"lost": len(missing)}
+    assert not emitter.close()
+
+
 def test_datagrams_slow_down_while_answers_come_and_nothing_is_lost(answering, emitters):
     collector = answering("udp").start()
     emitter = emitters(collector.address, buffer_bytes=2**20)
@@ -277,6 +340,7 @@ def test_a_collector_that_never_answers_is_kept_for_as_long_as_it_may_yet_do_so(
         assert link.queue.kept_bytes == 0
         collector.hang_up()
         until(lambda: collector.ended == 1)
+        select.select([emitter._sender.transport._socket], [], [], 20)  # the end has arrived
         emitter.event("three")
         assert emitter.close(20)
         until(lambda: collector.ended == 2)

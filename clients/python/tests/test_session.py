@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from clients.python.tests.collectors import option
 from clients.python.tests.reader import packets
-from tailrace_client._session import Answers, Range, Session, Standing
+from tailrace_client._session import Answers, Range, Session
 
 
 def said(data):
@@ -63,38 +63,44 @@ def test_goodbyes_name_every_stream_once_and_the_last_says_so(numbers):
     assert sorted(named) == sorted((s, n % 2**32) for s, n in numbers.items())
 
 
-def test_an_answer_moves_what_is_durable_and_names_holes():
+def test_an_answer_says_what_is_durable_and_names_holes():
     session = Session(epoch=0)
     heard = session.hear(
         answer(session, streams={"1": 50, "3": 7}, holes=[[1, 40, 3]]),
         {1: 100, 3: 7},
         {1: 60, 3: 7},
     )
-    assert heard == (0, frozenset({1, 3}), False)
+    assert heard == (0, {1: 50, 3: 7}, {1: [Range(1, 40, 43)]}, False)
     assert session.answered == 0
-    standing = session.standing
-    assert standing.durable == {1: 50, 3: 7}
-    assert standing.holes == {1: [Range(1, 40, 43)]}
-    assert standing.has(1, 0, 40)
-    assert not standing.has(1, 39, 41)
-    assert standing.lacks(1, 39, 41)
-    assert not standing.has(1, 43, 51)
-    assert not standing.lacks(1, 43, 51)
-    # Another answer that names other streams only leaves the hole where it is.
-    session.hear(answer(session, streams={"3": 7}), {1: 100, 3: 7}, {1: 60, 3: 7})
-    assert not session.standing.has(1, 39, 41)
-    session.hear(answer(session, streams={"1": 50}), {1: 100, 3: 7}, {1: 60, 3: 7})
-    assert session.standing.has(1, 39, 41)
+    assert heard.has(1, 0, 40)
+    assert not heard.has(1, 39, 41)
+    assert heard.lacks(1, 39, 41)
+    assert not heard.has(1, 43, 51)
+    assert not heard.lacks(1, 43, 51)
+    assert not heard.has(2, 0, 1)
 
 
-def test_numbers_of_answers_are_unwrapped():
+def test_what_an_answer_says_does_not_depend_on_those_before_it():
+    """They may come in any order."""
     session = Session(epoch=0)
-    numbers = {1: 2**32 + 100}
-    for number in (2**31 - 1, 2**32 - 2, 20):
-        assert session.hear(answer(session, streams={"1": number}), numbers, numbers)
-    assert session.standing.durable == {1: 2**32 + 20}
-    session.hear(answer(session, streams={"1": 20}, holes=[[1, 2**32 - 5, 10]]), numbers, numbers)
-    assert session.standing.holes == {1: [Range(1, 2**32 - 5, 2**32 + 5)]}
+    turns = [{"streams": {"1": 100}, "holes": [[1, 0, 50]]}, {"streams": {"1": 0}}, {"streams": {}}]
+    numbers = {1: 100}
+    said = [session.hear(answer(session, **turn), numbers, numbers) for turn in turns]
+    back = [session.hear(answer(session, **turn), numbers, numbers) for turn in reversed(turns)]
+    assert said == back[::-1]
+    assert [heard.has(1, 0, 50) for heard in said] == [False] * 3
+    assert [heard.has(1, 50, 100) for heard in said] == [True, False, False]
+
+
+@given(st.integers(0, 2**33), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_numbers_of_answers_are_unwrapped(following, behind, size):
+    session = Session(epoch=0)
+    number = max(0, following - behind)
+    first = max(0, number - size)
+    fields = {"streams": {"1": number % 2**32}, "holes": [[1, first % 2**32, 3]]}
+    heard = session.hear(answer(session, **fields), {1: following}, {1: following})
+    assert heard.below == {1: number}
+    assert heard.holes == {1: [Range(1, first, min(first + 3, following))]}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +109,9 @@ def test_numbers_of_answers_are_unwrapped():
         {"streams": {"1": 101}},  # more than there ever was
         {"streams": {"2": 1}},  # of a stream that is not
         {"streams": {"1": 2**31 + 5}},  # behind
+        {"streams": {"1": 50}, "holes": [[1, 51, 3]]},  # a hole above the number
+        {"streams": {"1": 50}, "holes": [[1, 4, 3], [1, 60, 1], [1, 7, 1]]},
+        {"streams": {"1": 50}, "holes": [[1, 4, 3]] * 1025},
         {"turn": 1},  # not asked yet
         {"turn": -1},
         {"turn": True},
@@ -120,21 +129,14 @@ def test_numbers_of_answers_are_unwrapped():
 )
 def test_what_cannot_be_is_believed_in_nothing(fields):
     session = Session(epoch=0)
-    session.hear(answer(session, **fields), {1: 100}, {1: 100})
-    assert not any(session.standing.durable.values())
+    heard = session.hear(answer(session, **fields), {1: 100}, {1: 100})
+    assert heard is None or not any(heard.below.values())
 
 
 def test_what_was_not_sent_is_not_durable_whatever_is_said():
     session = Session(epoch=0)
-    session.hear(answer(session, streams={"1": 90}), {1: 100}, {1: 60})
-    assert session.standing.durable == {1: 60}
-
-
-def test_what_is_durable_stays_so():
-    session = Session(epoch=0)
-    for number in (90, 60):
-        session.hear(answer(session, streams={"1": number}), {1: 100}, {1: 100})
-    assert session.standing.durable == {1: 90}
+    heard = session.hear(answer(session, streams={"1": 90}), {1: 100}, {1: 60})
+    assert heard.below == {1: 60}
 
 
 PLAIN = st.sampled_from([None, True, 0, 1, 5, 6, 7, 9, 2**31, 2**32, -1, 0.5, "1", "x"])
@@ -152,9 +154,9 @@ JSON = st.one_of(
 def test_no_answer_raises_or_makes_durable_what_was_not_sent(fields, ours):
     session = Session(epoch=0)
     fields = {**fields, "session": session.id} if ours else fields
-    session.hear(json.dumps(fields).encode(), {1: 9, 2: 4}, {1: 6})
-    assert session.standing.durable.get(1, 0) <= 6
-    assert session.standing.durable.get(2, 0) == 0
+    heard = session.hear(json.dumps(fields).encode(), {1: 9, 2: 4}, {1: 6})
+    assert heard is None or heard.below.get(1, 0) <= 6
+    assert heard is None or heard.below.get(2, 0) == 0
 
 
 @given(st.binary(max_size=200))
@@ -199,8 +201,3 @@ def test_behind_what_is_no_packet_nothing_is_heard_or_kept(garbage):
     assert reader.feed(garbage) == []
     assert reader.feed(option("tailrace.ack", {})) == []
     assert reader._pending == b""
-
-
-def test_a_standing_that_knows_nothing_has_nothing():
-    assert not Standing().has(1, 0, 1)
-    assert not Standing().lacks(1, 0, 1)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 
+def _chance() -> float:
+    """A number from 0 to 1/4."""
+    return os.urandom(1)[0] / 1024
+
+
 class Backoff:
     """A pause that doubles until it is reset, with some chance in it: not all clients of a
     collector that begins anew are to come at the same moment."""
@@ -20,7 +25,7 @@ class Backoff:
 
     def grow(self, now: float) -> None:
         """Begin a pause; the next is twice as long."""
-        self.at = now + self.after * (1 - os.urandom(1)[0] / 1024)
+        self.at = now + self.after * (1 - _chance())
         self.after = min(2 * self.after, self._most)
 
     def shorten(self) -> None:

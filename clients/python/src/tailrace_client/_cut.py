@@ -10,6 +10,7 @@ from tailrace_client._chunk import Chunk
 from tailrace_client._wire import EVENT_MAGIC
 
 _MAGIC = EVENT_MAGIC.to_bytes(4, "big")
+_REPORT = b"tailrace.report"
 _U32_MAX = 2**32 - 1
 
 
@@ -25,6 +26,25 @@ def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Ite
         first, last = number(packets[at], following), number(packets[stop - 1], following)
         yield Chunk(data[begin:end], stream, first, last + 1)
         at, begin = stop, end
+
+
+def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
+    """The numbers of a chunk's events, as runs of consecutive numbers: first, and one behind the last."""
+    data, first, next_ = chunk.data, chunk.first, chunk.first
+    if _REPORT not in data:  # which comes in front of each event behind discarded ones
+        yield chunk.first, chunk.next
+        return
+    at = 0
+    while at < len(data):
+        if data[at : at + 4] == _MAGIC:
+            counter = int.from_bytes(data[at + 12 : at + 16], "big")
+            skipped = (counter - next_) & _U32_MAX
+            if skipped:
+                yield first, next_
+                first = next_ + skipped
+            next_ += skipped + 1
+        at += int.from_bytes(data[at + 4 : at + 8], "big")
+    yield first, next_
 
 
 def number(packet: bytes, following: int) -> int:

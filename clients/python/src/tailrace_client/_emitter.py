@@ -104,7 +104,7 @@ class Emitter:
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Events discarded so far, by reason: full, oversize, nested, encoding, closed, refused."""
+        """Events discarded so far, by reason: full, oversize, nested, encoding, closed, refused, lost."""
         return dict(self.recorder.discarded) if self.recorder else {}
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - of one that is on

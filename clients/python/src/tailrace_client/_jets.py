@@ -28,7 +28,6 @@ from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES
 from tailrace_client._sender import Sender
-from tailrace_client._session import Standing
 from tailrace_client._transport import Transport, parse
 
 _CLOSE_SECONDS = 1.0
@@ -312,7 +311,6 @@ class _Header:
     asks = False
     turn = 0
     answered = -1
-    standing = Standing()
 
     def __init__(self) -> None:
         self.line = b""

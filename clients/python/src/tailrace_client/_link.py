@@ -3,8 +3,10 @@
 After a connection was made the session is announced. On a new one in the middle of a session, new
 chunks wait for the answer, if this collector has ever given one, at most `_ANSWER_SECONDS`; then
 comes what is not durable, then what is new. On datagrams nothing waits for an announcement: what an
-answer to it does not cover is sent again. They slow down instead, while answers keep coming, so that
-no more than a window of bytes is not durable; the window shrinks when there are holes.
+answer to it does not cover is sent again. They keep to a window instead (`_window`), and where the
+kernel says that nobody is there, all but announcements waits.
+
+A goodbye is unsettled until it is heard, as events are: a connection that breaks before is made anew.
 
 A collector that has never answered is taken for one that does not, after `_SILENT_SECONDS`: then
 nothing is kept.
@@ -14,12 +16,18 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from tailrace_client._asking import Asking
 from tailrace_client._backoff import Backoff
-from tailrace_client._chunk import Chunk, Recorder
+from tailrace_client._chunk import Recorder
+from tailrace_client._discards import Discards
+from tailrace_client._farewell import Farewell
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answers, Dialogue, Range
 from tailrace_client._transport import Transport
+from tailrace_client._window import Window
 
 ALL = -1
 
@@ -30,26 +38,26 @@ _ANSWER_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
-_ASK_SECONDS = (0.3, 5.0)
-"""Datagrams: when something is not durable after so long, where it stands is asked; likewise."""
 _LISTEN_SECONDS = (0.1, 5.0)
 """With nothing to do but hear what is durable: between looks, likewise."""
-_ANNOUNCE_SECONDS = 10.0
-"""Datagrams get lost and collectors restart: who sends them is said again after this long."""
-_REPORT_SECONDS = 30.0
 _ROOM_SECONDS = 0.5
-_WINDOW_FIRST = 256 * 1024
-_WINDOW_MIN = 64 * 1024
 _STREAM_CALL_BYTES = 2**20
+_NEVER = -1e9
 
 
 class Link:
     """A recorder's chunks and a session's packets, on their way through one transport."""
 
     def __init__(
-        self, transport: Transport, dialogue: Dialogue, recorder: Recorder, *, room: int
+        self,
+        transport: Transport,
+        dialogue: Dialogue,
+        recorder: Recorder,
+        *,
+        room: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`room`: bytes of what was sent that may be kept."""
+        """`room`: bytes of what was sent that may be kept. `clock` counts seconds."""
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
@@ -60,26 +68,25 @@ class Link:
         self.blocked = False
         """Whether the kernel had no room: then only the sender's thread tries."""
         self.connections = 0
-        self.goodbye_heard = False
-        self._room = room
-        self._window = _WINDOW_FIRST
+        self._now = clock
+        self._asking = Asking()
+        self._window = Window(room, _ANSWER_SECONDS)
+        self._discards = Discards(recorder, dialogue)
+        self._farewell = Farewell(
+            dialogue, recorder, transport.chunk_bytes, repeat=transport.datagrams
+        )
         self._answers = Answers()
         self._greeted = False
         self._torn = False
         self._awaiting = False
-        self._refused = False
-        """Whether the last datagram was, and nobody there has ever answered."""
         self._nobody = False
-        self._hurried = False
-        self._opened_at = self._announced_at = self._heard_at = -1e9
-        self._greeted_at = -1e9
+        """Whether the last datagram was refused: all but announcements waits."""
+        self._opened_at = self._heard_at = _NEVER
+        self._greeted_at = _NEVER
         """Since when the collector, as far as is known, could have answered."""
         self._retry = Backoff(*_RETRY_SECONDS)
-        self._ask = Backoff(*_ASK_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
         self._error: str | None = None
-        self._report_at = 0.0
-        self._reported: dict[str, int] = {}
 
     # What the sender's thread calls
 
@@ -91,12 +98,12 @@ class Link:
     def is_due(self) -> bool:
         """Whether the transport is to be opened now."""
         wanted = not self.transport.is_open and (self.fresh or self._unsettled)
-        return wanted and not self._retry.left(time.monotonic())
+        return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all that can be done now. In how many seconds there is more to do, if nothing is
+        """Do all that can be done now. Return in how many seconds there is more to do, if nothing is
         recorded; None: not before."""
-        now = time.monotonic()
+        now = self._now()
         if self._torn:
             self._break(now)
         if not self.is_open:
@@ -105,8 +112,10 @@ class Link:
         self._speak(now)
         self.blocked = False
         self._push(ALL)
+        if self._say_goodbye(now):
+            self._push(ALL)
         self._listen.grow(now)
-        return self._rest(time.monotonic())
+        return self._rest(self._now())
 
     def push(self, times: int) -> None:
         """Send what is recorded in at most so many system calls, and one to listen."""
@@ -126,26 +135,28 @@ class Link:
     def hurry(self) -> None:
         """Connect or ask at once, if that is what is waited for."""
         self._retry.at = 0.0
-        self._hurried = True
+        self._asking.hurry()
 
-    def say_goodbye(self) -> None:
-        """After all that was recorded, say that nothing follows."""
+    def end(self) -> None:
+        """Say goodbye behind all that is recorded, until it is heard."""
         self.gather()
-        recorder = self.recorder
-        size = self.transport.chunk_bytes
-        for packet in self.dialogue.goodbyes(recorder.next_numbers(), recorder.discarded, size):
-            self.queue.last_packet(packet)
+        self._farewell.want()
 
     def give_up(self, *, delivered: bool) -> None:
         """Count what was never sent, or sent in vain, and forget it; record nothing more."""
         self.recorder.close()
         self.gather()
         in_vain = not delivered and self.dialogue.answered < 0
-        if in_vain and not self._is_established(time.monotonic()):
-            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn + 1)
+        if in_vain and not self._is_established(self._now()):
+            self.queue.repeat(before=self.dialogue.turn + 1)
         for chunk in self.queue.unsent(in_vain=in_vain):
-            self._discard(chunk, "closed")
+            self._discards.count(chunk, "closed")
         self.queue.clear()
+        if self._farewell.wanted and not delivered and self.transport.datagrams:
+            # Heard or not: with it the collector knows how much is missing.
+            for packet in self._farewell.packets():
+                with suppress(OSError):
+                    self.transport.send([packet])
 
     # What it has come to
 
@@ -154,25 +165,37 @@ class Link:
         """Whether the collector answers, or may yet do so."""
         if self.dialogue.answered >= 0 or not self.queue.keep:
             return self.queue.keep
-        return time.monotonic() - self._greeted_at < FIRST_ANSWER_SECONDS
+        return self._nobody or self._now() - self._greeted_at < FIRST_ANSWER_SECONDS
 
-    def progress(self) -> int:
-        """How many of the bytes ever gathered are durable, or, if the collector does not answer,
-        with the kernel."""
+    def is_settled(self, position: int) -> bool:
+        """Return whether it is known of all that was gathered before what became of it: durable or
+        lost, or, if the collector does not answer, with the kernel. `position` is in bytes."""
         queue = self.queue
-        return queue.settled(self.dialogue.standing) if self.answering else queue.handed()
+        return (queue.settled() if self.answering else queue.handed()) >= position
+
+    def has_lost(self, position: int) -> bool:
+        """Return whether something of it was lost, or refused."""
+        return self.queue.lost_at < position
+
+    def has_ended(self, position: int) -> bool:
+        """Return whether it is settled, and the goodbye behind it is durable, or likewise with the
+        kernel."""
+        farewell = self._farewell
+        said = self.queue.idle and (farewell.said or not farewell.wanted)
+        return (farewell.heard if self.answering else said) and self.is_settled(position)
 
     @property
     def last_error(self) -> str | None:
         """Why the peer was not reached, or lost; None once it has been there for a while."""
-        if self.is_open and self._is_established(time.monotonic()):
+        if self.is_open and not self._nobody and self._is_established(self._now()):
             self._error = None
         return self._error
 
     def _is_established(self, now: float) -> bool:
-        """Whether the peer has answered on this connection, or not ended it for long enough that
-        it will not be for what we said first."""
-        return self._heard_at >= self._opened_at or now - self._opened_at > _ANSWER_SECONDS
+        """Return whether the peer has answered on this connection, or not ended it for long enough
+        that it will not be for what we said first."""
+        since = max(self._opened_at, self._greeted_at)
+        return self._heard_at >= self._opened_at or now - since > _ANSWER_SECONDS
 
     def _note(self, error: OSError, question: str = "") -> None:
         words = error.strerror or str(error)
@@ -182,7 +205,9 @@ class Link:
 
     @property
     def _unsettled(self) -> bool:
-        return not self.queue.idle or self.queue.kept_bytes > 0
+        farewell = self._farewell
+        unheard = farewell.wanted and not farewell.heard and (self.answering or not farewell.said)
+        return not self.queue.idle or self.queue.unsettled or unheard
 
     def _rest(self, now: float) -> float | None:
         if self._nobody or not self.transport.is_open:
@@ -205,14 +230,7 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
-            room = size
-            if self._refused and not queue.idle:
-                # With the next events, not by itself: that would be refused, and lead to another.
-                self._refused = False
-                announcement = self.dialogue.announcement()
-                queue.first_packet(announcement)
-                room += len(announcement)
-            pieces = queue.pieces(room, only_packets=self._holds_back())
+            pieces = queue.pieces(size, only_packets=self._holds_back())
             if not pieces:
                 return
             times -= 1
@@ -222,19 +240,17 @@ class Link:
 
     def _holds_back(self) -> bool:
         """Whether chunks have to wait for an answer."""
-        now = time.monotonic()
+        now = self._now()
         if self._awaiting:
             if now - self._opened_at < _ANSWER_SECONDS:
                 return True
             self._awaiting = False
-            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn)
-        if self._nobody:
-            return True
-        full = self.transport.datagrams and self.queue.in_flight_bytes > self._window
-        return full and now - self._heard_at < _ANSWER_SECONDS
+            self.queue.repeat(before=self.dialogue.turn)
+        full = self.transport.datagrams and self._window.is_full(self.queue.in_flight_bytes, now)
+        return self._nobody or full
 
     def _send(self, pieces: list[bytes]) -> bool:
-        """One system call; whether another may follow."""
+        """Make one system call; return whether another may follow."""
         # Left so by an exception of a signal handler, when nobody knows what the kernel has.
         self._torn = True
         queue = self.queue
@@ -244,7 +260,7 @@ class Link:
             self._torn = False
             return self._recover(error)
         if taken:
-            queue.through(taken, self.dialogue.turn, time.monotonic())
+            queue.through(taken, self.dialogue.turn, self._now())
         elif self.transport.datagrams:
             queue.back()
         self._torn = False
@@ -252,33 +268,29 @@ class Link:
 
     def _recover(self, error: OSError) -> bool:
         if not self.transport.is_open:
-            self._break(time.monotonic(), error)
+            self._break(self._now(), error)
             return False
         if error.errno == errno.EMSGSIZE:
             for chunk in self.queue.refused():
-                self._discard(chunk, "refused")
-                ranges = [Range(chunk.stream, chunk.first, chunk.next)]
-                self.queue.packet(self.dialogue.report(self.recorder.discarded, ranges))
+                self._discards.count(chunk, "refused")
+                self._name([Range(chunk.stream, chunk.first, chunk.next)])
         else:
             self.queue.back()
             self._find_nobody(error)
         return True
 
-    def _discard(self, chunk: Chunk, reason: str) -> None:
-        for _ in range(self.dialogue.count(chunk.data)):
-            self.recorder.discard(reason)
-
     # Connecting
 
     def missed(self, error: OSError) -> None:
-        """The transport could not be opened."""
+        """Take note that the transport could not be opened."""
         self._note(error)
-        self._retry.grow(time.monotonic())
+        self._retry.grow(self._now())
 
     def greet(self) -> None:
-        """The transport has been opened: say who sends."""
+        """Say who sends: the transport has been opened."""
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
-        self._opened_at = self._announced_at = self._greeted_at = time.monotonic()
+        self._opened_at = self._greeted_at = self._now()
+        self._asking.announced(self._opened_at)
         if self.connections and dialogue.asks:
             dialogue.turn += 1
         self.connections += 1
@@ -287,46 +299,77 @@ class Link:
         queue.first_packet(dialogue.announcement())
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
-            queue.settle(dialogue.standing, before=dialogue.turn)
+            queue.repeat(before=dialogue.turn)
         self._greeted = True
 
     def _break(self, now: float, error: OSError | None = None) -> None:
-        """The connection is of no use any more."""
+        """Let go of the connection, which is of no use any more."""
         if error is not None:
             self._note(error, "" if self._is_established(now) else self.transport.refusal)
         self._check_silence(now)
         self._greeted = False
+        self._farewell.broken()
         self.transport.close()
         self.queue.broken()
         if self.dialogue.answered < 0 and not self.transport.datagrams:
             # Nobody has ever said that it was more than thrown away.
-            self.queue.settle(self.dialogue.standing, before=self.dialogue.turn + 1)
+            self.queue.repeat(before=self.dialogue.turn + 1)
         self._torn = False
         if now - self._opened_at > _RETRY_SECONDS[1]:
             self._retry.shorten()
         else:
             self._retry.grow(now)
 
+    def _find_nobody(self, error: OSError) -> None:
+        """A datagram sent before was refused: wait for somebody who is to know who sends."""
+        self._note(error)
+        now = self._greeted_at = self._now()
+        if self.dialogue.answered < 0:
+            # Nobody has ever said that it was more than thrown away.
+            self.queue.repeat(before=self.dialogue.turn + 1)
+            lost = self.queue.lose()
+            self._discards.lose(lost)
+            self._name(lost)
+        if not self._nobody:
+            self._nobody = True
+            self._retry.grow(now)
+
     # Talking
 
     def _speak(self, now: float) -> None:
         """Announce, ask and report, where it is time to."""
-        transport, dialogue, queue = self.transport, self.dialogue, self.queue
-        if transport.datagrams:
-            overdue = now - queue.oldest > _ASK_SECONDS[0] and not self._ask.left(now)
-            overdue = overdue or (self._hurried and queue.kept_bytes > 0)
-            asking = not self._retry.left(now) if self._nobody else overdue
-            if asking:
-                self._nobody = self._hurried = False
-                dialogue.turn += 1
-                self._ask.grow(now)
-            sending = self.fresh or not queue.idle
-            if asking or (sending and now - self._announced_at >= _ANNOUNCE_SECONDS):
-                queue.first_packet(dialogue.announcement())
-                self._announced_at = now
+        if self.transport.datagrams:
+            self._announce(now)
         self._check_silence(now)
-        if now >= self._report_at:
-            self._report(now)
+        if report := self._discards.report(now):
+            self.queue.packet(report)
+
+    def _announce(self, now: float) -> None:
+        """Say again who sends datagrams, with a question if something is unsettled for too long."""
+        dialogue, queue = self.dialogue, self.queue
+        if self._nobody:
+            asking = not self._retry.left(now)
+            self._greeted_at = now if asking else self._greeted_at
+        else:
+            first = dialogue.answered < 0 and self.answering
+            asking = queue.unsettled and self._asking.is_due(queue.oldest, now, first=first)
+        if asking:
+            self._nobody = False
+            dialogue.turn += 1
+            self._asking.asked(now)
+        sending = self.fresh or not queue.idle
+        if asking or (sending and self._asking.is_forgotten(now)):
+            queue.first_packet(dialogue.announcement())
+            self._asking.announced(now)
+
+    def _say_goodbye(self, now: float) -> bool:
+        """Say that nothing follows; return whether it is time to."""
+        place = self.connections, self.queue.put_bytes
+        settled = self.is_settled(self.queue.put_bytes)
+        due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
+        if due:
+            self.queue.last_packets(self._farewell.say(*place, now))
+        return due
 
     def _check_silence(self, now: float) -> None:
         """What is sent to a collector that does not answer need not be kept."""
@@ -334,15 +377,6 @@ class Link:
         if self.queue.keep and silent and not self.transport.datagrams:
             self.queue.keep = False
             self.queue.forget()
-
-    def _report(self, now: float) -> None:
-        discarded = dict(self.recorder.discarded)
-        if discarded != self._reported and any(discarded.values()):
-            self._reported = discarded
-            self._report_at = now + _REPORT_SECONDS
-            packet = self.dialogue.report(discarded)
-            if packet:
-                self.queue.packet(packet)
 
     def _hear(self, most: int) -> None:
         """Read answers, in at most so many system calls."""
@@ -356,36 +390,29 @@ class Link:
             if self.transport.is_open:
                 self._find_nobody(error)
             else:
-                self._break(time.monotonic(), error)
-
-    def _find_nobody(self, error: OSError) -> None:
-        """A datagram sent before was refused: whoever comes there is to know who sends. One that
-        has answered is waited for, as for a connection."""
-        self._note(error)
-        self._greeted_at = time.monotonic()
-        if self.dialogue.answered < 0:
-            self._refused = True
-        elif not self._nobody:
-            self._nobody = True
-            self._retry.grow(self._greeted_at)
+                self._break(self._now(), error)
 
     def _take_in(self, option: bytes) -> None:
         dialogue, queue = self.dialogue, self.queue
         answer = dialogue.hear(option, self.recorder.next_numbers(), queue.sent)
         if answer is None:
             return
-        self._ask.shorten()
+        self._asking.answered()
         self._listen.shorten()
         self._retry.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
+        self._nobody = False
         queue.keep = True
-        lost = queue.settle(dialogue.standing, answer.streams, before=answer.turn)
-        now = time.monotonic()
-        if now - self._heard_at > _ANSWER_SECONDS:
-            self._window = _WINDOW_FIRST
-        elif lost:
-            self._window = max(_WINDOW_MIN, self._window // 2)
-        else:
-            self._window = min(self._room, self._window + self._window // 4)
-        self._heard_at = now
-        self.goodbye_heard = self.goodbye_heard or answer.goodbye
+        missing, lost = queue.settle(answer)
+        self._discards.lose(lost)
+        # Told again, while it is asked for: it may be the report that was lost.
+        again = answer.holes and answer.turn == dialogue.turn
+        self._name(queue.unreachable(answer) if again else lost)
+        self._heard_at = self._now()
+        self._window.answered(lost=missing, now=self._heard_at)
+        self._farewell.heard = self._farewell.heard or answer.goodbye
+
+    def _name(self, ranges: Sequence[Range]) -> None:
+        """Say that these events were discarded."""
+        for packet in self._discards.name(ranges):
+            self.queue.packet(packet)

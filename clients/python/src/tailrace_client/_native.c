@@ -28,8 +28,8 @@ enum { HEADER_SIZE = 40, LENGTH_MAX = 0xFFFF };
 enum { RANGES_PER_REPORT = 16 };
 
 /* As in _recorder.REASONS. */
-enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, REASON_COUNT, NONE = -1 };
-static const char *const REASONS[] = {"full", "oversize", "nested", "encoding", "closed", "refused"};
+enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, LOST, REASON_COUNT, NONE = -1 };
+static const char *const REASONS[] = {"full", "oversize", "nested", "encoding", "closed", "refused", "lost"};
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;

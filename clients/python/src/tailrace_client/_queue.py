@@ -6,22 +6,25 @@
                     ▲             └── broken ─┤
                     └────── not durable ──────┘
 
-What is `sent`, or to be sent `again`, is kept until it is durable, as long as there is room; then the oldest is
-forgotten. What is new is never forgotten. A chunk that has no number, and every chunk while nothing
-is kept (`keep`), is let go once the kernel has it.
+What is `sent`, or to be sent `again`, is kept until an answer calls it durable, as long as there is
+room; then the oldest is forgotten (`_forgotten`). What is new is never forgotten. A chunk that has no
+number, and every chunk while nothing is kept (`keep`), is let go once the kernel has it.
+
+Places in the order of recording are counted in bytes ever put.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
-from tailrace_client._session import Standing
+from tailrace_client._forgotten import Forgotten
+from tailrace_client._session import Answer, Range
 
-_PACKET = -2
-"""The stream of a session's own packets, which no recorder has counted."""
+_PACKET, _FIRST, _LAST = -2, -3, -4
+"""The streams of a session's own packets, which no recorder has counted."""
 
 _OVERHEAD_BYTES = 256
 """What keeping a chunk takes beside its bytes, about."""
@@ -54,7 +57,7 @@ class _Item:
 
     @property
     def is_packet(self) -> bool:
-        return self.chunk.stream == _PACKET
+        return self.chunk.stream <= _PACKET
 
 
 class Queue:
@@ -71,8 +74,9 @@ class Queue:
         """Those of them that are not to be sent again, as far as is known."""
         self.sent: dict[int, int] = {}
         """By stream, one more than the highest number that the kernel has."""
-        self.forgotten: dict[int, int] = {}
-        """By stream, one more than the highest number that was forgotten."""
+        self.forgotten = Forgotten()
+        self.lost_at = inf
+        """How many bytes had been put before the first event that was put and is lost for good."""
         self._room = room
         self._release = release
         self._packets: deque[_Item] = deque()
@@ -90,17 +94,25 @@ class Queue:
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """A packet of the session, to be sent before all else; it may be there already."""
-        if not (self._packets and self._packets[0].chunk.data == data):
-            self._packets.appendleft(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
+        """A packet of the session, to be sent before all else, in place of an earlier one."""
+        self._withdraw(_FIRST)
+        self._packets.appendleft(self._packet(data, _FIRST))
 
     def packet(self, data: bytes) -> None:
         """A packet of the session, to be sent before any chunk."""
-        self._packets.append(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
+        self._packets.append(self._packet(data, _PACKET))
 
-    def last_packet(self, data: bytes) -> None:
-        """A packet of the session, to be sent after all chunks so far."""
-        self._new.append(_Item(Chunk(data, _PACKET, 0, 0), self.put_bytes))
+    def last_packets(self, packets: Iterable[bytes]) -> None:
+        """Packets of the session, to be sent after all chunks so far, in place of earlier ones."""
+        self._withdraw(_LAST)
+        self._new.extend(self._packet(data, _LAST) for data in packets)
+
+    def _packet(self, data: bytes, stream: int) -> _Item:
+        return _Item(Chunk(data, stream, 0, 0), self.put_bytes)
+
+    def _withdraw(self, stream: int) -> None:
+        self._packets = deque(item for item in self._packets if item.chunk.stream != stream)
+        self._new = deque(item for item in self._new if item.chunk.stream != stream)
 
     @property
     def idle(self) -> bool:
@@ -129,8 +141,16 @@ class Queue:
         return pieces
 
     @property
+    def unsettled(self) -> bool:
+        """Whether something was sent of which nobody has said yet what became of it."""
+        return self.kept_bytes > 0 or bool(self.forgotten)
+
+    @property
     def oldest(self) -> float:
-        """When that was sent which is not durable for longest; infinity if there is nothing."""
+        """When that was sent which is unsettled for longest, or longer ago; infinity if there is
+        nothing."""
+        if self.forgotten:
+            return 0.0
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
@@ -150,14 +170,16 @@ class Queue:
         self._under_way.clear()
         self._part = 0
         for item in lost:
+            self.lost_at = min(self.lost_at, item.begin)
             self._let_go(item)
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
         """What was offered and not taken is offered anew."""
         for item in reversed(self._under_way):
+            early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
-            (self._packets if item.is_packet else again).appendleft(item)
+            (self._packets if early else again).appendleft(item)
         self._under_way.clear()
         self._part = 0
 
@@ -165,34 +187,55 @@ class Queue:
         """The connection is gone: what was under way goes again, as a whole; packets do not."""
         self.back()
         self._packets.clear()
+        self._withdraw(_LAST)
 
-    def settle(self, standing: Standing, named: Collection[int] = (), before: int = 0) -> bool:
-        """Let go of what is durable. What was sent before turn `before` and has not arrived is sent
-        again, in its order, as is what is in a hole of a `named` stream; but if that was repeated
-        already, it may be on its way. Whether anything was found lost."""
+    def settle(self, answer: Answer) -> tuple[bool, Sequence[Range]]:
+        """Let go of what an answer calls durable. Send again, in its order, what was sent before the
+        announcement that is answered and has not arrived, and what is in a hole; but if that was
+        repeated already, it may be on its way. Return whether anything was found missing, and what
+        of it is lost, since it is kept no more."""
         again: list[_Item] = []
-        kept: deque[_Item] = deque()
         for item in self._again:
-            if standing.has(*item.chunk[1:]):
+            if answer.has(*item.chunk[1:]):
                 self._let_go(item)
             else:
                 again.append(item)
         waiting = len(again)
+        kept: deque[_Item] = deque()
         for item in self._kept:
             chunk = item.chunk
-            if standing.has(*chunk[1:]):
+            if answer.has(*chunk[1:]):
                 self._let_go(item)
-                continue
-            hole = chunk.stream in named and standing.lacks(*chunk[1:])
-            if item.turn < before or (hole and not item.repeated):
+            elif item.turn < answer.turn or (answer.lacks(*chunk[1:]) and not item.repeated):
                 item.repeated = True
                 again.append(item)
             else:
                 kept.append(item)
-        self._again = deque(sorted(again, key=lambda item: item.at))
-        self._kept = kept
-        self.in_flight_bytes = sum(item.room for item in kept)
-        return len(again) > waiting
+        self._wait(again, kept)
+        lost = self._lost(self.forgotten.settle(answer))
+        return len(again) > waiting or bool(lost), lost
+
+    def unreachable(self, answer: Answer) -> list[Range]:
+        """Return what of an answer's holes cannot be sent and is not on its way: discarded events, of
+        which the collector seems not to know."""
+        gone: list[Range] = []
+        for stream, holes in answer.holes.items():
+            items = (*self._kept, *self._again, *self._under_way, *self._new)
+            ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
+            spans = sorted(ours + self.forgotten.spans(stream))
+            gone += [rest for hole in holes for rest in _without(hole, spans)]
+        return gone
+
+    def repeat(self, before: int) -> None:
+        """Send again, in its order, what was sent before the announcement of turn `before`."""
+        again = [item for item in self._kept if item.turn < before]
+        self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
+
+    def lose(self) -> Sequence[Range]:
+        """Give up what was forgotten: it is known that nobody got it. Return what that is."""
+        lost = self._lost(self.forgotten.all())
+        self.forgotten.clear()
+        return lost
 
     def forget(self) -> None:
         """Let go of all that was sent before: nobody will ask for it."""
@@ -201,6 +244,7 @@ class Queue:
         self._kept.clear()
         self._again.clear()
         self.in_flight_bytes = 0
+        self.forgotten.clear()
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -219,12 +263,9 @@ class Queue:
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
-    def settled(self, standing: Standing) -> int:
-        """The same of those that are durable."""
-        durable = standing.durable
-        if any(durable.get(stream, 0) < number for stream, number in self.forgotten.items()):
-            return 0
-        return min([self.handed(), *(item.begin for item in self._kept)])
+    def settled(self) -> float:
+        """The same of those of which it is known whether they are durable or lost."""
+        return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self, *, in_vain: bool = False) -> list[Chunk]:
         """Chunks that the kernel has never got as a whole; if `in_vain`, also those that it is to get
@@ -246,12 +287,32 @@ class Queue:
         while self.kept_bytes > self._room and self._kept:
             oldest = self._kept.popleft()
             self.in_flight_bytes -= oldest.room
-            stream = oldest.chunk.stream
-            self.forgotten[stream] = max(oldest.chunk.next, self.forgotten.get(stream, 0))
+            self.forgotten.add(oldest.chunk, oldest.begin, oldest.turn)
             self._let_go(oldest)
+
+    def _lost(self, found: Sequence[tuple[int, Range]]) -> Sequence[Range]:
+        self.lost_at = min([self.lost_at, *(begin for begin, _ in found)])
+        return [missing for _, missing in found]
+
+    def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
+        """What of the items sent is to be sent again, and what waits for an answer."""
+        self._again = deque(sorted(again, key=lambda item: item.at))
+        self._kept = kept
+        self.in_flight_bytes = sum(item.room for item in kept)
 
     def _let_go(self, item: _Item) -> None:
         if item.turn >= 0:
             self.kept_bytes -= item.room
         if not item.is_packet:
             self._release(len(item.chunk.data))
+
+
+def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
+    """What is left of a hole without sorted spans."""
+    at = hole.first
+    for first, next_ in spans:
+        if at < min(first, hole.next):
+            yield hole._replace(first=at, next=min(first, hole.next))
+        at = max(at, next_)
+    if at < hole.next:
+        yield hole._replace(first=at)

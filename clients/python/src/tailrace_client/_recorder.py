@@ -34,7 +34,7 @@ from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
 
-REASONS = ("full", "oversize", "nested", "encoding", "closed", "refused")
+REASONS = ("full", "oversize", "nested", "encoding", "closed", "refused", "lost")
 STREAM_MAX = 2**32 - 1
 
 _U64_MAX = 2**64 - 1

@@ -40,8 +40,6 @@ PROMPT_SENDS = 4
 
 _LOOK_SECONDS = 0.05
 _CONNECTING_SECONDS = 0.005
-_GOODBYE_SECONDS = 0.25
-"""A goodbye in a datagram is said again after this long without an answer."""
 
 
 class Sender:
@@ -68,7 +66,7 @@ class Sender:
         self._called = False
         self._asleep = False
         self._hurried = False
-        self._closed = False
+        self._closed = self._delivered = False
 
     def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
         """What `recorder` has is to be sent; to be called once, before it calls back."""
@@ -113,27 +111,31 @@ class Sender:
     # What the program calls
 
     def flush(self, seconds: float) -> bool:
-        """Wait, at most so long, until all that was recorded before is durable, or with the kernel
-        if the collector does not answer; say whether it is."""
+        """Wait, at most so long, until it is known what became of all that was recorded before; return
+        whether it is durable, or with the kernel if the collector does not answer."""
+        if self._closed:
+            return False
         deadline = time.monotonic() + seconds
-        return not self._closed and self._flush(deadline)
+        position = self._turn.take(self._gathered, deadline)
+        return self._waits_for(self._link.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Flush, say goodbye and end for good, after at most `seconds` in all; say whether all was
+        """Flush, say goodbye and end for good, after at most `seconds` in all; return whether all was
         delivered, in the sense of `flush`."""
         if self._closed:
-            return True
+            return self._delivered
         deadline = time.monotonic() + seconds
-        done = self._end(deadline)
-        self._closed = True
+        position = self._turn.take(self._end, deadline)
+        done = position == 0 or self._waits_for(self._link.has_ended, position, deadline)
+        self._closed, self._delivered = True, done
         _open.discard(self)
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
         def finish() -> None:
-            self.transport.finish(0 if done else deadline - time.monotonic())
             self._link.give_up(delivered=done)
+            self.transport.finish(0 if done else deadline - time.monotonic())
 
         self._turn.take(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
@@ -149,51 +151,27 @@ class Sender:
         assert self.link is not None  # noqa: S101 - `begin` comes first
         return self.link
 
-    def _flush(self, deadline: float) -> bool:
-        position = self._position(deadline)
-        link = self._link
-        return position is not None and self._wait(deadline, lambda: link.progress() >= position)
-
-    def _position(self, deadline: float) -> int | None:
-        """What is recorded until now, as a number of bytes; None if that cannot be had in time."""
-        return self._turn.take(self._gathered, deadline)
-
     def _gathered(self) -> int:
+        """How far it goes what is recorded until now, as a number of bytes."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
-    def _end(self, deadline: float) -> bool:
-        """Deliver everything, and the goodbye behind it."""
-        link, datagrams = self._link, self.transport.datagrams
-        # In a stream the goodbye cannot be ahead of anything, and one answer does for both.
-        if datagrams and not self._flush(deadline):
+    def _end(self) -> int:
+        """Likewise; from now on the goodbye is to be said behind it, unless there is nothing."""
+        position = self._gathered()
+        if position:
+            self._link.end()
+        return position
+
+    def _waits_for(
+        self, reached: Callable[[int], bool], position: int | None, deadline: float
+    ) -> bool:
+        """Wait until a position is reached; return whether nothing before it was lost."""
+        if position is None or not self._wait(deadline, partial(reached, position)):
             return False
-        while (position := self._position(deadline)) is not None:
-            if not (position or link.connections):
-                return True  # nobody was ever greeted
-            connections = self._turn.take(self._say_goodbye, deadline)
-            if connections is None:
-                return False
-
-            def over(position: int = position, connections: int = connections) -> bool:
-                if connections and link.connections != connections:
-                    return True
-                heard = link.goodbye_heard if link.answering else link.queue.idle
-                return heard and link.progress() >= position
-
-            again = time.monotonic() + _GOODBYE_SECONDS if datagrams else deadline
-            if self._wait(min(deadline, again), over) and link.connections <= max(1, connections):
-                return True
-            if time.monotonic() >= deadline:
-                return False
-        return False
-
-    def _say_goodbye(self) -> int:
-        """By which connection it will go, counted from the first."""
-        self._link.say_goodbye()
-        return self._link.connections
+        return not self._link.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
         """Send and listen until it is over; False at the deadline. Connecting is left to the

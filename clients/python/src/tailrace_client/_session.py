@@ -1,8 +1,7 @@
 """What a client and a collector say to each other besides events (clients/PROTOCOL.md). Pure.
 
-A `Session` makes the client's packets and keeps what the collector's answers say is durable. Nothing
-that arrives raises: what is no answer, or one of another session, or claims what cannot be, changes
-nothing. Numbers of events are unwrapped here and 32 bits wide on the wire.
+A `Session` makes the client's packets and reads the collector's answers. Nothing that arrives raises:
+what is no answer, or is another session's, or claims what cannot be, says nothing. Numbers of events are unwrapped here and 32 bits wide on the wire.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ _MASK = 2**32 - 1
 _HALF = 2**31
 _TEXT_MAX = 200
 _ANSWER_MAX = 2**20
+_HOLES_MAX = 1024
+"""In one answer; a collector that keeps the protocol names at most 64."""
 _STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
 
 
@@ -37,36 +38,25 @@ class Range(NamedTuple):
     next: int
 
 
-class Standing:
-    """What a collector has. `durable`: by stream, the number below which it has everything, or will
-    never have it, but for `holes`, which are worth sending again."""
-
-    __slots__ = ("durable", "holes")
-
-    def __init__(
-        self,
-        durable: Mapping[int, int] = MappingProxyType({}),
-        holes: Mapping[int, Sequence[Range]] = MappingProxyType({}),
-    ) -> None:
-        self.durable = durable
-        self.holes = holes
-
-    def has(self, stream: int, first: int, next_: int) -> bool:
-        """Whether all events from `first` to below `next_` are durable."""
-        return next_ <= self.durable.get(stream, 0) and not self.lacks(stream, first, next_)
-
-    def lacks(self, stream: int, first: int, next_: int) -> bool:
-        """Whether some of them are in a hole."""
-        holes = self.holes.get(stream, ())
-        return any(hole.first < next_ and first < hole.next for hole in holes)
-
-
 class Answer(NamedTuple):
-    """What a `tailrace.ack` has told: of these streams, how they stand."""
+    """What one `tailrace.ack` says. Each answer is true by itself, and stays true: a number that it
+    calls durable is durable whatever an answer says that was given earlier and arrives later."""
 
     turn: int
-    streams: frozenset[int]
-    goodbye: bool
+    below: Mapping[int, int]
+    """By stream, the number below which everything is durable but for `holes`."""
+    holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
+    """By stream, what is worth sending again."""
+    goodbye: bool = False
+
+    def has(self, stream: int, first: int, next_: int) -> bool:
+        """Return whether it calls all events from `first` to below `next_` durable."""
+        return next_ <= self.below.get(stream, 0) and not self.lacks(stream, first, next_)
+
+    def lacks(self, stream: int, first: int, next_: int) -> bool:
+        """Return whether it names some of them as a hole."""
+        holes = self.holes.get(stream, ())
+        return any(hole.first < next_ and first < hole.next for hole in holes)
 
 
 class Dialogue(Protocol):
@@ -75,8 +65,6 @@ class Dialogue(Protocol):
     asks: bool
     turn: int
     answered: int
-
-    standing: Standing
 
     def announcement(self) -> bytes:
         """What comes first on a connection."""
@@ -114,7 +102,6 @@ class Session:
         self.turn = 0
         self.answered = -1
         """The highest turn that was answered; -1: none was."""
-        self.standing = Standing()
         self._epoch = epoch
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -167,12 +154,11 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Take in the value of a `tailrace.ack`; None where it says nothing to this session.
+        """Take in the value of a `tailrace.ack`; return None where it says nothing to this session.
 
-        `numbers` are those that each stream's next event will have: what is said of later ones
-        cannot be true. Of what is not `sent`, nothing is durable yet whatever is said.
+        `numbers` are those that each stream's next event will have: what is said of later events
+        cannot be true. An event that is not `sent` is not durable yet, whatever is said.
         """
-        durable, holes = dict(self.standing.durable), dict(self.standing.holes)
         try:
             fields = json.loads(option)
             turn = fields.get("turn", 0)
@@ -180,22 +166,21 @@ class Session:
                 return None
             named = {int(text): _unsigned(n) for text, n in fields.get("streams", {}).items()}
             missing = [tuple(map(_unsigned, hole)) for hole in fields.get("holes", ())]
-            for stream, number in named.items():
-                before = durable.get(stream, 0)
-                ahead = (number - before) & _MASK
-                if ahead < _HALF and before + ahead <= numbers.get(stream, 0):
-                    durable[stream] = max(before, min(before + ahead, sent.get(stream, 0)))
-                holes.pop(stream, None)
+            if len(missing) > _HOLES_MAX:
+                return None
+            below = {stream: _unwrap(n, numbers.get(stream, 0)) for stream, n in named.items()}
+            holes: dict[int, list[Range]] = {}
             for stream, first, lost in missing:
-                behind = (durable.get(stream, 0) - first) & _MASK
-                if behind <= durable.get(stream, 0):
-                    begin = durable[stream] - behind
-                    holes[stream] = [*holes.get(stream, ()), Range(stream, begin, begin + lost)]
+                # A hole lies below its stream's number, and less than half the range below it.
+                begin = _unwrap(first, max(0, below.get(stream, 0)))
+                below[stream] = below.get(stream, 0) if begin >= 0 else -1
+                end = min(begin + lost, numbers.get(stream, 0))
+                holes.setdefault(stream, []).append(Range(stream, begin, end))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        self.standing = Standing(durable, holes)
         self.answered = max(self.answered, turn)
-        return Answer(turn, frozenset(named), fields.get("goodbye") is True)
+        known = {s: min(n, sent.get(s, 0)) for s, n in below.items() if n >= 0}
+        return Answer(turn, known, holes, fields.get("goodbye") is True)
 
 
 class Answers:
@@ -245,6 +230,13 @@ def _unsigned(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
     if type(number) is not int or not 0 <= number <= _MASK:
         raise ValueError
     return number
+
+
+def _unwrap(number: int, following: int) -> int:
+    """Return the highest number up to `following` with these 32 bits; -1 if there is none less than
+    half the range below it."""
+    behind = (following - number) & _MASK
+    return following - behind if behind < min(_HALF, following + 1) else -1
 
 
 def _program() -> str:

@@ -1,0 +1,327 @@
+"""A collector as clients/PROTOCOL.md describes it, without sockets, clocks or files, and networks in
+virtual time between it and a client. No line and no constant is shared with the client.
+
+What a collector has `heard` is lost if it is killed before the next `commit`; what it has `stored` is
+not. Networks say what they did with nothing: a test knows only what was emitted and what is stored.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import json
+from collections import defaultdict
+from itertools import count
+
+from clients.python.tests.collectors import option
+from clients.python.tests.reader import Metadata, packets
+
+
+class Session:
+    """What a collector knows of one session: of events, pairs of stream and number."""
+
+    def __init__(self):
+        self.stored = set()
+        self.heard = set()
+        self.said = []
+        """Fields of metadata packets that are not durable yet."""
+        self.turn = 0
+        self.asked = True
+        """Whether the next answer is to name all streams."""
+        self.told = {}
+        self.reported = set()
+        self.next = defaultdict(int)
+        """By stream, how far its events go as far as is known."""
+        self.goodbye = False
+        self.farewells = []
+
+    def commit(self):
+        self.stored |= self.heard
+        for stream, number in self.heard:
+            self.next[stream] = max(self.next[stream], number + 1)
+        self.heard = set()
+        for name, fields in self.said:
+            if name == "tailrace.session":
+                self.asked |= fields["turn"] > self.turn
+                self.turn = max(self.turn, fields["turn"])
+            elif name == "tailrace.report":
+                for stream, first, lost in fields["ranges"]:
+                    self.reported |= {(stream, number) for number in range(first, first + lost)}
+            elif name == "tailrace.goodbye":
+                for stream, number in fields["streams"].items():
+                    self.next[int(stream)] = max(self.next[int(stream)], number)
+                self.goodbye |= not fields["more"]
+                self.farewells.append(fields)
+        self.said = []
+
+    def forget_unstored(self):
+        self.heard, self.said = set(), []
+
+    def standing(self, stream, holes_max):
+        """How far a stream is durable but for holes, and these."""
+        have = {number for s, number in self.stored | self.reported if s == stream}
+        holes = []
+        for number in range(self.next[stream]):
+            if number in have:
+                continue
+            if holes and sum(holes[-1][1:]) == number:
+                holes[-1][2] += 1
+            elif len(holes) == holes_max:
+                return number, holes
+            else:
+                holes.append([stream, number, 1])
+        return self.next[stream], holes
+
+    def answer(self, id_, holes_max):
+        """The next answer; None if there is no news."""
+        streams, holes = {}, []
+        for stream in sorted(self.next):
+            standing = self.standing(stream, holes_max)
+            if self.asked or standing != self.told.get(stream):
+                self.told[stream] = standing
+                streams[str(stream)] = standing[0]
+                holes += standing[1]
+        news = streams or self.asked or self.goodbye != self.told.get("goodbye", False)
+        self.told["goodbye"] = self.goodbye
+        self.asked = False
+        fields = {"session": id_, "turn": self.turn, "streams": streams, "holes": holes}
+        return option("tailrace.ack", fields | {"goodbye": self.goodbye}) if news else None
+
+
+class ModelCollector:
+    """Takes whole packets, and answers those who said which session they are of."""
+
+    def __init__(self):
+        self.sessions = defaultdict(Session)
+        self.peer = None
+        """The id of the session that the last packets were of."""
+
+    @property
+    def only(self):
+        (session,) = self.sessions.values()
+        return session
+
+    @property
+    def stored(self):
+        return self.only.stored if self.sessions else set()
+
+    def take(self, data):
+        for packet in packets(data):
+            if isinstance(packet, Metadata):
+                if packet.name != "epoch":
+                    self._hear(packet)
+            elif self.peer:
+                self.sessions[self.peer].heard.add((packet.stream, packet.counter))
+
+    def _hear(self, packet):
+        fields = json.loads(packet.option)
+        if packet.name == "tailrace.session":
+            self.peer = fields["session"]
+        if self.peer:
+            self.sessions[self.peer].said.append((packet.name, fields))
+
+    def commit(self):
+        for session in self.sessions.values():
+            session.commit()
+
+    def kill(self):
+        self.peer = None
+        for session in self.sessions.values():
+            session.forget_unstored()
+            session.asked = True
+
+    def answer(self, holes_max):
+        """What is to be sent now; None if that is nothing."""
+        return self.sessions[self.peer].answer(self.peer, holes_max) if self.peer else None
+
+
+class World:
+    """Time, chance, a collector that may be down, and what goes wrong while `bad`."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.now = 100.0
+        self.collector = ModelCollector()
+        self.up = True
+        self.bad = True
+        self._commit_at = self._answer_at = 0.0
+
+    def clock(self):
+        return self.now
+
+    def advance(self, network):
+        """Some time passes, of which the collector makes what it can."""
+        self.now += self.rng.uniform(0.001, 0.05)
+        network.carry()
+        if not self.up:
+            return
+        if self.now >= self._commit_at:
+            self._commit_at = self.now + self.rng.uniform(0, 0.2)
+            self.collector.commit()
+        if self.now >= self._answer_at:
+            self._answer_at = self.now + self.rng.uniform(0.02, 0.3)
+            if data := self.collector.answer(self.rng.randint(1, 12)):
+                network.answer(data)
+
+    def kill(self, network):
+        self.up = False
+        self.collector.kill()
+        network.broken()
+
+    def start(self):
+        self.up = True
+
+
+class _Transport:
+    """The client's side of a network, as `tailrace_client._transport` describes it."""
+
+    packet_max = 65_507
+    prompt = True
+    answers = True
+    refusal = ""
+
+    def __init__(self, world, chunk_bytes):
+        self.world = world
+        self.chunk_bytes = chunk_bytes
+        self.is_open = False
+
+    def wait(self, *_, **__):
+        raise AssertionError("nothing waits in virtual time")
+
+    def finish(self, _):
+        self.close()
+
+    def close(self):
+        self.is_open = False
+
+    def forked(self):
+        raise AssertionError("nobody forks")
+
+
+class Datagrams(_Transport):
+    """Loses, doubles and delays in both directions, so that what was sent first may come last. Where
+    nobody listens, one of the next calls fails."""
+
+    datagrams = True
+
+    def __init__(self, world, chunk_bytes):
+        super().__init__(world, chunk_bytes)
+        self.loss, self.doubling, self.delay = (
+            world.rng.choice([0.0, 0.1, 0.3]),
+            world.rng.choice([0.0, 0.2]),
+            world.rng.choice([0.0, 0.05, 0.5]),
+        )
+        self.order = count()
+        self.there, self.back = [], []
+        self.refusals = 0
+
+    def open(self):
+        self.is_open = True
+
+    def _launch(self, heap, data):
+        rng = self.world.rng
+        if not self.world.bad:
+            heapq.heappush(heap, (self.world.now + 0.001, next(self.order), data))
+            return
+        for _ in range(1 + (rng.random() < self.doubling)):
+            if rng.random() >= self.loss:
+                due = self.world.now + 0.001 + self.delay * rng.random() ** 3
+                heapq.heappush(heap, (due, next(self.order), data))
+
+    def _landed(self, heap):
+        return heapq.heappop(heap)[2] if heap and heap[0][0] <= self.world.now else None
+
+    def _refuse(self):
+        if self.refusals and self.world.rng.random() < 0.7:
+            self.refusals = 0
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    def send(self, pieces):
+        self._refuse()
+        if self.world.bad and self.world.rng.random() < 0.02:
+            return 0  # no room
+        data = b"".join(pieces)
+        self._launch(self.there, data)
+        return len(data)
+
+    def receive(self):
+        self._refuse()
+        return self._landed(self.back) or b""
+
+    def carry(self):
+        while (data := self._landed(self.there)) is not None:
+            if self.world.up:
+                self.world.collector.take(data)
+            else:
+                self.refusals += 1
+
+    def answer(self, data):
+        self._launch(self.back, data)
+
+    def broken(self):
+        """What had landed and was not read is lost; what is on its way is not."""
+
+
+class Connections(_Transport):
+    """Connections that break in the midst of anything, and lose what is on its way in both directions."""
+
+    datagrams = False
+
+    def __init__(self, world, chunk_bytes):
+        super().__init__(world, chunk_bytes)
+        self.there, self.back = bytearray(), bytearray()
+
+    def open(self):
+        if not self.world.up:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        self.there.clear()
+        self.back.clear()
+        self.reset = False
+        self.is_open = True
+        self.world.collector.peer = None
+
+    def _check(self):
+        if self.reset:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    def send(self, pieces):
+        self._check()
+        data = b"".join(pieces)
+        if self.world.bad:
+            data = data[: self.world.rng.choice([0, 7, 100, 1000, 10**6])]
+        self.there += data
+        return len(data)
+
+    def receive(self):
+        if self.reset and not self.back:
+            self._check()
+        size = self.world.rng.choice([1, 50, 10**6])
+        data = bytes(self.back[:size])
+        del self.back[:size]
+        return data
+
+    def carry(self):
+        """A part of what was sent arrives: whole packets of it are taken, and no others."""
+        if not self.is_open or self.reset:
+            return
+        until = self.world.rng.choice([0, len(self.there)]) if self.world.bad else len(self.there)
+        at = 0
+        while at + 8 <= until:
+            size = int.from_bytes(self.there[at + 4 : at + 8], "big")
+            if at + size > until:
+                break
+            at += size
+        self.world.collector.take(bytes(self.there[:at]))
+        del self.there[:at]
+        if self.world.bad and self.world.rng.random() < 0.02:
+            self.broken()
+
+    def answer(self, data):
+        if self.is_open and not self.reset:
+            self.back += data
+
+    def broken(self):
+        if self.is_open:
+            self.reset = True
+            del self.back[self.world.rng.randint(0, len(self.back)) :]
