@@ -67,6 +67,13 @@ def test_a_clean_program_gets_a_clean_certificate(clean):
     assert (stream["source"], stream["format"], stream["stored"]) == ("heph_tcp", "heph", 500)
 
 
+def test_a_program_that_only_emits_is_traced(tmp_path):
+    program = "import tailrace_client as t\nfor n in range(300): t.event('x', n=n)"
+    done, certificate = run(tmp_path, program, "--max-loss", 0)
+    assert done.returncode == 0, done.stderr
+    assert certificate["totals"]["expected"] == certificate["totals"]["stored"] == 300
+
+
 def test_the_example_is_whole(tmp_path):
     example = Path(__file__).parents[2] / "examples/simulator.py"
     done = tailrace(

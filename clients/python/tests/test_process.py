@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -145,6 +146,116 @@ def test_a_bad_address_in_the_program_is_an_error_and_in_the_environment_a_warni
     monkeypatch.setenv("TAILRACE_ADDRESS", "localhost:7701")
     with pytest.warns(RuntimeWarning, match="TAILRACE_ADDRESS: 'localhost:7701' is not an address"):
         assert not process.connect().enabled
+
+
+def test_a_bad_address_in_the_environment_delivers_nothing():
+    program = """
+import warnings
+with warnings.catch_warnings(record=True) as given:
+    warnings.simplefilter("always")
+    import tailrace_client as t
+    t.event("x")
+    assert not t.flush()
+    assert not t.close()
+print(*[w.message for w in given], sep="|")
+"""
+    assert run(program, TAILRACE_ADDRESS="localhost:7701").count("is not an address") == 1
+
+
+@pytest.mark.parametrize("scheme", ["udp", "tcp"])
+def test_where_nobody_listens_nothing_is_delivered_and_that_is_said_once(
+    process, monkeypatch, scheme
+):
+    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.2)
+    kind = socket.SOCK_DGRAM if scheme == "udp" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    emitter = process.connect(f"{scheme}://127.0.0.1:{port}")
+    for _ in range(10):
+        process.event("x")
+    with pytest.warns(RuntimeWarning, match="not delivered: Connection refused"):
+        assert not process.flush(1.5)
+    assert emitter.last_error == "Connection refused"
+    assert not process.flush(0.5)
+    assert not process.close(0.5)
+    assert emitter.discarded["closed"] == 10
+    assert not process.flush()
+    assert not process.close()
+    process.connect(f"{scheme}://127.0.0.1:{port}")
+    assert process.close()
+
+
+def test_datagrams_to_somebody_who_comes_late_and_never_answers_are_sent_again(
+    process, monkeypatch
+):
+    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.2)
+    with UdpCollector() as before:
+        port = before.socket.getsockname()[1]
+    process.connect(f"udp://127.0.0.1:{port}")
+    for _ in range(10):
+        process.event("x")
+    with pytest.warns(RuntimeWarning):
+        assert not process.flush(0.5)
+    with UdpCollector(port) as collector:
+        assert process.close(20)
+        found = [packet for packet in received(collector) if isinstance(packet, Event)]
+    assert {event.counter for event in found} == set(range(10))
+
+
+EMITS = {
+    "event": "t.event('x')",
+    "span": "\nwith t.span('x'): pass",
+    "counter": "t.counter('x', 1)",
+    "write": "t.write('x', 0, 1)",
+    "traced": "t.traced(lambda: None)()",
+    "log": "import logging, tailrace_client.logs as l; l.Handler().handle(logging.makeLogRecord({}))",
+    "stream": "t.use_stream(1); t.event('x')",
+}
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("emits", EMITS.values(), ids=EMITS)
+def test_with_an_address_in_the_environment_the_first_event_connects(answering, emits, pure):
+    program = f"import tailrace_client as t; {emits}"
+    run(program, TAILRACE_ADDRESS=answering.address, TAILRACE_PURE=pure)
+    assert ended(answering) == [(1, True)]
+
+
+def test_with_an_address_in_the_environment_and_no_event_nobody_connects():
+    program = """
+import threading, tailrace_client as t
+with t.substream(1): pass
+assert t.flush()
+assert threading.active_count() == 1
+assert t.close()
+t.event("off")
+"""
+    with TcpCollector() as collector:
+        run(program, TAILRACE_ADDRESS=collector.address)
+        assert collector.sessions == []
+
+
+def test_a_program_that_says_where_is_not_overruled_by_the_environment(answering):
+    with TcpCollector() as other:
+        program = "import sys, tailrace_client as t; t.connect(sys.argv[1]); t.event('x')"
+        run(program, answering.address, TAILRACE_ADDRESS=other.address)
+        assert other.sessions == []
+    assert ended(answering) == [(1, True)]
+
+
+def test_without_an_address_in_the_environment_the_import_makes_nothing():
+    program = """
+import threading, tailrace_client as t
+from tailrace_client import _process, _sender
+t.event("x")
+assert t.span("x") is t.span("y")
+assert _process.current is None
+assert not _sender._open
+assert threading.active_count() == 1
+assert t.flush() and t.close()
+"""
+    run(program)
 
 
 ENDS = {

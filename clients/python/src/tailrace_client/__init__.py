@@ -2,15 +2,18 @@
 
 import tailrace_client as trace
 
-trace.connect()  # to TAILRACE_ADDRESS; without it all of this is off, and next to free
 with trace.span("step", cell=3):
     ...
 trace.event("checkpoint", bytes=4096)
 trace.counter("queue length", 17)
+
+Where TAILRACE_ADDRESS is set, the first event connects to it. Without it all of this is off, and next to
+free, unless the program calls `connect`.
 """
 
 from __future__ import annotations
 
+from tailrace_client import _process
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
@@ -36,3 +39,5 @@ __all__ = [
     "use_stream",
     "write",
 ]
+
+_process.connect_by_environment()
