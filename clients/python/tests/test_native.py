@@ -41,6 +41,7 @@ class Text(str):
 VALUE = st.one_of(
     NUMBER, st.booleans(), st.floats(), TEXT, st.none(), st.binary(max_size=5), TEXT.map(Text),
     st.lists(st.one_of(NUMBER, TEXT, st.floats()), max_size=5), st.tuples(NUMBER, NUMBER),
+    st.lists(st.one_of(st.booleans(), st.none()), max_size=3), TEXT.map(ValueError),
     st.builds(Broken),
 )  # fmt: skip
 ATTRIBUTES = st.dictionaries(TEXT, VALUE, max_size=5)

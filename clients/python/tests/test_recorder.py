@@ -82,7 +82,7 @@ def test_spans_events_counters_and_known_times_are_recorded(recorder):
     assert chunk[1:] == (1, 0, 4)
     assert packets(chunk.data) == [
         (1, 0, 0, 10, 20, "step", [("cell", 1, 4), ("load", 3, 0.5), ("result", 4, "good")]),
-        (1, 1, 0, 30, 30, "checkpoint", [("ok", 1, 1)]),
+        (1, 1, 0, 30, 30, "checkpoint", [("ok", 4, "true")]),
         (1, 2, 0, 40, 40, "depth", [("tailrace.counter", 1, 7), ("queue", 4, "in")]),
         (1, 3, 0, 5, 8, "known", [("x", 2, -1)]),
     ]
@@ -128,13 +128,34 @@ def test_a_name_that_is_no_text_is_spelled(recorder):
     ]
 
 
+def test_bools_are_words_but_for_a_counter_and_none_is_left_out(recorder):
+    for ok in (True, False, None):
+        recorder.event("event", ok=ok, cell=3)
+    for value in (True, False, None):
+        recorder.counter("counter", value, ok=value)
+    assert [event.attributes for event in found(recorder.take())] == [
+        [("ok", 4, "true"), ("cell", 1, 3)],
+        [("ok", 4, "false"), ("cell", 1, 3)],
+        [("cell", 1, 3)],
+        [("tailrace.counter", 1, 1), ("ok", 4, "true")],
+        [("tailrace.counter", 1, 0), ("ok", 4, "false")],
+        [],
+    ]
+
+
+def test_an_exception_carries_its_message(recorder):
+    recorder.event("event", cause=ValueError("no such cell"), other=KeyError())
+    (event,) = found(recorder.take())
+    assert event.attributes == [("cause", 4, "ValueError: no such cell"), ("other", 4, "KeyError")]
+
+
 def test_values_that_change_their_type_from_event_to_event_keep_theirs(recorder):
     values = [1, 0.5, -1, "x", True, 2**64, None, [1, 2], 2, "\udc80", "y" * 70_000, float("inf")]
     for value in values:
         recorder.event("event", before=1, value=value, after="z")
     read = [event.attributes[1][1:] for event in found(recorder.take())]
     assert read == [
-        (1, 1), (3, 0.5), (2, -1), (4, "x"), (1, 1), (4, str(2**64)), (4, "None"), (0x81, [1, 2]),
+        (1, 1), (3, 0.5), (2, -1), (4, "x"), (4, "true"), (4, str(2**64)), (4, "z"), (0x81, [1, 2]),
         (1, 2), (4, "\\udc80"), (4, "y" * 65_535), (3, float("inf")),
     ]  # fmt: skip
 

@@ -64,8 +64,8 @@ def test_any_event_is_read_back(stream, counter, substream, start, end, descript
 @pytest.mark.parametrize(
     ("value", "kind", "read"),
     [
-        (False, 1, 0),
-        (True, 1, 1),
+        (False, 4, "false"),
+        (True, 4, "true"),
         (0, 1, 0),
         (2**64 - 1, 1, 2**64 - 1),
         (-1, 2, -1),
@@ -76,12 +76,16 @@ def test_any_event_is_read_back(stream, counter, substream, start, end, descript
         (-math.inf, 3, -math.inf),
         ("é", 4, "é"),
         ("\udc80", 4, "\\udc80"),
-        (None, 4, "None"),
         (b"x", 4, "b'x'"),
         ({"a": 1}, 4, "{'a': 1}"),
         (enum.IntEnum("Level", {"low": 3}).low, 1, 3),
         ([], 0x84, []),
-        ([True, 7], 0x81, [1, 7]),
+        ([True, False], 0x84, ["true", "false"]),
+        ([True, None, 7, "x"], 0x84, ["true", "null", "7", "x"]),
+        (ValueError("no such cell: 7"), 4, "ValueError: no such cell: 7"),
+        (KeyError("x"), 4, "KeyError: 'x'"),
+        (StopIteration(), 4, "StopIteration"),
+        ([OSError(2, "gone"), 1], 0x84, ["FileNotFoundError: [Errno 2] gone", "1"]),
         ((1, -1), 0x82, [1, -1]),
         ([1, -1, 2**63], 0x84, ["1", "-1", "9223372036854775808"]),
         ([1, 0.5], 0x83, [1.0, 0.5]),
@@ -94,6 +98,29 @@ def test_any_event_is_read_back(stream, counter, substream, start, end, descript
 def test_every_python_value_has_its_place(value, kind, read):
     assert attribute(value)[0] == kind
     assert same(attribute(value)[1], read)
+
+
+def test_what_is_none_is_left_out():
+    body = _wire.body("x", {"a": 1, "b": None, "c": 2})
+    (event,) = packets(_wire.event(0, 0, 0, 0, 0, body))
+    assert event.attributes == [("a", 1, 1), ("c", 1, 2)]
+
+
+def test_nan_is_a_number_like_others():
+    kind, read = attribute([math.nan, 1])
+    assert kind == 0x83
+    assert same(read, [math.nan, 1.0])
+    assert attribute(math.nan)[0] == 3
+    assert math.isnan(attribute(math.nan)[1])
+
+
+def test_an_exception_without_words_is_an_encoding_error():
+    class Mute(Exception):  # noqa: N818 - no error of the program
+        def __str__(self):
+            raise RuntimeError
+
+    with pytest.raises(_wire.EncodingError):
+        _wire.body("x", {"a": Mute()})
 
 
 def test_an_integer_too_long_for_decimal_digits_goes_as_hexadecimal():

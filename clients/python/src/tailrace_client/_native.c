@@ -418,6 +418,17 @@ put_tagged(Bytes *bytes, char tag, uint64_t value)
 }
 
 static int
+put_text(Bytes *bytes, const char *data, size_t size)
+{
+    char *at = extend(bytes, 3 + size);
+    if (at == NULL)
+        return -1;
+    *at = TEXT;
+    memcpy(put16(at + 1, (uint32_t)size), data, size);
+    return 0;
+}
+
+static int
 put_value(State *state, Bytes *bytes, PyObject *value)
 {
     if (PyLong_CheckExact(value)) {
@@ -441,19 +452,23 @@ put_value(State *state, Bytes *bytes, PyObject *value)
     else if (PyUnicode_CheckExact(value)) {
         Py_ssize_t size;
         const char *data = plain_text(value, &size);
-        if (data != NULL) {
-            char *at = extend(bytes, 3 + (size_t)size);
-            if (at == NULL)
-                return -1;
-            *at = TEXT;
-            memcpy(put16(at + 1, (uint32_t)size), data, (size_t)size);
-            return 0;
-        }
+        if (data != NULL)
+            return put_text(bytes, data, (size_t)size);
     }
-    else if (value == Py_True || value == Py_False) {
-        return put_tagged(bytes, U64, value == Py_True);
+    else if (value == Py_True) {
+        return put_text(bytes, "true", 4);
+    }
+    else if (value == Py_False) {
+        return put_text(bytes, "false", 5);
     }
     return put_made(bytes, state->wire_value, value);
+}
+
+/* A counter's value; of a bool, the number. */
+static int
+put_count(State *state, Bytes *bytes, PyObject *value)
+{
+    return PyBool_Check(value) ? put_tagged(bytes, U64, value == Py_True) : put_value(state, bytes, value);
 }
 
 /* An event's attributes: a tuple of names, and as many values, in an array or a tuple. */
@@ -469,14 +484,14 @@ put_body(State *state, Bytes *bytes, PyObject *name, const Attributes *attribute
 {
     if (put_name(state, bytes, name) < 0)
         return -1;
-    if (attributes->first && (put_name(state, bytes, state->counter_name) < 0 ||
-                              put_value(state, bytes, attributes->first) < 0))
+    if (attributes->first && attributes->first != Py_None &&
+        (put_name(state, bytes, state->counter_name) < 0 || put_count(state, bytes, attributes->first) < 0))
         return -1;
     Py_ssize_t count = attributes->names ? PyTuple_Size(attributes->names) : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *key = PyTuple_GetItem(attributes->names, i);
         PyObject *value = attributes->array ? attributes->array[i] : PyTuple_GetItem(attributes->tuple, i);
-        if (attributes->first && PyUnicode_Compare(key, state->counter_name) == 0)
+        if (value == Py_None || (attributes->first && PyUnicode_Compare(key, state->counter_name) == 0))
             continue;
         if (put_name(state, bytes, key) < 0 || put_value(state, bytes, value) < 0)
             return -1;

@@ -181,6 +181,7 @@ class Recorder:
         """A value at this time: an event whose first attribute says so."""
         now = self.clock()
         attributes.pop("tailrace.counter", None)
+        value = int(value) if type(value) is bool else value
         self.write(name, now, now, {"tailrace.counter": value, **attributes})
 
     def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece

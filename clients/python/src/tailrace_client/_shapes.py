@@ -21,9 +21,9 @@ Packer = Callable[[Any, int, int, int, Mapping[str, object]], "bytes | None"]
 _ATTRIBUTES_MAX = 16
 _FIELDS: dict[type, tuple[int, str]] = {
     int: (_wire.U64, "Q"),
-    bool: (_wire.U64, "Q"),
     float: (_wire.F64, "d"),
     str: (_wire.TEXT, "H >"),
+    bool: (_wire.TEXT, "H >"),
 }
 """By type: the tag, and the field that follows it. A text's is its length; another layout begins."""
 _HEADER = "IIQQQ"
@@ -59,7 +59,8 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
         return no_packer
     constants = []
     before = _wire.text(name)
-    layout = (">4sI" if str in kinds else ">8s") + _HEADER
+    texts = str in kinds or bool in kinds
+    layout = (">4sI" if texts else ">8s") + _HEADER
     for key, kind in zip(attributes, kinds):  # noqa: B905 - of one mapping
         tag, field = _FIELDS[kind]
         constants.append(before + _wire.text(key) + bytes([tag]))
@@ -71,7 +72,7 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
     structs = [Struct(part) for part in layout.removesuffix(" >").split(" ")]
     size = sum(struct.size for struct in structs)
     first = _wire.EVENT_MAGIC.to_bytes(4, "big")
-    if str not in kinds:
+    if not texts:
         first += size.to_bytes(4, "big")
     packs = [struct.pack for struct in structs]
     return _maker(kinds)(first, size, [*attributes], packs, constants)
@@ -85,7 +86,8 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     keys = [f"k{at}" for at in range(len(kinds))]
     names = [f"n{at}" for at in range(len(kinds))]
     constants = [f"c{at}" for at in range(max(1, len(kinds)))]
-    texts = [value for value, kind in zip(values, kinds) if kind is str]  # noqa: B905 - equally long
+    spelling = {str: "{0}.encode()", bool: 'b"true" if {0} else b"false"'}
+    texts = {v: spelling[kind] for v, kind in zip(values, kinds) if kind in spelling}  # noqa: B905 - equally long
     plain = ""
     if len(kinds) == 1:  # the most frequent one, and this is quicker than by items
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
@@ -121,7 +123,7 @@ def maker(first, size, names, packs, constants):
             return None
         if not ({" and ".join(checks) or "True"}):
             return None
-        {"".join(f"{text} = {text}.encode(); " for text in texts)}
+        {"".join(f"{text} = {spelled.format(text)}; " for text, spelled in texts.items())}
         number = next(stream.counter)
         try:
             return {packing}

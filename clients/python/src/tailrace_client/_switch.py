@@ -37,6 +37,7 @@ def counter(name: str, value: float, /, **attributes: object) -> None:
     if recorder is not None:
         now = recorder.clock()
         attributes.pop("tailrace.counter", None)
+        value = int(value) if type(value) is bool else value
         recorder.write(name, now, now, {"tailrace.counter": value, **attributes})
 
 

@@ -9,8 +9,8 @@
 All integers are big-endian; `size` counts the whole packet; times are nanoseconds since the
 trace's epoch (Heph trace format 0.1.0, "Metadata Packet", "Event Packet").
 
-Every Python value has a place (`value`), so encoding an attribute fails only if its own `__str__`
-does (EncodingError). What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
+Every Python value but None, which says that there is nothing to say, has a place (`value`), so encoding
+an attribute fails only if its own `__str__` does (EncodingError). What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
 arrays at 65 535 elements.
 """
 
@@ -78,11 +78,13 @@ def event(stream: int, counter: int, substream: int, start: int, end: int, body:
 
 
 def body(description: object, attributes: Mapping[str, object]) -> bytes:
-    """An event's description and attributes, in the mapping's order. Names that are no texts are
-    spelled as `str()` has them."""
+    """An event's description and attributes, in the mapping's order, without those that are None. Names
+    that are no texts are spelled as `str()` has them."""
     kept = _texts.get
     parts = [text(description)]
     for name, item in attributes.items():
+        if item is None:
+            continue
         parts.append(kept(name) or text(name))
         encode = _ENCODERS.get(type(item))
         parts.append(encode(item) if encode else value(item))
@@ -105,10 +107,12 @@ def text(name: object) -> bytes:
 def value(item: Any) -> bytes:  # noqa: ANN401 - every value has a place
     """An attribute's type byte and value.
 
-    bool, int >= 0   u64                    float         f64
-    int < 0          i64                    str           text
-    int beyond those text, in decimal       list, tuple   array (see `_array`)
+    bool             text, true or false    float         f64, also NaN and infinities
+    int >= 0         u64                    str           text
+    int < 0          i64                    list, tuple   array (see `_array`)
+    int beyond those text, in decimal       None          text, null: in arrays only, see `body`
     numpy's scalars and arrays, and whatever else has `tolist()`: as what that gives
+    an exception     text: its type's name and, if there is one, its message
     anything else    text, as `str()` has it
     """
     try:
@@ -135,8 +139,12 @@ def _float(number: float) -> bytes:
     return _pack_f64(F64, number)
 
 
+def _bool(item: object) -> bytes:
+    return TRUE if item else FALSE
+
+
 def _none(_: None) -> bytes:
-    return _NONE
+    return _NULL
 
 
 def _text(string: str) -> bytes:
@@ -145,10 +153,10 @@ def _text(string: str) -> bytes:
 
 
 def _array(items: Sequence[object]) -> bytes:
-    """One type for all: u64, i64 or f64 where that holds every element exactly, else texts."""
+    """One type for all: u64, i64 or f64 where these are numbers and it holds each exactly, else texts."""
     items = items[:_LENGTH_MAX]
     kinds = set(map(type, items))
-    if kinds and kinds <= {int, bool, float}:
+    if kinds and kinds <= {int, float}:
         numbers: Sequence[Any] = items
         if float not in kinds:
             least, most = min(numbers), max(numbers)
@@ -158,7 +166,7 @@ def _array(items: Sequence[object]) -> bytes:
                 return pack(f">BH{len(numbers)}q", ARRAY | I64, len(numbers), *numbers)
         elif all(type(n) is float or -_EXACT_IN_F64 <= n <= _EXACT_IN_F64 for n in numbers):
             return pack(f">BH{len(numbers)}d", ARRAY | F64, len(numbers), *numbers)
-    strings = [_text(_decimal(i) if type(i) is int else _spelled(i))[1:] for i in items]
+    strings = [_text(_element(item))[1:] for item in items]
     return pack(">BH", ARRAY | TEXT, len(strings)) + b"".join(strings)
 
 
@@ -170,11 +178,22 @@ def _utf8(string: str) -> bytes:
     return data
 
 
+def _element(item: object) -> str:
+    """An array's element among texts; as JSON has it, where JSON has a word for it."""
+    if item is None or item is True or item is False:
+        return _WORDS[item]
+    return _decimal(item) if type(item) is int else _spelled(item)
+
+
 def _spelled(item: object) -> str:
     try:
-        return str(item)
+        words = str(item)
     except Exception as error:
         raise EncodingError from error
+    if isinstance(item, BaseException):
+        kind = type(item).__name__
+        return f"{kind}: {words}" if words else kind
+    return words
 
 
 def _decimal(number: int) -> str:
@@ -185,9 +204,12 @@ def _decimal(number: int) -> str:
         return hex(number)
 
 
+_WORDS: dict[object, str] = {True: "true", False: "false", None: "null"}
+TRUE, FALSE, _NULL = map(_text, _WORDS.values())
+
 # In the order `value` asks for subclasses: bool is an int, and comes first.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    bool: _integer,
+    bool: _bool,
     int: _integer,
     float: _float,
     str: _text,
@@ -195,4 +217,3 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     tuple: _array,
     type(None): _none,
 }
-_NONE = _text("None")
