@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import tailrace_client._backoff
 import tailrace_client._emitter
-import tailrace_client._link
 import tailrace_client._recorder
 import tailrace_client._sender
 import tailrace_client._session
 import tailrace_client._turn
 from tailrace_client._emitter import Emitter
+from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
 from tests.simulation.collector import ADDRESS
 from tests.simulation.network import Network
@@ -137,12 +138,13 @@ def clients_in(world: World) -> Iterator[None]:
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
     modules = [
         getattr(tailrace_client, name)
-        for name in ("_link", "_recorder", "_sender", "_turn", "_emitter")
+        for name in ("_recorder", "_sender", "_turn", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [
         patch.object(tailrace_client._sender, "threading", SimpleNamespace(Thread=_no_thread)),
         patch.object(tailrace_client._emitter, "Recorder", Recorder),
+        patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),
         patch.object(tailrace_client._backoff, "os", own_os),
     ]

@@ -36,6 +36,7 @@ FIRST_ANSWER_SECONDS = 0.5
 
 _ANSWER_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
+_INTRODUCTIONS = 8
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -81,6 +82,8 @@ class Link:
         self._awaiting = False
         self._nobody = False
         """Whether the last datagram was refused: all but announcements waits."""
+        self._introductions = 0
+        """How many more datagrams are to announce the session while nobody has answered."""
         self._opened_at = self._heard_at = _NEVER
         self._greeted_at = _NEVER
         """Since when the collector, as far as is known, could have answered."""
@@ -230,13 +233,25 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
-            pieces = queue.pieces(size, only_packets=self._holds_back())
+            room = size + self._introduce() if transport.datagrams else size
+            pieces = queue.pieces(room, only_packets=self._holds_back())
             if not pieces:
                 return
             times -= 1
             if not self._send(pieces):
                 self.blocked = True
                 return
+
+    def _introduce(self) -> int:
+        """Announce the session in the next datagram, too, if it is one of the first and nobody has
+        answered yet; return the bytes that takes. A datagram without may come first, and be taken
+        for one of whoever had the address before."""
+        if not self._introductions or self.queue.idle or self._heard_at >= self._opened_at:
+            return 0
+        self._introductions -= 1
+        announcement = self.dialogue.announcement()
+        self.queue.first_packet(announcement)
+        return len(announcement)
 
     def _holds_back(self) -> bool:
         """Whether chunks have to wait for an answer."""
@@ -297,6 +312,7 @@ class Link:
         self._answers = Answers()
         queue.keep = transport.answers and dialogue.asks
         queue.first_packet(dialogue.announcement())
+        self._introductions = _INTRODUCTIONS
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
             queue.repeat(before=dialogue.turn)
