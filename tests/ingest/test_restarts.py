@@ -123,6 +123,20 @@ def test_a_run_repeated_with_a_new_epoch_is_not_a_run_of_duplicates(log):
     assert ingest.account("s").duplicates == 0
 
 
+def test_the_first_events_of_a_run_are_its_own_though_the_old_ones_were_slow(log):
+    """The old run's only event took 0.3 s; the new run's first event is lost, its second arrives at once."""
+    session = log.open(transport="udp")
+    begin = 10**18 - log.now
+    log.now += 3 * SECOND // 10
+    log.datagrams(session, [heph_epoch(begin + log.now - 3 * SECOND // 10) + heph_event(1, 0, start=0)])  # fmt: skip
+    log.now += SECOND
+    log.datagrams(session, [heph_epoch(begin + log.now)])
+    log.now += 10 * MS
+    log.datagrams(session, [heph_event(1, n, start=n * MS) for n in (1, 2, 3)])
+    _, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0], "session0.1": [1, 2, 3]}
+
+
 @pytest.mark.parametrize("cut", range(7))
 def test_a_replay_across_a_restart_goes_on_as_the_first_run_did(log, cut):
     session = log.open(transport="udp")

@@ -137,8 +137,7 @@ def clients_in(world: World) -> Iterator[None]:
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
     modules = [
-        getattr(tailrace_client, name)
-        for name in ("_recorder", "_sender", "_turn", "_emitter")
+        getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_turn", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [

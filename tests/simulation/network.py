@@ -20,7 +20,9 @@ class Faults:
     late: float = 0.0
     """Up to 0.3 s."""
     very_late: float = 0.0
-    """Up to 4 s: longer than the collector waits."""
+    """Up to `very_late_seconds`."""
+    very_late_seconds: float = 4.0
+    """Longer than the collector waits, by default."""
 
 
 class Network:
@@ -52,7 +54,7 @@ class Network:
         if random.random() < faults.late:
             delay += random.randrange(SECOND * 3 // 10)
         if random.random() < faults.very_late:
-            delay += random.randrange(4 * SECOND)
+            delay += random.randrange(round(faults.very_late_seconds * SECOND))
         return delay
 
     def _arrive(self, source: str, target: str, datagram: bytes) -> None:

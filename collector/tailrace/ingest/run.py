@@ -147,6 +147,8 @@ class Run:
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         state.records += 1
+        if facts.epoch is not None and self._datagrams:
+            self._hear_clock([0], now)  # whoever says when the clock began has begun
         self._count([record.kind])
         # What a document says stands where the stream stood: only when tells what was said last.
         self._rows([(value,) for value in record], [None], None if record.size else [now])

@@ -220,6 +220,8 @@ class Queue:
         which the collector seems not to know."""
         gone: list[Range] = []
         for stream, holes in answer.holes.items():
+            if stream not in answer.below:
+                continue  # what it says of this stream cannot be true
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))
