@@ -164,14 +164,30 @@ def test_a_layout_says_what_the_full_reader_says(
         }
     )
 )
-def test_header_fields_are_bit_cast(header: dict[str, int]) -> None:
+def test_header_fields_are_what_the_producer_gave(header: dict[str, int]) -> None:
     record = only(event(b"name", **header))
-    assert (record.kind, record.name, record.attributes) == (Kind.SPAN, "name", None)
+    assert (record.kind, record.name) == (Kind.SPAN, "name")
     assert record.stream == str(header["stream"])
     assert record.count == header["count"]
-    for field in ("substream", "start", "end"):
-        assert getattr(record, field) % 2**64 == header[field]
-        assert -(2**63) <= getattr(record, field) < 2**63
+    assert record.substream % 2**64 == header["substream"]
+    attributes = json.loads(record.attributes or "{}")
+    for field in ("start", "end"):
+        time = getattr(record, field)
+        assert time is None or 0 <= time < 2**63, "a time has no sign"
+        assert attributes.pop(f"${field}", time) == header[field]
+    assert attributes == {}
+    assert record.flaw == (None if None not in (record.start, record.end) else "bad_time")
+
+
+@pytest.mark.parametrize("size", [0, 5000], ids=["short", "long"])
+def test_a_time_without_a_place_leaves_all_else_as_it_is(size: int) -> None:
+    given = attribute("a", "u64", 7) + attribute("b", "string", "x" * size)
+    record = only(event(b"name", given, start=2**63, end=2**63 - 1))
+    assert (record.start, record.end, record.flaw) == (None, 2**63 - 1, "bad_time")
+    assert json.loads(record.attributes) == {"$start": 2**63, "a": 7, "b": "x" * size}
+    broken = only(event(b"name", b"\0", start=5, end=2**64 - 1))
+    assert (broken.start, broken.end, broken.flaw) == (5, None, "undecodable_body")
+    assert json.loads(broken.attributes) == {"$end": 2**64 - 1, "$undecoded": "00"}
 
 
 def independent(case: str) -> list[dict[str, object]]:

@@ -277,7 +277,9 @@ class Run:
         latest = None if epoch is None or next_epoch is None else next_epoch - epoch
         events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
         for index, (stream, count, mark, end) in enumerate(events):
-            if (latest is None or end <= latest) and counters.fits(stream, count, mark):
+            if (latest is None or end is None or end <= latest) and counters.fits(
+                stream, count, mark
+            ):
                 yield index
 
     def owns(self, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool:

@@ -7,9 +7,10 @@
     string    = length:u16 *u8                                                     ; UTF-8
 
 `size` counts the whole packet. An event is a span, or a counter if its first attribute is named
-`tailrace.counter`: `stream` is its stream id in decimal, `count` its counter, `start` and `end`
-nanoseconds since the epoch, 64-bit numbers bit-cast; how attributes are spelled stands in
-`heph_body.py`. A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
+`tailrace.counter`: `stream` is its stream id in decimal, `count` its counter, `substream` bit-cast,
+`start` and `end` nanoseconds since the epoch; how attributes are spelled stands in `heph_body.py`. A
+time from 2^63 on, 292 years after its epoch, has no place in its column: it is null there, and the
+attribute `$start` or `$end` has the number (flaw `bad_time`). A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
 carries the clock; what a client says of its session stands in `heph_session.py`, whose attributes are
 the object that was sent; another option's value is `{"value":"text"}` if it is printable UTF-8, else
 `{"value":{"$bytes":"00ff"}}`. Specification: "Metadata Packet", "Event Packet".
@@ -128,6 +129,10 @@ class HephDecoder:
                         append(malformed(offset + at, data[at:torn], "torn"))
                         at = torn
                         continue
+                    if start < 0 or end < 0:
+                        start, end, attributes, flaw = _without_bad_times(
+                            start, end, attributes, flaw
+                        )
                     append(
                         _record(
                             Record,
@@ -254,9 +259,25 @@ def _read_event(offset: int, packet: bytes) -> Record:
     """A whole event packet whose lengths have been checked."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
     kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
+    if start < 0 or end < 0:
+        start, end, attributes, flaw = _without_bad_times(start, end, attributes, flaw)
     return Record(
         offset, size, kind, str(stream), substream, count,
         name, None, None, None, start, end, attributes, flaw, None,
+    )  # fmt: skip
+
+
+def _without_bad_times(
+    start: int, end: int, attributes: str | None, flaw: str | None
+) -> tuple[int | None, int | None, str, str]:
+    """Return an event's times, attributes and flaw, given its times bit-cast, one of which is from
+    2^63 on. No attribute of the producer's has a name that begins with "$"."""
+    times = {"$start": start, "$end": end}
+    bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
+    rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
+    return (
+        None if start < 0 else start, None if end < 0 else end, f"{{{bad}{rest}",
+        flaw or "bad_time",
     )  # fmt: skip
 
 
@@ -316,7 +337,7 @@ FORMAT = Format(
     name="heph",
     decoder=HephDecoder,
     state_type=HephState,
-    flaws=frozenset({"bad_epoch", "bad_session", "invalid_utf8", "undecodable_body"}),
+    flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
     malformed=frozenset(
         {
             "bad_length",  # the description or option runs over the packet
