@@ -67,7 +67,7 @@ class Spans:
         """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and
         check references."""
         kinds, parents = columns[KIND], columns[PARENT]
-        for kind in EVENTS:
+        for kind in (*EVENTS, Kind.END):
             if records := kinds.count(kind):
                 self._references.count(kind, records)
         opened = self.open

@@ -100,6 +100,18 @@ def test_lines_dropped_from_a_trace_are_what_the_footer_misses() -> None:
     assert {record.flaw for record in records} == {None}
 
 
+def test_the_totals_of_each_kind_of_line_are_what_the_dialect_writes() -> None:
+    """Dialect A counts the ends of records, too: without a line of any kind its total is short by one."""
+    lines = (VECTORS / "dialect_a.in").read_bytes().splitlines(keepends=True)
+    totals = decode(b"".join(lines))[-1].detail.totals
+    assert totals == Counter(
+        record.kind for record in decode(b"".join(lines)) if record.kind != Kind.SESSION
+    )
+    for line in lines[1:-1]:
+        left = Counter(r.kind for r in decode(b"".join(lines).replace(line, b"", 1)))
+        assert sum(totals[kind] - left[kind] for kind in totals) == 1, line
+
+
 @pytest.mark.parametrize("dialect", ["a", "b", "c"])
 def test_each_dialect_is_read_without_a_flaw(dialect: str) -> None:
     records = decode((VECTORS / f"dialect_{dialect}.in").read_bytes())

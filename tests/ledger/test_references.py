@@ -82,6 +82,26 @@ def test_totals_tell_what_is_missing_of_each_kind():
     ]
 
 
+def test_ends_are_held_against_their_total_and_are_no_events():
+    ledger = references()
+    ledger.count("begin", 3)
+    ledger.count("end", 1)
+    assert ledger.account.seen == 3
+    ledger.total({"begin": 3, "end": 3})
+    assert said(ledger) == [("gap", "network", 2, None, "end")]
+    assert (ledger.account.expected, ledger.account.missing) == (5, 2)
+    ledger.count("end", 1)
+    assert said(ledger)[1:] == [("heal", "network", 1, None, "end")]
+    assert (ledger.account.expected, ledger.account.missing) == (4, 1)
+
+
+def test_ends_that_an_earlier_version_did_not_count_are_not_missing():
+    ledger = References(LIMITS, "", ReferencesState(seen={"begin": 3}))
+    ledger.count("end", 1)
+    ledger.total({"begin": 3, "end": 3})
+    assert said(ledger) == []
+
+
 def test_an_unresolved_or_malformed_record_is_not_missing_a_second_time_by_the_totals():
     ledger = references()
     ledger.count("begin", 3)

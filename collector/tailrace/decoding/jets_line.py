@@ -25,6 +25,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 CLOCKS = {"clock_frequency_hz": 1, "clock_frequency_mhz": 10**6, "clock_frequency_ghz": 10**9}
 TOTALS = {
     "total_records": Kind.BEGIN,
+    "total_record_ends": Kind.END,
     "total_annotations": Kind.ANNOTATION,
     "total_events": Kind.INSTANT,
 }

@@ -5,7 +5,8 @@ Each distinct id that is referred to and never defined is one missing record (`u
 decided `reorder_time` after the reference, at the footer, or at the end of the session, whichever
 is first; a definition that comes later repays it.
 
-A footer's totals tell how many records of each kind were written. What is short of a total, and not
+A footer's totals tell how many records of each kind were written, the ends of records among them in
+some dialects: an end is no event, but one that is missing is. What is short of a total, and not
 already missing as an unresolved or malformed record, is missing for no known reason (`network`);
 records that come after the footer repay it. More records than the total say nothing: two writers,
 or a footer that was not last.
@@ -45,6 +46,9 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     given_up: int = 0
     """How many are given up and not repaid."""
     seen: dict[str, int] = {}
+    """Events by kind."""
+    ends: int | None = None
+    """Ends of records; None where an earlier version saw some of them and did not count."""
     short: dict[str, int] = {}
     """By kind, what the totals say is missing beyond unresolved and malformed records."""
     malformed: int = 0
@@ -64,6 +68,8 @@ class References:
         self.findings: list[Finding] = []
         self._limits = limits
         self._stream = stream
+        if state.ends is None and not state.seen:
+            state.ends = 0
 
     @property
     def account(self) -> Account:
@@ -79,10 +85,14 @@ class References:
 
     def count(self, kind: str, records: int) -> None:
         """`records` more of a kind were seen; what the totals lacked is repaid first."""
-        self.state.seen[kind] = self.state.seen.get(kind, 0) + records
-        if short := self.state.short.get(kind):
+        state = self.state
+        if kind != Kind.END:
+            state.seen[kind] = state.seen.get(kind, 0) + records
+        elif state.ends is not None:
+            state.ends += records
+        if short := state.short.get(kind):
             repaid = min(short, records)
-            self.state.short[kind] = short - repaid
+            state.short[kind] = short - repaid
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, repaid, Reason.NETWORK, of=kind)
             )
@@ -167,7 +177,10 @@ class References:
         self.close()
         state = self.state
         for kind in sorted(totals):
-            short = totals[kind] - state.seen.get(kind, 0) - state.short.get(kind, 0)
+            seen = state.ends if kind == Kind.END else state.seen.get(kind, 0)
+            if seen is None:
+                continue
+            short = totals[kind] - seen - state.short.get(kind, 0)
             if kind == Kind.BEGIN:
                 short -= state.given_up
             if short <= 0:

@@ -67,8 +67,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` the Unix nanoseconds of tick 0.
     `starts` says that this record opens a new incarnation of its producer whenever records came
-    before it; `totals` how many records of each kind (begin, annotation, instant) the producer
-    says it wrote in this session. `announces` is the client's session; `discarded` what the client
+    before it; `totals` how many records of each kind (begin, end, annotation, instant) the
+    producer says it wrote in this session. `announces` is the client's session; `discarded` what the client
     has thrown away (stream, first number on the wire, how many); `goodbye` its end.
     """
 
