@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from tailrace.query.names import learn
+from tailrace.query.parts import hide
 from tailrace.query.views import define
 from tests.query.tables import SCHEMA
 
@@ -28,6 +29,7 @@ class Views:
                 f"INSERT INTO stored VALUES ({marks})",  # noqa: S608 - question marks
                 values,
             )
+        hide(self.connection)
         learn(self.connection)
         self.connection.execute(sql)
         names = [column[0] for column in self.connection.description]

@@ -57,7 +57,7 @@ def test_an_et3_trace_is_named_by_its_maps_at_the_end(views):
         (None, json.dumps(begin)),
     ]
     assert shown(views, rows, "spans") == [
-        ("Main#run", '{"method_id":31,"method_id":31,"receiver":9}'),
+        ("Main#run", '{"method_id":31,"receiver":9}'),
         (None, json.dumps(begin)),
     ]
 
@@ -76,6 +76,32 @@ def test_a_dftracer_hash_is_named_by_another_process(views):
         ("read", '{"args":{"ret":7},"fname":"/data/a b.h5"}'),
         ("read", '{"$late": {"fname": "FH:ab12"}, "args": {"ret": 7}}'),
     ]
+
+
+def test_what_a_process_says_of_itself_by_keys_is_named_in_its_session(views):
+    """As DFTracer does; a forked process has the keys of names that only its parent's file gives."""
+
+    def start(cwd, **values):
+        says = {"producer": {"cmd_hash": "c1", "cwd": "d1", "ppid": 7}}
+        return session("start", offset=1, **says, **({"cwd": cwd} if cwd else {}), **values)
+
+    def said(rows):
+        found = views.of(rows, "SELECT producer FROM sessions ORDER BY session")
+        return [row["producer"] and json.loads(row["producer"]) for row in found]
+
+    late = {"$late": {"cmd": "SH:c1", "cwd": "FH:d1"}}
+    child = start(None, session="child", **late)
+    hashes = {"cmd_hash": "c1", "cwd": "d1", "ppid": 7}
+    assert said([start("/run", cmd="python;a.py"), child]) == [
+        hashes | {"cmd": "python;a.py", "cwd": "/run"}, hashes,
+    ]  # fmt: skip
+    names = [
+        name("SH:c1", "python;b.py", "source", session="parent"),
+        name("FH:d1", "/here", "source", session="parent"),
+    ]
+    assert said([child, *names])[0] == hashes | {"cmd": "python;b.py", "cwd": "/here"}
+    footer = session("footer", session="j", cmd="no name", totals={"cmd": 1})
+    assert said([footer]) == [None]
 
 
 def test_ovni_marks_and_tasks_are_named_by_other_threads_of_their_run(views):
@@ -259,7 +285,7 @@ def test_a_span_asks_once_for_what_its_begin_asked_for(views):
     unlike = row("begin", id=2, start=1, attributes='{"$name":"unlike"}', offset=3)
     assert shown(views, [begin, span, unlike, late], "spans") == [
         (None, '{"$name":"k","pc":1}'),
-        (None, '{"$name":"other","$name":"unlike"}'),
+        (None, '{"$name":"other","$begin":{"$name":"unlike"}}'),
     ]
     alone = row("begin", id=1, start=1, attributes='{"$name":"k"}')
     assert shown(views, [alone, span], "spans") == [(None, '{"$name":"k"}')]

@@ -171,8 +171,99 @@ def test_a_span_has_the_members_of_its_end_and_then_those_of_its_begin(views):
     ]
     (span,) = views.of(rows, "SELECT attributes FROM spans")
     assert span["attributes"] == (
-        '{"$flaw":"end_before_start","$flaw":"orphan","pc":18446744073709551615}'
+        '{"$flaw":"end_before_start","pc":18446744073709551615,"$begin":{"$flaw":"orphan"}}'
     )
+
+
+def unique(pairs):
+    """A JSON object as a dict; a name that it has twice is a failure."""
+    members = dict(pairs)
+    assert len(members) == len(pairs), pairs
+    return members
+
+
+names = st.sampled_from(["", "a", "b", "/", "~1", "ä\n", "$name", '"'])
+values = st.sampled_from(
+    [None, 0, -1, 2**64 - 1, 0.1, "", "x", [1, None], {"a": None, "b": {"": 1}}]
+)
+objects = st.none() | st.dictionaries(names, values, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(objects, objects)
+@example({"id": "rec_1"}, {"id": "rec_1", "parent_id": "rec_0"})
+def test_no_attribute_of_a_span_stands_there_twice_and_none_is_lost(views, ours, begins):
+    rows = [
+        row("begin", id=1, start=0, attributes=None if begins is None else json.dumps(begins)),
+        row("span", id=1, start=0, end=1, attributes=None if ours is None else json.dumps(ours)),
+    ]
+    (span,) = views.of(rows, "SELECT attributes FROM spans")
+    both = json.loads(span["attributes"] or "{}", object_pairs_hook=unique)
+    changed = both.pop("$begin", {})
+    assert both == (begins or {}) | (ours or {})
+    assert changed == {
+        name: value
+        for name, value in (begins or {}).items()
+        if name in (ours or {}) and json.dumps(ours[name]) != json.dumps(value)
+    }
+
+
+def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
+    """Not as one before 1970."""
+    log = Log()
+    session = log.open()
+    times = [(2**63 - 1, 2**63), (2**63, 2**64 - 1), (5, 6)]
+    log.data(session, heph_epoch(7 * SECOND))
+    for count, (start, end) in enumerate(times):
+        log.data(session, heph_event(1, count, start, end))
+    _, rows = run(log.entries)
+    rows = [r | {"day": DAY} for r in rows]
+    assert [r["time"] for r in rows if r["kind"] == "span"] == [None, None, 7 * SECOND + 5]
+    spans = views.of(
+        rows, 'SELECT start, "end", ticks, time, wall, attributes FROM spans ORDER BY seq'
+    )
+    assert [tuple(span.values()) for span in spans][:2] == [
+        (2**63 - 1, None, None, None, None, f'{{"$flaw":"bad_time","$end":{2**63}}}'),
+        (
+            None,
+            None,
+            None,
+            None,
+            None,
+            f'{{"$flaw":"bad_time","$start":{2**63},"$end":{2**64 - 1}}}',
+        ),
+    ]
+    (stream,) = views.of(
+        rows, "SELECT first_time, last_time, events FROM streams WHERE stream = '1'"
+    )
+    assert stream == {"first_time": 7 * SECOND + 5, "last_time": 7 * SECOND + 5, "events": 3}
+
+
+def test_a_session_that_another_one_stands_for_is_shown_no_more(views):
+    """Until that is whole, it is the one that is left out. Restarts of a session go with it."""
+    rows = [
+        session("open", session="a"), row(id=1), row(id=2, session="a.1"),
+        gap(3, 5, stream="1"), session("close", session="a.1", closed="end of file", file={}),
+        session("open", session="b", replaces=["a"]), row(id=1, session="b"), row(id=3, session="b.1"),
+        session("close", session="b", closed="restart: header"), row(id=4, session="aa"),
+    ]  # fmt: skip
+
+    def shown(rows):
+        found = views.of(rows, "SELECT DISTINCT session FROM events ORDER BY ALL")
+        assert views.of(rows, "SELECT session FROM sessions ORDER BY ALL") == found
+        lost = views.of(rows, "SELECT coalesce(sum(missing), 0)::INT AS missing FROM sessions")
+        return [row["session"] for row in found], lost[0]["missing"]
+
+    assert shown(rows) == (["a", "a.1", "aa"], 3)
+    rows.append(session("close", session="b.1", closed="unreadable", file={}))
+    assert shown(rows) == (["a", "a.1", "aa"], 3)
+    rows[-1] = session("close", session="b.1", closed="end of file", file={})
+    assert shown(rows) == (["aa", "b", "b.1"], 0)
+    rows += [
+        session("open", session="c", replaces=["b"]), row(id=5, session="c"),
+        session("close", session="c", closed="end of file", file={}),
+    ]  # fmt: skip
+    assert shown(rows) == (["aa", "c"], 0)
 
 
 def test_an_unsigned_id_finds_its_begin(views):

@@ -25,6 +25,7 @@ from tailrace.query.answer import Answer, ArrowAnswer, Shape, count
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.names import learn
+from tailrace.query.parts import hide
 from tailrace.query.table import TableReader
 from tailrace.query.views import TYPES, define
 from tailrace.store.refusal import line
@@ -164,6 +165,7 @@ def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
             attach(connection, table)
             if table.local:
                 connection.execute(f"CREATE OR REPLACE VIEW stored AS {_reading(table)}")
+            hide(connection)
             learn(connection)
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error

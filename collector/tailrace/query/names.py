@@ -85,7 +85,7 @@ END;
 CREATE VIEW part.name_rows AS
 SELECT source, session, name, "offset" AS place,
   part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
-FROM stored
+FROM part.shown
 WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
 
 CREATE VIEW part.learnt AS
@@ -121,7 +121,7 @@ LEFT JOIN filled USING (number);
 CREATE TABLE part.known AS FROM part.learnt;
 """
 
-_ROWS = {"part.rows": "stored", "part.span_rows": "part.stored_spans"}
+_ROWS = {"part.rows": "part.shown", "part.span_rows": "part.stored_spans"}
 """Views of rows with names, and what they are made of."""
 
 _ANSWERED = """
@@ -160,21 +160,74 @@ SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
 FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id, start;
 
--- The members of a span's row and then those of its begin; what both ask for is asked once.
+-- A member of an object by its name, as JSON, and members as text.
+CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
+CREATE MACRO part.value_of(object, name) AS (object -> part.pointer(name))::VARCHAR;
+CREATE MACRO part.members(object, names) AS coalesce(list_aggregate(
+  list_transform(names, lambda n: to_json(n)::VARCHAR || ':' || part.value_of(object, n)), 'string_agg', ','
+), '');
+
+-- The members of a span's row and then those of its begin. A name that both have stands there once,
+-- with the span's value; where the begin has another one, that is in the object `$begin`.
+CREATE MACRO part.united(ours, begins, added, changed) AS ours[:-2]
+  || CASE WHEN len(added) > 0 THEN ',' || part.members(begins, added) ELSE '' END
+  || CASE WHEN len(changed) > 0 THEN ',"$begin":{' || part.members(begins, changed) || '}' ELSE '' END
+  || '}';
 CREATE MACRO part.glued(ours, begins) AS CASE
-  WHEN begins = '{}' THEN ours
-  ELSE ours[:-2] || ',' || begins[2:]
+  WHEN len(list_intersect(json_keys(ours), json_keys(begins))) = 0 THEN ours[:-2] || ',' || begins[2:]
+  ELSE part.united(
+    ours, begins,
+    list_filter(json_keys(begins), lambda n: NOT list_contains(json_keys(ours), n)),
+    list_filter(
+      json_keys(begins),
+      lambda n: list_contains(json_keys(ours), n) AND part.value_of(ours, n) <> part.value_of(begins, n)
+    )
+  )
 END;
 CREATE MACRO part.joined(ours, begins) AS CASE
   WHEN nullif(begins, '{}') IS NULL THEN ours
   WHEN nullif(ours, '{}') IS NULL THEN begins
-  WHEN part.asked_name(ours) = part.asked_name(begins)
-    THEN part.glued(ours, json_merge_patch(begins, '{"$name":null}')::VARCHAR)
-  ELSE part.glued(ours, begins)
+  WHEN json_valid(ours) AND json_valid(begins) THEN CASE
+    WHEN json_type(ours) = 'OBJECT' AND json_type(begins) = 'OBJECT' THEN part.glued(ours, begins)
+    ELSE ours
+  END
+  ELSE ours
 END;
 """
 
-NAMES = f"{_NAMES} {AS_STORED}; {_BEGINS}"
+_PRODUCERS = """
+-- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
+-- after the option, with its `value`), and what a client says of itself beside what the wire needs.
+-- A process may say by keys where and as what it runs; then the names that the row has for these, or
+-- has got since, come before what `producer` itself has under the same words.
+CREATE VIEW part.producer_words AS
+SELECT source, session, word, arg_max(value, {'place': place, 'is_name': is_name}) AS value
+FROM (
+  SELECT source, session, place, each.key AS word, each.value::VARCHAR AS value, false AS is_name
+  FROM part.session_words, json_each(words, '$.producer') AS each
+  UNION ALL
+  SELECT source, session, part.place("offset", time), each.key, each.value::VARCHAR, true
+  FROM (
+    SELECT source, session, "offset", time, CASE WHEN json_valid(attributes) THEN attributes END AS words
+    FROM part.rows SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind)
+  ), json_each(words) AS each
+  WHERE contains(words, '"producer"') AND each.key IN ('hostname', 'cmd', 'exec', 'cwd')
+    AND json_type(words, '$.producer') = 'OBJECT'
+  UNION ALL
+  SELECT source, session, place, name, (words -> '$.value')::VARCHAR, false
+  FROM part.session_words
+  WHERE name IS NOT NULL
+  UNION ALL
+  SELECT source, session, place, each.key, each.value::VARCHAR, false
+  FROM part.session_words, json_each(words) AS each
+  WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
+    ('session', 'turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'value', '$flaw')
+)
+WHERE value IS NOT NULL
+GROUP BY source, session, word;
+"""
+
+NAMES = f"{_NAMES} {AS_STORED}; {_BEGINS} {_PRODUCERS}"
 
 
 def learn(connection: duckdb.DuckDBPyConnection) -> None:

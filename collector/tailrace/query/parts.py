@@ -8,7 +8,17 @@ no JSON, or no number) becomes null.
 
 from __future__ import annotations
 
+import duckdb
+
 PARTS = """
+-- A session and its restarts have one root.
+CREATE MACRO part.root(session) AS split_part(session, '.', 1);
+
+-- The rows of all sessions but those that another one stands for: a file that has grown was read anew
+-- from its beginning, and until that is done the new session is the one left out. See `hide`.
+CREATE TABLE part.hidden (root VARCHAR);
+CREATE VIEW part.shown AS FROM stored;
+
 CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
 
 -- Ticks as nanoseconds from `zero` on; null where the clock has no tick rate. Exact where it has a
@@ -29,18 +39,21 @@ END;
 -- A member of a JSON object as text.
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
 
+-- Where among a session's rows one stands.
+CREATE MACRO part.place("offset", time) AS
+  {'offset': "offset", 'time': coalesce(time, -9223372036854775808)};
+
 -- The session rows. Later words replace earlier ones; `offset` is the order in which the session's
 -- bytes came, and `time` that of documents that came where its bytes stood still. `ours` is what the collector itself says there; a producer may put words of its own
 -- into a footer, but sets no clock with them.
 -- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
 -- one row, and joins it to every row even where nobody asks for its columns.
 CREATE VIEW part.session_words AS
-SELECT source, session, name,
-  {'offset': "offset", 'time': coalesce(time, -9223372036854775808)} AS place,
+SELECT source, session, name, part.place("offset", time) AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
   CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'close') THEN words END AS ours,
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
-FROM stored SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
+FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
 -- What is known of each session's clock. `epoch` is the time of tick 0.
 CREATE VIEW part.clocks AS
@@ -64,52 +77,32 @@ GROUP BY source, session;
 CREATE VIEW part.resuming AS
 SELECT DISTINCT source, session
 FROM (FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes '))
-ANTI JOIN (FROM stored SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind))
+ANTI JOIN (FROM part.shown SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind))
   USING (source, session);
-
--- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
--- after the option, with its `value`), and what a client says of itself beside what the wire needs.
-CREATE VIEW part.producer_words AS
-SELECT source, session, word, arg_max(value, place) AS value
-FROM (
-  SELECT source, session, place, each.key AS word, each.value::VARCHAR AS value
-  FROM part.session_words, json_each(words, '$.producer') AS each
-  UNION ALL
-  SELECT source, session, place, name, (words -> '$.value')::VARCHAR
-  FROM part.session_words
-  WHERE name IS NOT NULL
-  UNION ALL
-  SELECT source, session, place, each.key, each.value::VARCHAR
-  FROM part.session_words, json_each(words) AS each
-  WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
-    ('session', 'turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'value', '$flaw')
-)
-WHERE value IS NOT NULL
-GROUP BY source, session, word;
 
 -- Names that came after their events: the last one for each id of a session.
 CREATE VIEW part.late_names AS
 SELECT source, session, id, arg_max(name, "offset") AS late_name
-FROM stored SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
+FROM part.shown SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id;
 
 -- Begun and not ended: begins of which no span with the same start has the id or, without an id,
 -- the stream and name. Begins alike in all of these cannot be told apart and end together.
 CREATE VIEW part.open_begins AS
 SELECT b.*
-FROM (FROM stored WHERE kind = 'begin' AND id IS NOT NULL) AS b
-ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NOT NULL) AS s
+FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
+ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NOT NULL) AS s
   ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
 UNION ALL
 SELECT b.*
-FROM (FROM stored WHERE kind = 'begin' AND id IS NULL) AS b
-ANTI JOIN (FROM stored WHERE kind = 'span' AND id IS NULL) AS s
+FROM (FROM part.shown WHERE kind = 'begin' AND id IS NULL) AS b
+ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NULL) AS s
   ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.name
   AND s.session = b.session AND s.source = b.source;
 
 -- Spans, ended or still open.
 CREATE VIEW part.stored_spans AS
-SELECT *, false AS open FROM stored WHERE kind = 'span'
+SELECT *, false AS open FROM part.shown WHERE kind = 'span'
 UNION ALL
 SELECT *, true AS open FROM part.open_begins;
 
@@ -118,7 +111,7 @@ CREATE VIEW part.findings AS
 SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
   nullif(greatest(try_cast(part.member(attributes, '$.count') AS BIGINT), 0), 0) AS amount,
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
-FROM stored
+FROM part.shown
 WHERE kind IN ('gap', 'heal');
 
 -- Every gap, healed or not. A heal repays the gap that has its numbers or, where there are none,
@@ -180,7 +173,7 @@ SELECT source, format, session, stream,
   count(*) FILTER (kind NOT IN ('begin', 'end')) AS events,
   min(time) AS first_time, max(time) AS last_time,
   min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
-FROM stored
+FROM part.shown
 WHERE kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')
 GROUP BY source, format, session, stream;
 
@@ -195,7 +188,7 @@ SELECT source, session,
 FROM (
   SELECT source, session, min(time) AS first_time, max(time) AS last_time,
     min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
-  FROM stored
+  FROM part.shown
   GROUP BY source, session
 ) AS s
 LEFT JOIN (
@@ -212,3 +205,33 @@ SELECT source, format, session, stream, count(*) AS open_spans
 FROM part.open_begins
 GROUP BY source, format, session, stream;
 """
+
+_REPLACING = (
+    "FROM stored WHERE kind = 'session' AND name = 'open' AND contains(attributes, '\"replaces\"')"
+)
+_HIDE = f"""
+CREATE OR REPLACE TABLE part.hidden AS
+WITH pairs AS (
+  SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {_REPLACING}
+),
+whole AS (
+  SELECT part.root(session) AS root
+  FROM stored
+  WHERE kind = 'session' AND name = 'close' AND contains(attributes, '"file"')
+    AND attributes ->> '$.closed' = 'end of file'
+)
+SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
+UNION
+SELECT root FROM pairs ANTI JOIN whole USING (root)
+"""  # noqa: S608 - our own words
+
+
+def hide(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leave out the sessions that others stand for; to be called whenever `stored` has changed."""
+    replacing = connection.execute(f"SELECT EXISTS({_REPLACING})").fetchall()[0][0]
+    if replacing:
+        connection.execute(_HIDE)
+    shown = "FROM stored"
+    if replacing:
+        shown += " WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"
+    connection.execute(f"CREATE OR REPLACE VIEW part.shown AS {shown}")

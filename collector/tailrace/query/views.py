@@ -90,7 +90,10 @@ SPANS = View(
         _WALL,
         _ALIGNED,
         Column(
-            "attributes", "VARCHAR", "JSON object: the members of the span's row, then the begin's"
+            "attributes",
+            "VARCHAR",
+            "JSON object: the members of the span's row, then those that only the begin has; `$begin`"
+            " has what the begin gave another value",
         ),
         *_as_stored("offset"),
     ),
@@ -159,7 +162,11 @@ SESSIONS = View(
         Column(
             "clock_offset", "BIGINT", "from its clock to its run's (ns); null where none is known"
         ),
-        Column("producer", "VARCHAR", "JSON object: what the producer says of itself"),
+        Column(
+            "producer",
+            "VARCHAR",
+            "JSON object: what the producer says of itself, with names where it says keys",
+        ),
         Column("totals", "VARCHAR", "JSON object: how many records of each kind it says it wrote"),
         Column("rows", "BIGINT", "its rows in the table"),
         Column("events", "BIGINT", "its events in the table"),
@@ -187,7 +194,7 @@ SESSIONS = View(
     seen AS (
       SELECT source, format, session, count(*) AS "rows",
         count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
-      FROM stored
+      FROM part.shown
       GROUP BY source, format, session
     ),
     open AS (
