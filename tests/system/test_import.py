@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import pty
 import shutil
@@ -32,13 +34,23 @@ def do(store, *arguments, code=0):
     return done.stdout + done.stderr
 
 
-def jets(records):
+def jets(records, *, first=1):
     lines = ['{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}']
     lines += [
         f'{{"clk":{n},"type":"record","name":"r","record_type":"R","id":{n},"parent_id":null,"description":""}}'
-        for n in range(1, records + 1)
+        for n in range(first, first + records)
     ]
     return "\n".join(lines).encode() + b"\n"
+
+
+def ids(store):
+    """The ids of all JETS records that the views show, in order."""
+    shown = "SELECT id FROM events WHERE kind = 'begin' AND format = 'jets' ORDER BY id"
+    return [id_ for (id_,) in ask(store, shown)]
+
+
+def rows(store):
+    return ask(store, "SELECT count(*) FROM stored")[0][0]
 
 
 @pytest.fixture
@@ -63,7 +75,7 @@ def test_every_format_is_recognised(traces, tmp_path):
         tmp_path / "store", "SELECT format, count(*) FROM sessions GROUP BY ALL ORDER BY ALL"
     )
     assert formats == [("dftracer", 1), ("et3", 1), ("heph", 1), ("jets", 1), ("ovni", 4)]
-    assert f"1 files are no trace of any known format: {traces}/notes.txt" in said
+    assert f"1 file is no trace of any known format:\n  {traces}/notes.txt" in said
     assert ask(tmp_path / "store", "SELECT DISTINCT closed FROM sessions") == [("end of file",)]
     assert ask(tmp_path / "store", "FROM gaps") == []
 
@@ -71,14 +83,15 @@ def test_every_format_is_recognised(traces, tmp_path):
 def test_what_was_imported_is_not_imported_again(traces, tmp_path):
     store = tmp_path / "store"
     do(store, traces)
-    rows = ask(store, "SELECT count(*) FROM events")
+    before = rows(store)
     said = do(store, traces)
-    assert "8 files are in the table already" in said
+    assert "8 files are in the table already (--again takes them in once more)" in said
     assert "nothing to import" in said
+    assert rows(store) == before
     (traces / "more.jets").write_bytes(jets(3))
     said = do(store, traces)
     assert ask(store, "SELECT count(*) FROM sessions WHERE peer LIKE '%more.jets'") == [(1,)]
-    assert ask(store, "SELECT count(*) FROM events")[0][0] == rows[0][0] + 4 + 2
+    assert rows(store) == before + 4 + 2
     do(store, "--again", traces / "more.jets")
     assert ask(store, "SELECT count(*) FROM sessions WHERE peer LIKE '%more.jets'") == [(2,)]
 
@@ -110,6 +123,220 @@ def test_an_interrupted_import_goes_on_where_it_stopped(number, tmp_path):
     ]
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
     assert ask(store, "FROM gaps") == []
+
+
+def test_a_file_that_has_grown_is_shown_once_and_whole(tmp_path):
+    store, file = tmp_path / "store", tmp_path / "a.jets"
+    whole = jets(9)
+    for size in (200, 450, len(whole)):
+        file.write_bytes(whole[:size])
+        do(store, file)
+    assert ids(store) == [*range(1, 10)]
+    assert ask(store, "FROM gaps") == [], "what the cut lines were said to lack"
+    assert ask(store, "SELECT events, closed FROM sessions") == [(9, "end of file")]
+    before = rows(store)
+    do(store, file)
+    assert rows(store) == before
+
+
+def test_all_runs_of_a_file_that_has_grown_are_replaced(tmp_path):
+    """A header within a file is a restart: a session of its own in the views."""
+    store, file = tmp_path / "store", tmp_path / "a.jets"
+    file.write_bytes(jets(3) + jets(3, first=4))
+    do(store, file)
+    with file.open("ab") as more:
+        more.write(jets(3, first=7))
+    do(store, file)
+    assert ids(store) == [*range(1, 10)]
+    assert ask(store, "SELECT events FROM sessions ORDER BY session") == [(3,), (3,), (3,)]
+
+
+@pytest.mark.parametrize("second", [jets(5, first=6), jets(3, first=6)], ids=["equal", "shorter"])
+def test_a_second_run_into_the_same_file_is_stored_beside_the_first(second, tmp_path):
+    store, file = tmp_path / "store", tmp_path / "a.jets"
+    file.write_bytes(jets(5))
+    do(store, file)
+    with file.open("r+b") as same:  # the same inode
+        same.truncate()
+        same.write(second)
+    do(store, file)
+    do(store, file)
+    assert ids(store) == [*range(1, 6 + second.count(b'"record"'))]
+
+
+def test_a_document_that_has_changed_is_taken_in(tmp_path):
+    store, trace = tmp_path / "store", tmp_path / "trace"
+    shutil.copytree(VECTORS / "ovni/traces/two-looms-offsets/ovni", trace)
+    do(store, trace)
+    events = ask(store, "SELECT sum(events) FROM sessions")
+    changed = next(trace.rglob("stream.json"))
+    changed.write_text(changed.read_text().replace("{", '{"changed": 1, ', 1))
+    said = do(store, trace)
+    assert "3 files are in the table already" in said
+    assert ask(store, "SELECT sum(events) FROM sessions") == events
+    said = do(store, trace)
+    assert "4 files are in the table already" in said
+
+
+def test_copies_are_left_out_and_named_however_often(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    for copy in ("a", "b"):
+        shutil.copytree(VECTORS / "ovni/traces/two-looms-offsets/ovni", runs / copy)
+    (runs / "c.jets").write_bytes(jets(20))
+    (runs / "c.jets.gz").write_bytes(gzip.compress(jets(20)))
+    (runs / "torn.jets").write_bytes(jets(20, first=21))
+    (runs / "torn.jets.gz").write_bytes(gzip.compress(jets(20, first=21)[:500]))
+    said = do(store, runs)
+    assert "6 files are copies of other files, or of their beginnings:" in said
+    assert f"  {runs}/c.jets.gz: its content is in {runs}/c.jets\n" in said
+    assert f"  {runs}/torn.jets.gz: its content is in {runs}/torn.jets\n" in said
+    assert f": its content is in {runs}/a/" in said
+    assert ids(store) == [*range(1, 41)]
+    spans, before = ask(store, "SELECT count(*) FROM spans"), rows(store)
+    assert "nothing to import" in do(store, runs)
+    (runs / "c.jets").unlink()
+    said = do(store, runs)
+    assert f"  {runs}/c.jets.gz: its content is in {runs}/c.jets\n" in said
+    assert ask(store, "SELECT count(*) FROM spans") == spans
+    assert rows(store) == before
+
+
+def test_files_that_only_begin_alike_are_no_copies(tmp_path):
+    """The tail's rule looks at the first bytes while files grow; a finished one is compared whole."""
+    store = tmp_path / "store"
+    (tmp_path / "a.jets").write_bytes(jets(20))
+    (tmp_path / "a.jets.gz").write_bytes(gzip.compress(jets(10) + jets(10, first=21)))
+    said = do(store, tmp_path / "a.jets", tmp_path / "a.jets.gz")
+    assert ids(store) == sorted([*range(1, 21), *range(1, 11), *range(21, 31)])
+    assert "copy" not in said
+    assert "2 files are in the table already" in do(
+        store, tmp_path / "a.jets", tmp_path / "a.jets.gz"
+    )
+
+
+def test_an_interrupted_import_of_several_formats_and_copies_ends_like_another(tmp_path):
+    """What is left when it is repeated may be of one format: the sources keep their names."""
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    (runs / "long.jets").write_bytes(jets(100_000))
+    (runs / "long.jets.gz").write_bytes(gzip.compress(jets(100_000), 1))
+    shutil.copy(VECTORS / "et3/spec_simple.in", runs / "trace")
+    killed_once(store, runs)
+    do(store, runs)
+    do(tmp_path / "other", runs)
+    assert rows(store) == rows(tmp_path / "other")
+    sessions = "SELECT source, format, events, missing, closed FROM sessions ORDER BY ALL"
+    assert ask(store, sessions) == ask(tmp_path / "other", sessions)
+
+
+def test_a_file_that_is_compressed_after_an_interruption_is_shown_once(tmp_path):
+    store, file = tmp_path / "store", tmp_path / "long.jets"
+    file.write_bytes(jets(100_000))
+    killed_once(store, file)
+    (tmp_path / "long.jets.gz").write_bytes(gzip.compress(file.read_bytes(), 1))
+    file.unlink()
+    do(store, tmp_path / "long.jets.gz")
+    assert ask(store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind = 'begin'") == [
+        (100_000, 100_000)
+    ]
+
+
+def test_nothing_garbage_and_strangers_are_failures(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    assert "nothing to import" in do(store, runs, code=1)
+    (runs / "notes.txt").write_text("nothing that a tracer wrote\n")
+    assert "is no trace of any known format" in do(store, runs, code=1)
+    (runs / "a.jets").write_bytes(jets(2))
+    do(store, runs)
+    assert "no trace" in do(store, runs / "a.jets", runs / "notes.txt", code=1)
+    for _ in range(2):
+        said = do(store, "--format", "jets", runs / "notes.txt", code=1)
+        assert "no event came of it" in said or "nothing that was asked for" in said
+
+
+def test_a_trace_without_a_byte_is_named(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    (runs / "a.jets").write_bytes(jets(2))
+    (runs / "job.err").touch()
+    assert f"1 file is empty:\n  {runs}/job.err" in do(store, "--max-loss", 0, runs)
+    (runs / "b.jets").touch()
+    (runs / "c.jets.gz").write_bytes(gzip.compress(b""))
+    said = do(store, "--max-loss", 0, runs, code=4)
+    assert f"3 files are empty:\n  {runs}/b.jets\n  {runs}/c.jets.gz\n  {runs}/job.err" in said
+    do(store, runs)
+    do(store, runs / "b.jets", code=1)
+
+
+def test_a_loss_beyond_the_budget_is_said_whenever_the_command_is_given(tmp_path):
+    store = tmp_path / "store"
+    (tmp_path / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
+    for _ in range(2):
+        assert "more than 1 events are missing" in do(
+            store, "--max-loss", 1, tmp_path / "a.jets", code=4
+        )
+        do(store, "--max-loss", 2, tmp_path / "a.jets")
+    (tmp_path / "b.jets").write_bytes(jets(2))
+    do(store, "--max-loss", 0, tmp_path / "b.jets")
+
+
+def test_its_figures_are_of_this_import(tmp_path):
+    store = tmp_path / "store"
+    (tmp_path / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
+    (tmp_path / "b.jets").write_bytes(jets(3) + b'{"type":"footer","total_records":4}\n')
+    do(store, tmp_path / "a.jets")
+    said = do(store, tmp_path / "b.jets")
+    assert f"{(tmp_path / 'b.jets').stat().st_size} bytes in 1 session:" in said
+    assert "4 expected, 3 seen, 0 of them duplicates, 1 missing" in said
+    assert "gaps found: network 1" in said
+
+
+def test_the_summary_is_there_for_machines(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    (runs / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
+    (runs / "a.jets.gz").write_bytes(gzip.compress((runs / "a.jets").read_bytes()))
+    first = json.loads(do(store, "--json", runs))
+    (file,) = first["files"]
+    session = file.pop("session")
+    assert file == {
+        "path": f"{runs}/a.jets", "format": "jets", "source": "import", "events": 8,
+        "missing": {"network": 2}, "unknown": False,
+    }  # fmt: skip
+    copy = {"path": f"{runs}/a.jets.gz", "why": "copy", "of": f"{runs}/a.jets"}
+    assert first["left_out"] == [copy]
+    assert (first["events"], first["missing"], first["unknown"]) == (8, {"network": 2}, False)
+    second = json.loads(do(store, "--json", runs))
+    assert second["left_out"] == [
+        {"path": f"{runs}/a.jets", "why": "imported", "sessions": [session]}, copy,
+    ]  # fmt: skip
+    assert (second["files"], second["events"], second["missing"]) == ([], 0, {})
+    assert second["imported_before"] == [file | {"session": session}]
+    failed = json.loads(
+        do(store, "--json", "--max-loss", 0, runs, code=4).partition("more than")[0]
+    )
+    assert failed == second
+
+
+def killed_once(store, *paths):
+    """Import, and be killed in the middle of it."""
+    process = subprocess.Popen(
+        command(store, *paths), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    segments = store / "spool"
+    until(
+        lambda: (
+            sum(p.stat().st_size for p in segments.glob("0*")) > 2**20
+            if segments.exists()
+            else False
+        ),
+        "the import to have read something",
+    )
+    assert process.poll() is None, "it was done too soon to be interrupted"
+    process.kill()
+    process.communicate(timeout=60)
 
 
 def test_a_file_is_what_it_is_said_to_be(tmp_path):

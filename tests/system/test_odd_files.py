@@ -105,7 +105,7 @@ def test_a_name_that_is_no_text_is_taken_in_once(tmp_path):
     strange.write_bytes(jets(2))
     store = tmp_path / "store"
     do(store, strange)
-    assert "1 files are in the table already" in do(store, strange)
+    assert "1 file is in the table already" in do(store, strange)
     assert ask(store, "SELECT peer FROM sessions") == [(f"{tmp_path}/\\xff\\xfe.jets",)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +14,14 @@ from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.config.chosen import file_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from tailrace.figures import Status
+    from tailrace.pipeline.finding import LeftOut, Why
     from tailrace.pipeline.importing import Progress
+    from tailrace.pipeline.summary import Summary
+
+SHOWN = 10
+"""Files left out for one reason that are named; the others are counted, and --json has all."""
 
 
 @click.command()
@@ -34,6 +37,13 @@ if TYPE_CHECKING:
 @click.option("--dialect", metavar="NAME", default="auto", help="Dialect of the format.")
 @click.option("--source", metavar="NAME", default="import", help="Name of the source in the table.")
 @click.option("--again", is_flag=True, help="Also files that this source has imported before.")
+@click.option(
+    "--max-loss",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Exit with 4 if more events than this are missing of the files, or nobody knows how many.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -43,50 +53,116 @@ def command(
     format_: str | None,
     dialect: str,
     source: str,
+    max_loss: int | None,
     *,
     again: bool,
+    as_json: bool,
     paths: tuple[Path, ...],
 ) -> None:
     """Take in finished files, and all below directories; then say what came and what is missing.
 
-    What was interrupted goes on where it stopped when the same command is given again. No daemon may
-    be running on the same store.
+    The same command again adds nothing twice and misses nothing new: files that the table has, and
+    copies of others, are left out and named; one that has grown is read anew, and its session takes
+    the place of the former one. What was interrupted goes on where it stopped. No daemon may be
+    running on the same store.
+
+    Exits with 1 when something could not be read, a named file is no trace, or not a single event
+    came of all.
+
+    With --json: `files` are those taken in, each with its `session`, `events` and what is `missing`
+    by reason (`unknown`: of unknown amount, too); `events`, `missing` and `unknown` are their sums.
+    `left_out` are the others, each with the reason (`why`), and the file that it is a copy `of`;
+    `imported_before` says what the table has of them.
     """
     loaded = load_config(config, store)
 
     from tailrace import log
     from tailrace.cli.serve import final_ledger
-    from tailrace.pipeline import finding, importing
+    from tailrace.pipeline import importing, summary as summaries
+    from tailrace.pipeline.choosing import choose
+    from tailrace.pipeline.finding import find
+    from tailrace.pipeline.readings import readings
 
     log.configure(loaded.config.log, quiet=True)
-    found, others = finding.find(paths, format_)
-    if not again:
-        found, known = importing.without_imported(loaded, source, found)
-        if known:
-            click.echo(f"{known} files are in the table already (--again takes them in once more)")
-    if others:
-        shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-        click.echo(f"{len(others)} files are no trace of any known format: {shown}")
-    if not found:
-        click.echo("nothing to import")
-        return
-    with ExitStack() as stack:
-        done = importing.run(loaded, importing.sources(source, found, dialect), _bar(stack))
-    click.echo(final_ledger(done.status))
-    if done.signal:
-        click.echo("interrupted: the same command goes on with it", err=True)
+    importing.check_name(source)
+    found = find(paths, format_)
+    choice = choose(found.traces, readings(loaded, source) if found.traces else [], again=again)
+    before = summaries.over_before(loaded, source)
+    done = None
+    if choice.taken:
+        with ExitStack() as stack:
+            wanted = importing.sources(source, choice.taken, dialect, formats=len(found.traces))
+            done = importing.run(loaded, wanted, choice.taken, _bar(stack))
+    summary = summaries.summary(
+        loaded, source, choice, found.left_out, before=before,
+        last=done.status if done else None, interrupted=bool(done and done.signal),
+    )  # fmt: skip
+    if as_json:
+        click.echo(_json(summary))
+    else:
+        click.echo(final_ledger(done.status) if done else "nothing to import")
+        for line in _left_out(summary.left_out):
+            click.echo(line)
+    for problem in _problems(summary, max_loss):
+        click.echo(problem, err=True)
+    if done and done.signal:
         raise SystemExit(128 + done.signal)
-    if failed := _failed(done.status):
-        click.echo(f"some of it could not be read: {failed}", err=True)
+    if max_loss is not None and summary.exceeds(max_loss):
+        raise SystemExit(ExitCode.LOSS)
+    if summary.failed:
         raise SystemExit(ExitCode.FAILED)
 
 
-def _failed(last: Status) -> str:
-    """Calls for files that failed, by the error's name; none is tried again."""
-    errors: Counter[str] = Counter()
-    for source in last.sources.values():
-        errors.update(source.errors)
-    return ", ".join(f"{name} {count}" for name, count in sorted(errors.items()))
+def _json(summary: Summary) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
+
+
+def _left_out(files: list[LeftOut]) -> Iterator[str]:
+    """A paragraph a reason."""
+    reasons: dict[Why, list[LeftOut]] = {}
+    for file in files:
+        reasons.setdefault(file.why, []).append(file)
+    for why, left in sorted(reasons.items()):
+        yield f"{_counted(why, len(left))}:"
+        for file in left[:SHOWN]:
+            yield f"  {file.path}" + (f": its content is in {file.of}" if file.of else "")
+        if len(left) > SHOWN:
+            yield f"  and {len(left) - SHOWN} more (--json names all)"
+
+
+def _counted(why: Why, count: int) -> str:
+    """In words, how many files were left out for a reason."""
+    one, several = {
+        "imported": ("is in the table already", "are in the table already"),
+        "copy": (
+            "is a copy of another file, or of its beginning",
+            "are copies of other files, or of their beginnings",
+        ),
+        "empty": ("is empty", "are empty"),
+        "gone": ("was gone before it could be read", "were gone before they could be read"),
+        "unrecognised": (
+            "is no trace of any known format", "are no traces of any known format"
+        ),
+    }[why]  # fmt: skip
+    hint = " (--again takes {} in once more)".format("it" if count == 1 else "them")
+    said = f"1 file {one}" if count == 1 else f"{count} files {several}"
+    return said + (hint if why == "imported" else "")
+
+
+def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
+    """Why the command fails, or is to be given again."""
+    if summary.interrupted:
+        yield "interrupted: the same command goes on with it"
+        return
+    if summary.errors:
+        errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
+        yield f"some of it could not be read: {errors}"
+    if not summary.events and summary.failed:
+        yield "no event came of it" if summary.files else "nothing that was asked for is a trace"
+    if max_loss is not None and summary.exceeds(max_loss):
+        yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
 
 
 def _bar(stack: ExitStack) -> Callable[[Progress], None]:

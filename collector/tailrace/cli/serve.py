@@ -64,8 +64,9 @@ def final_ledger(status: Status) -> str:
 def _ledger(name: str, source: SourceStatus) -> list[str]:
     gaps = ", ".join(f"{reason} {count}" for reason, count in source.gap_events.items() if count)
     heals = sum(source.heal_events.values())
+    sessions = "1 session" if source.sessions_opened == 1 else f"{source.sessions_opened} sessions"
     lines = [
-        f"  {name}: {source.received_bytes} bytes in {source.sessions_opened} sessions: "
+        f"  {name}: {source.received_bytes} bytes in {sessions}: "
         f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
         f"{source.pending_bytes} pending",
         f"    events: {source.expected_events} expected, {source.seen_events} seen, "

@@ -60,7 +60,9 @@ class Course:
 
     def opened(self, now: int) -> None:
         info = self._state.info
-        about = {"peer": info.peer, "transport": info.transport, "opened": now}
+        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "opened": now}
+        if info.replaces:
+            about["replaces"] = info.replaces
         self.run.own.session("open", about | self._group(), now)
 
     def take(self, columns: Sequence[Sequence[Any]], now: int) -> None:

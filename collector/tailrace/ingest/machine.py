@@ -242,7 +242,7 @@ class Ingest:
     def _open(self, entry: Entry) -> None:
         info = decode(entry.payload, OpenInfo)
         self.tally(info.source).opened += 1
-        file = FileState(info.file) if info.file else None
+        file = FileState(info.file, crc=0) if info.file else None
         run = RunState(info.session)
         state = SessionState(entry.session, info, run, last=entry.time_ns, file=file)
         session = self._sessions[entry.session] = self._session(state)

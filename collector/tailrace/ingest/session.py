@@ -17,6 +17,7 @@ from tailrace.ingest.course import Course
 from tailrace.ingest.run import Run
 from tailrace.ingest.state import (
     FileFacts,
+    FileState,
     Loss,
     OpenInfo,
     RunState,
@@ -149,8 +150,7 @@ class Session:
         self._take(self.decoder.end(), now)
         about: dict[str, object] = {}
         if file := self.state.file:
-            facts = file.facts
-            about["file"] = {"path": facts.path, "inode": facts.inode, "size": file.offset}
+            about["file"] = _as_read(file)
         self.course.close(reason, about, now)
 
     def save(self) -> SessionState:
@@ -231,6 +231,17 @@ class Session:
     def _readable(self, size: int) -> None:
         self._tally.decoded += size
         self.state.garbage = 0
+
+
+def _as_read(file: FileState) -> dict[str, object]:
+    """Return what tells later whether a file is still the one that was read, and no more than that:
+    its path and what the system calls it; the size and checksum of its content; its documents."""
+    facts = file.facts
+    about: dict[str, object] = {
+        "path": facts.path, "device": facts.device, "inode": facts.inode,
+        "size": file.offset, "crc": file.crc,
+    }  # fmt: skip
+    return about | ({"documents": file.documents} if file.documents else {})
 
 
 def readable(format_: Format, record_max: int, datagram: bytes) -> bool:

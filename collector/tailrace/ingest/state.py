@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -26,6 +27,15 @@ with the first change after a release, together with a step in `upgrade`."""
 
 HEAD, LAST = 256, 64
 """Bytes of a file kept to know it again: its first ones, and those before the place reached."""
+
+UNSAYING = 2
+"""First bytes that may change in one and the same file."""
+
+
+def checksum(crc: int, data: bytes, offset: int) -> int:
+    """Return the CRC-32 of a file's content with these bytes, which begin at `offset`. The first
+    `UNSAYING` bytes are left out."""
+    return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -108,18 +118,25 @@ class FileState(msgspec.Struct):
     """CRC-32 of each document as it was read last."""
     part: bytes = b""
     """The beginning of a document whose other parts are yet to come."""
+    crc: int | None = None
+    """`checksum` of its content without its holes; None where an earlier version read some of it."""
 
     def read(self, data: bytes) -> None:
-        """The next bytes of its content."""
+        """Take the next bytes of its content."""
+        if self.crc is not None:
+            self.crc = checksum(self.crc, data, self.offset)
+        self._go_on(data)
+
+    def pass_over(self, size: int) -> None:
+        """Take a hole of this size, which reads as zeros."""
+        self._go_on(bytes(min(size, HEAD)))
+        self.offset += size - min(size, HEAD)
+
+    def _go_on(self, data: bytes) -> None:
         self.offset += len(data)
         if len(self.head) < HEAD:
             self.head = (self.head + data)[:HEAD]
         self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
-
-    def pass_over(self, size: int) -> None:
-        """A hole of this size: there it reads as zeros."""
-        self.read(bytes(min(size, HEAD)))
-        self.offset += size - min(size, HEAD)
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +155,9 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """What streams with common names have in common; "" for none."""
     dialect: str = "auto"
+    replaces: tuple[str, ...] = ()
+    """Sessions that read the beginning of this file, or an incomplete copy of it: the views leave them
+    out once this one is closed."""
 
 
 class Tally(msgspec.Struct, omit_defaults=True):

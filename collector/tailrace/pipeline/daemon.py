@@ -37,6 +37,7 @@ from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
+from tailrace.sources.tail import Chosen
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
@@ -78,7 +79,8 @@ class Daemon:
     """One collector on one store. Enter it, then `run`.
 
     With `once`, it is there for what its sources find now and no longer: files are read to their end,
-    sessions that other sources have left open are not its business. With `last`, its producers do not
+    sessions that other sources have left open are not its business; of files, what is `chosen`, each
+    for itself, or else all that there are. With `last`, its producers do not
     outlive it: what they have left open is over at the end.
 
     `descriptors` keep its sources' sockets while no process has them, `watchdog_seconds` is how long
@@ -90,6 +92,7 @@ class Daemon:
         clock: Clock,
         *,
         once: bool = False,
+        chosen: Chosen | None = None,
         last: bool = False,
         descriptors: Descriptors | None = None,
         watchdog_seconds: float | None = None,
@@ -110,8 +113,9 @@ class Daemon:
         self.heartbeats: Heartbeats | None = None
         self._once = once
         self.receiving = Receiving(
-            self.current, clock, once=once, descriptors=descriptors or Descriptors(Notifier())
-        )
+            self.current, clock, once=once, chosen=chosen,
+            descriptors=descriptors or Descriptors(Notifier()),
+        )  # fmt: skip
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

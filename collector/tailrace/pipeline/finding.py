@@ -8,17 +8,57 @@ import posixpath
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
+import msgspec
+
+from tailrace.decoding.decoder import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
+from tailrace.model.spelling import spelled
 
 HEAD_BYTES = 4096
 
+Traces = dict[str, list[str]]
+"""Absolute paths of streams' files by format, in order."""
 
-def find(paths: Iterable[Path], format_: str | None) -> tuple[dict[str, list[str]], list[str]]:
-    """Absolute paths of the streams' files by format, in order, and the files that are none.
+
+class Why(StrEnum):
+    """Why an import leaves a file out."""
+
+    IMPORTED = "imported"
+    """The table has it."""
+    COPY = "copy"
+    """Another file has the same content, or begins with it."""
+    EMPTY = "empty"
+    """It holds nothing."""
+    GONE = "gone"
+    """It was there and was not when it was to be read."""
+    UNRECOGNISED = "unrecognised"
+    """No format knows it."""
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that an import leaves out. `of` is the path of the other file that has its content."""
+
+    path: str
+    why: Why
+    of: str = ""
+    trace: bool = True
+    """A trace was meant to be here: the file was named itself, or is called like a trace."""
+    sessions: tuple[str, ...] = ()
+    """The sessions that have its content, where the table has it."""
+
+
+class Found(NamedTuple):
+    traces: Traces
+    left_out: list[LeftOut]
+
+
+def find(paths: Iterable[Path], format_: str | None) -> Found:
+    """Find the files that are traces, and those that are none.
 
     With a format given, a file named by itself is of that format whatever it is called, and below
     a directory those that may be its streams are. Without, the first format that recognises a
@@ -26,25 +66,80 @@ def find(paths: Iterable[Path], format_: str | None) -> tuple[dict[str, list[str
 
     Raise ConfigError for what is not there, is no file, or cannot be read: what was asked for and
     passed over would be missing without a word."""
-    found: dict[str, list[str]] = {}
-    others: list[str] = []
+    traces: Traces = {}
+    named: dict[str, bool] = {}
+    """The files that are no traces, and whether each was named itself."""
     for path in paths:
         searched = _is_directory(path)
-        for file in _files(path.absolute()) if searched else [str(path.absolute())]:
-            if format_ is None:
-                name = _recognised(file)
-            else:
-                certain = not searched or FORMATS[format_].files.stream(file)
-                if certain:
-                    _head(file)
-                name = format_ if certain else None
+        place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
+        for file in _files(Path(place)) if searched else [place]:
+            name = _format(file, format_, searched=searched)
             if name is None:
-                others.append(file)
+                named[file] = named.get(file, False) or not searched
             else:
-                found.setdefault(name, []).append(file)
-    found = {name: list(dict.fromkeys(files)) for name, files in found.items()}
-    documents = {document for name in found for document in _documents(name, found[name])}
-    return found, [file for file in others if file not in documents]
+                traces.setdefault(name, []).append(file)
+    traces = {name: list(dict.fromkeys(files)) for name, files in traces.items()}
+    documents = {document for name in traces for document in _documents(name, traces[name])}
+    endings = {_ending(file) for files in traces.values() for file in files} - {""}
+    left_out = [
+        _none(file, named=itself, endings=endings)
+        for file, itself in named.items()
+        if itself or file not in documents
+    ]
+    return _without_empty(traces, left_out)
+
+
+def is_empty(file: str) -> bool:
+    """Return whether a file is there and has no content."""
+    try:
+        return not Path(file).stat().st_size or _inflates_to_nothing(file)
+    except OSError:
+        return False
+
+
+def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
+    """Return which format a file is of. Raise ConfigError if it cannot be read."""
+    if wanted is None:
+        return _recognised(file)
+    if searched and not FORMATS[wanted].files.stream(file):
+        return None
+    _head(file)
+    return wanted
+
+
+def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
+    """A file that is no trace; one without a byte may have been meant to be one."""
+    empty = is_empty(file)
+    trace = named or (empty and _ending(file) in endings)
+    return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
+
+
+def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
+    kept: Traces = {}
+    for name, files in traces.items():
+        for file in files:
+            if is_empty(file):
+                left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
+            else:
+                kept.setdefault(name, []).append(file)
+    return Found(kept, left_out)
+
+
+def _ending(file: str) -> str:
+    return Path(without_gz(file)).suffix
+
+
+def _inflates_to_nothing(file: str) -> bool:
+    """Return whether a file is compressed, whole, and without content. Raise OSError."""
+    try:
+        with Path(file).open("rb") as raw:
+            if raw.read(2) != b"\x1f\x8b":
+                return False
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) as content:
+                return not content.read1(1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
 
 
 def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
@@ -55,7 +150,7 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _is_directory(path: Path) -> bool:
-    """Whether this is a directory; what is no file either would have no end, or block."""
+    """Return whether this is a directory; what is no file either would have no end, or block."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

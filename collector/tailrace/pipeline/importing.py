@@ -1,7 +1,7 @@
 """Finished files through the whole path, once: what `tailrace import` does.
 
 Each format found becomes a source that reads its files to their end. Going on after an interruption
-is what a daemon does after a restart; files that are in the table already are left out.
+is what a daemon does after a restart.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import glob
 import os
 import signal
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import NamedTuple
 
 import msgspec
@@ -19,25 +19,27 @@ from msgspec import structs
 
 from tailrace.clock import SystemClock
 from tailrace.config.check import SOURCE_NAME
-from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.config.load import Loaded
 from tailrace.config.schema import SourceConfig, TailConfig
-from tailrace.errors import ConfigError, StoreError, TailraceError
-from tailrace.figures import Status
-from tailrace.model.spelling import spelled
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.figures import SourceStatus, Status
+from tailrace.pipeline.choosing import Taken
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.service import (
     first_failure,
     raise_descriptor_limit,
     tamed_garbage_collection,
 )
-from tailrace.pipeline.status import status
-from tailrace.query.engine import Engine
-from tailrace.query.filters import quote
+from tailrace.pipeline.status import source_status, status
 
 LOOK_SECONDS = 0.1
 
-END_OF_FILE = "end of file"
-"""Why a session of a file that was read once and to its end is closed."""
+SUMS = (
+    "received_bytes", "decoded_bytes", "malformed_bytes", "rows", "expected_events", "seen_events",
+    "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
+)  # fmt: skip
+SUMS_BY_REASON = ("gap_events", "heal_events")
+"""What the table's sums of a source have of each import."""
 
 
 class Progress(msgspec.Struct):
@@ -51,93 +53,75 @@ class Progress(msgspec.Struct):
 
 
 class Done(NamedTuple):
-    """The last status, and the signal that interrupted the import, or 0."""
+    """The last status, with the figures of this import alone, and the signal that interrupted the
+    import, or 0."""
 
     status: Status
     signal: int
 
 
-def sources(name: str, files: Mapping[str, list[str]], dialect: str) -> dict[str, SourceConfig]:
-    """A source for each format; `name` alone if there is one, else `name_format`. Raise ConfigError
-    for what is no name."""
-    if SOURCE_NAME.fullmatch(name) is None:
+def check_name(source: str) -> None:
+    """Raise ConfigError for what is no name of a source."""
+    if SOURCE_NAME.fullmatch(source) is None:
         raise ConfigError(
-            [f"--source {name}: is no name for a source; allowed: a to z, 0 to 9 and _"]
+            [f"--source {source}: is no name for a source; allowed: a to z, 0 to 9 and _"]
         )
+
+
+def sources(
+    source: str, taken: Iterable[Taken], dialect: str, *, formats: int
+) -> dict[str, SourceConfig]:
+    """Return a source for each format: `source` alone if one was found, else `source_format`. A file
+    that was begun goes on in the source that began it."""
+    files: dict[tuple[str, str], list[str]] = {}
+    for file in taken:
+        own = source if formats == 1 else f"{source}_{file.format}"
+        files.setdefault((file.source or own, file.format), []).append(glob.escape(file.path))
     return {
-        name if len(files) == 1 else f"{name}_{format_}": TailConfig(
-            format=format_, paths=[glob.escape(file) for file in paths], dialect=dialect
-        )
-        for format_, paths in files.items()
+        name: TailConfig(format=format_, paths=paths, dialect=dialect)
+        for (name, format_), paths in files.items()
     }
-
-
-def without_imported(
-    loaded: Loaded, source: str, found: Mapping[str, list[str]]
-) -> tuple[dict[str, list[str]], int]:
-    """The files that sources of this name have not read to their end yet, and how many they have.
-    Raise TailraceError."""
-    _commit_interrupted(loaded)
-    known = _imported(loaded, source)
-    new = {
-        format_: [file for file in files if (spelled(file), Path(file).stat().st_ino) not in known]
-        for format_, files in found.items()
-    }
-    left_out = sum(map(len, found.values())) - sum(map(len, new.values()))
-    return {format_: files for format_, files in new.items() if files}, left_out
-
-
-def _commit_interrupted(loaded: Loaded) -> None:
-    """What was read before an interruption and is in the spool only comes into the table, which then
-    says which files are read."""
-    if not Path(spool_path(loaded.config)).is_dir():
-        return
-    loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
-    with tamed_garbage_collection(), Daemon(loaded, SystemClock(), once=True) as daemon:
-
-        async def main() -> None:
-            stop = trio.Event()
-            stop.set()
-            await daemon.run(stop, started=lambda: None)
-
-        try:
-            trio.run(main)
-        except* TailraceError as group:
-            raise first_failure(group) from None
-
-
-def _imported(loaded: Loaded, source: str) -> set[tuple[str, int]]:
-    """Path and inode of the files that sources of this name have read to their end."""
-    try:
-        engine = Engine(store_path(loaded.config), loaded.config.store.options)
-    except StoreError:
-        return set()  # there is no table yet
-    ended = f"""
-        SELECT attributes ->> '$.file.path', (attributes ->> '$.file.inode')::BIGINT
-        FROM events
-        WHERE kind = 'session' AND name = 'close' AND attributes ->> '$.closed' = '{END_OF_FILE}'
-          AND (source = {quote(source)} OR starts_with(source, {quote(f"{source}_")}))
-    """  # noqa: S608 - quoted
-    try:
-        return {(path, inode) for path, inode in engine.rows(ended)}
-    finally:
-        engine.close()
 
 
 def run(
-    loaded: Loaded, found: Mapping[str, SourceConfig], show: Callable[[Progress], None]
+    loaded: Loaded,
+    found: Mapping[str, SourceConfig],
+    taken: Iterable[Taken],
+    show: Callable[[Progress], None],
 ) -> Done:
     """Read all files. `show` is called ten times a second.
 
     Raise TailraceError for what prevents it; what was read by then is in the table or the spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
-    with tamed_garbage_collection(), Daemon(loaded, SystemClock(), once=True) as daemon:
+    chosen = {file.path: file.replaces for file in taken}
+    with (
+        tamed_garbage_collection(),
+        Daemon(loaded, SystemClock(), once=True, chosen=chosen) as daemon,
+    ):
+        before = {
+            name: deepcopy(source_status(daemon, name, config)) for name, config in found.items()
+        }
         work = _Import(daemon, show)
         trio.run(work.main)
         if work.failure is not None:
             raise work.failure
-        return Done(status(daemon), work.signal)
+        last = status(daemon)
+        last.sources = {name: _since(before[name], last.sources[name]) for name in before}
+        return Done(last, work.signal)
+
+
+def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
+    """Return a source's status with the sums of what came between two."""
+    changes: dict[str, object] = {
+        name: getattr(after, name) - getattr(before, name) for name in SUMS
+    }
+    for name in SUMS_BY_REASON:
+        earlier = getattr(before, name)
+        changes[name] = {
+            reason: count - earlier.get(reason, 0) for reason, count in getattr(after, name).items()
+        }
+    return structs.replace(after, **changes)
 
 
 class _Import:

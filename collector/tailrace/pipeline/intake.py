@@ -90,9 +90,19 @@ class SourceIntake:
         info = self._info(transport, peer, record_max)
         return self._open(structs.replace(info, garbage_max=garbage_max))
 
-    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
+    def open_file(
+        self,
+        facts: FileFacts,
+        group: str,
+        *,
+        record_max: int,
+        dialect: str,
+        replaces: tuple[str, ...] = (),
+    ) -> int:
         info = self._info("tail", facts.path, record_max)
-        return self._open(structs.replace(info, file=facts, group=group, dialect=dialect))
+        return self._open(
+            structs.replace(info, file=facts, group=group, dialect=dialect, replaces=replaces)
+        )
 
     def data(self, number: int, data: bytes) -> None:
         self._append(EntryKind.DATA, number, data)

@@ -36,7 +36,7 @@ from tailrace.service_manager.descriptors import Descriptors, Slot
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listening import Listening, of_connections, of_datagrams
 from tailrace.sources.source import Source
-from tailrace.sources.tail import TailSource
+from tailrace.sources.tail import Chosen, TailSource
 from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import UdpSource
 from tailrace.sources.unix import UnixListener, UnixListening
@@ -72,16 +72,24 @@ class Receiving:
     """`sources` are those of the configuration, whether they take in or not.
 
     With `once`, they are there for what they find now and no longer: sessions that other sources have
-    left open are not their business. `descriptors` keep their sockets while no process has them."""
+    left open are not their business, and those of files read what is `chosen`. `descriptors` keep
+    their sockets while no process has them."""
 
     def __init__(
-        self, current: Current, clock: Clock, *, once: bool, descriptors: Descriptors
+        self,
+        current: Current,
+        clock: Clock,
+        *,
+        once: bool,
+        chosen: Chosen | None,
+        descriptors: Descriptors,
     ) -> None:
         self.sources: dict[str, Source] = {}
         self._current = current
         self._descriptors = descriptors
         self._clock = clock
         self._once = once
+        self._chosen = chosen
         self._listening: dict[Place, Listening] = {}
         self._running: dict[str, Running] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
@@ -253,7 +261,7 @@ class Receiving:
         """A source, not running; its address goes into `listening`. Raise ConfigError."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
-            return TailSource(name, config, self._clock, once=self._once)
+            return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
         held = self._hold(name, config, listening)
         if isinstance(config, UdpConfig):
             return UdpSource(name, config, self._clock, held)

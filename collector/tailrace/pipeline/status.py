@@ -28,7 +28,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         kernels="python",
         store=daemon.store,
         admin=admin,
-        sources={name: _source(daemon, name, c) for name, c in daemon.config.sources.items()},
+        sources={name: source_status(daemon, name, c) for name, c in daemon.config.sources.items()},
         spool=SpoolStatus(
             size_bytes=spool.size,
             end=spool.end,
@@ -52,7 +52,8 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
     )
 
 
-def _source(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
+def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
+    """Of a source of its configuration; the daemon need not run."""
     source = daemon.receiving.sources[name]
     figures = source.figures()
     ingest = daemon.ingest

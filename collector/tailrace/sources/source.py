@@ -56,8 +56,17 @@ class Intake(Protocol):
 class FileIntake(Protocol):
     """Where the chunks of files go. As with `Intake`, no call blocks but `room`."""
 
-    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
-        """Begin the session of a file, at its first byte; its number."""
+    def open_file(
+        self,
+        facts: FileFacts,
+        group: str,
+        *,
+        record_max: int,
+        dialect: str,
+        replaces: tuple[str, ...] = (),
+    ) -> int:
+        """Begin the session of a file, at its first byte; return its number. Once closed, it stands
+        for the sessions that it `replaces`."""
         ...
 
     def file(self, number: int, facts: FileFacts) -> None:

@@ -64,7 +64,16 @@ class Recorder:
     def open(self) -> list[Session]:
         return [session for session in self.sessions if session.closed is None]
 
-    def open_file(self, facts: FileFacts, group: str, *, record_max: int, dialect: str) -> int:
+    def open_file(
+        self,
+        facts: FileFacts,
+        group: str,
+        *,
+        record_max: int,
+        dialect: str,
+        replaces: tuple[str, ...] = (),
+    ) -> int:
+        assert replaces == ()
         self.sessions.append(Session(facts, group))
         return len(self.sessions) - 1
 

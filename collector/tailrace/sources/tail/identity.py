@@ -23,12 +23,9 @@ import os
 import struct
 from collections.abc import Callable
 from typing import Literal, NamedTuple
-from zlib import crc32
 
-from tailrace.ingest.state import HEAD, LAST, FileState
+from tailrace.ingest.state import HEAD, LAST, UNSAYING, FileState, checksum
 
-UNSAYING = 2
-"""First bytes that may change in one and the same file."""
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
 """What they are in a trace of DFTracer 1.0, before and after."""
 
@@ -87,7 +84,7 @@ class Trail:
             self.head = (self.head + data)[:HEAD]
         self.last = data[-LAST:] if len(data) >= LAST else (self.last + data)[-LAST:]
         if self.crc is not None:
-            self.crc = _add(self.crc, data, self.offset)
+            self.crc = checksum(self.crc, data, self.offset)
         self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
@@ -117,7 +114,7 @@ class Verification:
     def step(self, fd: int) -> bool | None:
         """Whether they are what they were; None while that is open. Raise OSError."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
-        self._crc = _add(self._crc, data, self._at)
+        self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
         self._left -= len(data)
         return self._crc == self._expected if not data or not self._left else None
@@ -173,8 +170,3 @@ def _differing(before: bytes, now: bytes, offset: int) -> int:
     if before == now:
         return 0
     return sum(map(int.__ne__, before, now)) + abs(len(before) - len(now))
-
-
-def _add(crc: int, data: bytes, offset: int) -> int:
-    """A trail's CRC-32 with these bytes, which begin at `offset`."""
-    return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -34,6 +34,8 @@ class Desk(msgspec.Struct):
     clock: Clock
     remember: Callable[[str, Trail], None]
     """Told of the path of every session that ends, and of what was read in it."""
+    replaces: Mapping[str, tuple[str, ...]] = {}
+    """See `Chosen`."""
 
 
 class Session:
@@ -63,6 +65,7 @@ class Session:
                 desk.files.group(facts.path),
                 record_max=desk.config.record_max,
                 dialect=desk.config.dialect,
+                replaces=desk.replaces.get(path, ()),
             )
             self.documents(path)
         return self.number

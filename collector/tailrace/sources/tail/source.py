@@ -14,6 +14,7 @@ import logging
 import os
 import stat
 from collections import Counter, deque
+from collections.abc import Mapping
 from itertools import islice
 
 import trio
@@ -52,10 +53,24 @@ UNREADABLE = "unreadable"
 logger = logging.getLogger(__name__)
 
 
-class TailSource:
-    """With `once` it reads what is there to its end, ends all sessions and returns from `run`."""
+Chosen = Mapping[str, tuple[str, ...]]
+"""Paths that are to be read each for itself, though one may be another's copy, and the sessions that
+the reading of each replaces."""
 
-    def __init__(self, name: str, config: TailConfig, clock: Clock, *, once: bool = False) -> None:
+
+class TailSource:
+    """With `once` it reads what is there to its end, ends all sessions and returns from `run`. With
+    `chosen` files none waits for another one that it may be a copy of."""
+
+    def __init__(
+        self,
+        name: str,
+        config: TailConfig,
+        clock: Clock,
+        *,
+        once: bool = False,
+        chosen: Chosen | None = None,
+    ) -> None:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self._name = name
@@ -67,7 +82,8 @@ class TailSource:
         self._figures = SourceFigures()
         self._roots = Roots(self._files.documents)
         self._descriptors = Descriptors(config.descriptors_max, self._roots)
-        self._catalog = Catalog(self._files.copy)
+        self._chosen = chosen
+        self._catalog = Catalog(self._files.copy if chosen is None else str)
         self._search = Search(config.paths, self._roots, clock, self._failed)
         self._searched_at = self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
@@ -86,6 +102,7 @@ class TailSource:
             intake=intake, config=self._config, files=self._files, figures=self._figures,
             descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
             documents=Documents(self._files, self._roots, intake, self._failed),
+            replaces=self._chosen or {},
         )  # fmt: skip
         for number, state in intake.files().items():
             file = Followed.resumed(desk, number, state, self._clock.monotonic())

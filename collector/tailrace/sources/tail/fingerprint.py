@@ -1,0 +1,69 @@
+"""A file's content as it is now, in a form that can be compared with what was read of it.
+
+The content is what a session of the file would be given: inflated, without its holes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tailrace.ingest.state import checksum
+from tailrace.sources.tail import content
+from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
+from tailrace.sources.tail.identity import Trail
+from tailrace.sources.tail.raw import Hole
+from tailrace.sources.tail.roots import OPEN
+
+
+class Fingerprint(NamedTuple):
+    """`size` bytes of content, holes counted, with their `checksum`; `begins` has the checksum of the
+    content up to each of some shorter sizes."""
+
+    size: int
+    crc: int
+    begins: dict[int, int]
+
+    def begins_with(self, size: int, crc: int) -> bool:
+        """Return whether the content up to a size, one of those asked for, has this checksum."""
+        return self.begins.get(size) == crc
+
+
+def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
+    """Read a file once, with the checksums up to these sizes. Raise OSError."""
+    stops = sorted({size for size in sizes if size > 0}, reverse=True)
+    begins: dict[int, int] = {}
+    offset = crc = 0
+    fd = os.open(path, OPEN)
+    try:
+        view = View(fd, os.fstat(fd).st_size, past_holes=True, final=True)
+        for piece in _pieces(view):
+            while stops and stops[-1] <= offset + _size(piece):
+                stop = stops.pop()
+                begins[stop] = (
+                    crc
+                    if isinstance(piece, Hole)
+                    else checksum(crc, piece[: stop - offset], offset)
+                )
+            if not isinstance(piece, Hole):
+                crc = checksum(crc, piece, offset)
+            offset += _size(piece)
+    finally:
+        os.close(fd)
+    return Fingerprint(offset, crc, begins)
+
+
+def _pieces(view: View) -> Iterable[bytes | Hole]:
+    reader: Reader
+    if content.kind(view.fd, final=True) is Compressed:
+        reader = Compressed(BEGIN, Trail(), certain=True)
+    else:
+        reader = Plain(Trail())
+    while (piece := reader.next(view)) is not None and not isinstance(piece, str):
+        if isinstance(piece, bytes | Hole):
+            yield piece
+
+
+def _size(piece: bytes | Hole) -> int:
+    return piece.size if isinstance(piece, Hole) else len(piece)
