@@ -19,6 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from tailrace.cli.import_ import command
+from tailrace.pipeline.choosing import choose
+from tailrace.pipeline.readings import AsRead, Reading
 from tests.query.asking import ask
 
 SHOWN = "SELECT id FROM events WHERE kind = 'begin'"
@@ -115,6 +117,21 @@ def test_each_record_is_shown_once_whatever_happens_between_imports(seed, tmp_pa
     again = ask(store, "SELECT count(*) FROM stored")
     assert "nothing to import" in imported(store, directory.path)
     assert ask(store, "SELECT count(*) FROM stored") == again >= rows
+
+
+@pytest.mark.parametrize(("size", "chosen"), [(9, "left out"), (8, "grown"), (10, "new")])
+def test_of_what_an_earlier_version_has_read_the_size_must_do(size, chosen, tmp_path):
+    file = tmp_path / "a.jets"
+    file.write_bytes(b"9 bytes \n")
+    read = AsRead(str(file), file.stat().st_ino, size)
+    reading = Reading("import", "jets", "s", read, closed=True)
+    choice = choose({"jets": [str(file)]}, [reading], again=False)
+    assert [left.why for left in choice.left_out] == (["imported"] if chosen == "left out" else [])
+    assert [taken.replaces for taken in choice.taken] == {
+        "left out": [], "grown": [("s",)], "new": [()],
+    }[chosen]  # fmt: skip
+    again = choose({"jets": [str(file)]}, [reading], again=True)
+    assert (again.left_out, [taken.replaces for taken in again.taken]) == ([], [()])
 
 
 def test_a_copy_of_a_shorter_state_elsewhere_is_another_trace_unless_it_says_enough(tmp_path):

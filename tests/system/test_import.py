@@ -139,6 +139,31 @@ def test_a_file_that_has_grown_is_shown_once_and_whole(tmp_path):
     assert rows(store) == before
 
 
+GROWING = {
+    "a.trace": "heph/runtime.in",
+    "a.jets": "jets/tracegen_tiny.in",
+    "a.pfw": "dftracer/v200_py_brackets.in",
+    "trace": "et3/agent_simple.in",
+    "loom.l/proc.1/thread.1/stream.obs": "ovni/traces/two-looms-offsets/ovni",
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_file_that_has_grown_is_shown_as_if_it_was_read_once(name, tmp_path):
+    vector = VECTORS / GROWING[name]
+    vector = next(vector.rglob("*.obs")) if vector.is_dir() else vector
+    file, whole = tmp_path / "runs" / name, vector.read_bytes()
+    file.parent.mkdir(parents=True)
+    for size in (len(whole) // 2, len(whole)):
+        file.write_bytes(whole[:size])
+        do(tmp_path / "store", file.parent)
+    do(tmp_path / "other", file.parent)
+    columns = "COLUMNS(lambda c: c NOT IN ('session', 'opened', 'closed_at'))"
+    for view in ("events WHERE kind <> 'session'", "spans", "gaps", "streams", "sessions"):
+        shown = f"SELECT {columns} FROM {view} ORDER BY ALL"  # noqa: S608 - our own words
+        assert ask(tmp_path / "store", shown) == ask(tmp_path / "other", shown), view
+
+
 def test_all_runs_of_a_file_that_has_grown_are_replaced(tmp_path):
     """A header within a file is a restart: a session of its own in the views."""
     store, file = tmp_path / "store", tmp_path / "a.jets"
@@ -176,6 +201,17 @@ def test_a_document_that_has_changed_is_taken_in(tmp_path):
     assert ask(store, "SELECT sum(events) FROM sessions") == events
     said = do(store, trace)
     assert "4 files are in the table already" in said
+
+
+def test_what_stands_where_a_document_should_be_keeps_nobody_waiting(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    shutil.copy(VECTORS / "et3/agent_simple.in", runs / "trace")
+    os.mkfifo(runs / "classs.list")
+    do(store, runs, code=1)  # the tail says that it could not read it
+    before = rows(store)
+    assert "1 file is in the table already" in do(store, runs)
+    assert rows(store) == before
 
 
 def test_copies_are_left_out_and_named_however_often(tmp_path):

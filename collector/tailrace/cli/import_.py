@@ -86,8 +86,8 @@ def command(
     log.configure(loaded.config.log, quiet=True)
     importing.check_name(source)
     found = find(paths, format_)
-    choice = choose(found.traces, readings(loaded, source) if found.traces else [], again=again)
-    before = summaries.over_before(loaded, source)
+    before = readings(loaded, source) if found.traces else []
+    choice = choose(found.traces, before, again=again)
     done = None
     if choice.taken:
         with ExitStack() as stack:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 import posixpath
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.decoding.decoder import without_gz
@@ -26,6 +26,7 @@ from tailrace.model.spelling import spelled
 from tailrace.pipeline.finding import LeftOut, Why
 from tailrace.pipeline.readings import AsRead, Reading
 from tailrace.sources.tail.fingerprint import Fingerprint, fingerprint
+from tailrace.sources.tail.roots import OPEN
 
 Node = tuple[int, int]
 
@@ -175,16 +176,12 @@ class _Group:
                 yield reading.session
 
     def _documents(self, file: str) -> dict[str, int]:
-        """The checksums of the documents beside a file."""
+        """The checksums of the documents beside a file, as far as the tail would read them."""
         files = FORMATS[self._format].files
         found: dict[str, int] = {}
         for name in files.documents(file):
-            try:
-                with Path(posixpath.join(posixpath.dirname(file), name)).open("rb") as document:
-                    data = document.read(files.document_max + 1)
-            except OSError:
-                continue
-            if len(data) <= files.document_max:
+            data = _content(posixpath.join(posixpath.dirname(file), name), files.document_max)
+            if data is not None:
                 found[spelled(name)] = zlib.crc32(data)
         return found
 
@@ -195,6 +192,18 @@ def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
         return fingerprint(file, sizes)
     except OSError:
         return None
+
+
+def _content(path: str, limit: int) -> bytes | None:
+    """Return a file's bytes, None if they are more than a limit or cannot be had."""
+    try:
+        with os.fdopen(os.open(path, OPEN), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(limit + 1)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
 
 
 def _in_one_place(file: str, other: str) -> bool:

@@ -69,9 +69,12 @@ def readings(loaded: Loaded, source: str) -> list[Reading]:
     return [*_closed(loaded, wanted), *open_]
 
 
-def closed_sessions(engine: Engine, source: str) -> set[str]:
+def finished(engine: Engine, source: str) -> set[str]:
     """Return the sessions of an import's sources that are over and shown."""
-    return {session for (session,) in engine.rows(_closes("DISTINCT session", sources_of(source)))}
+    return {
+        session
+        for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
+    }
 
 
 def _as_read(file: FileState) -> AsRead:
@@ -119,8 +122,10 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
+    """A SELECT of the ends of files' sessions: of each, of its last run alone."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.shown"  # noqa: S608 - quoted
         f" WHERE kind = 'session' AND name = 'close' AND source IN ({listed})"
+        " AND contains(attributes, '\"file\"')"
     )

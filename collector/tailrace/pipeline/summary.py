@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 
 from tailrace.config.load import Loaded, store_path
-from tailrace.errors import StoreError
 from tailrace.figures import Status
 from tailrace.model.spelling import spelled
 from tailrace.pipeline.choosing import Choice
 from tailrace.pipeline.finding import LeftOut, Why
-from tailrace.pipeline.readings import closed_sessions, root
+from tailrace.pipeline.readings import Reading, finished
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 
@@ -81,12 +80,12 @@ def summary(
     choice: Choice,
     left_out: Iterable[LeftOut],
     *,
-    before: set[str],
+    before: Iterable[Reading],
     last: Status | None,
     interrupted: bool,
 ) -> Summary:
-    """Ask the table what came of a choice. `before` are the sessions that were over before it, `last`
-    is the collector's last status, if it had anything to read. Raise StoreError, QueryError."""
+    """Ask the table what came of a choice. `before` are the readings of then, `last` is the
+    collector's last status, if it had anything to read. Raise StoreError, QueryError."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
     files: list[Session] = []
@@ -94,7 +93,8 @@ def summary(
     if choice.taken or known:
         engine = Engine(store, loaded.config.store.options)
         try:
-            files = _sessions(engine, closed_sessions(engine, source) - before)
+            over = {reading.session for reading in before if reading.closed}
+            files = _sessions(engine, finished(engine, source) - over)
             earlier = _sessions(engine, known)
         finally:
             engine.close()
@@ -110,21 +110,9 @@ def summary(
     )  # fmt: skip
 
 
-def over_before(loaded: Loaded, source: str) -> set[str]:
-    """Return the sessions of an import's sources that are over by now."""
-    try:
-        engine = Engine(store_path(loaded.config), loaded.config.store.options)
-    except StoreError:
-        return set()  # there is no table yet
-    try:
-        return closed_sessions(engine, source)
-    finally:
-        engine.close()
-
-
 def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
-    """Of these sessions and their restarts."""
-    listed = ", ".join(map(quote, sorted(set(map(root, wanted))))) or "''"
+    """Return what the table has of these sessions, with their restarts."""
+    listed = ", ".join(map(quote, sorted(wanted))) or "''"
     where = f"WHERE part.root(session) IN ({listed})"
     missing: dict[str, dict[str, int]] = {}
     gaps = f"SELECT session, reason, sum(remaining)::BIGINT FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
