@@ -71,8 +71,9 @@ def command(
 
     With --json: `files` are those taken in, each with its `session`, `events` and what is `missing`
     by reason (`unknown`: of unknown amount, too); `events`, `missing` and `unknown` are their sums.
-    `left_out` are the others, each with the reason (`why`), and the file that it is a copy `of`;
-    `imported_before` says what the table has of them.
+    `left_out` are the others, each with the reason (`why`), and the file that it is a copy `of`
+    (`trace` is false where nothing says that one was meant to be there); `imported_before` says what
+    the table has of them.
     """
     loaded = load_config(config, store)
 
@@ -159,8 +160,8 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
     if summary.errors:
         errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
         yield f"some of it could not be read: {errors}"
-    if not summary.events and summary.failed:
-        yield "no event came of it" if summary.files else "nothing that was asked for is a trace"
+    if summary.without_events:
+        yield "no event came of all that was asked for"
     if max_loss is not None and summary.exceeds(max_loss):
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
 

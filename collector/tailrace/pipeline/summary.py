@@ -52,14 +52,17 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether something that was asked for is not there: a file could not be read or was none, or
-        there is not a single event."""
+        """Whether something that was asked for is not there: a file could not be read or is no trace,
+        or there is not a single event."""
         no_trace = any(
             left.trace and left.why in {Why.UNRECOGNISED, Why.GONE} for left in self.left_out
         )
-        asked_empty = not self.files and not self.earlier
-        no_event = not any(session.events for session in self._all)
-        return bool(self.errors) or no_trace or asked_empty or no_event
+        return bool(self.errors) or no_trace or self.without_events
+
+    @property
+    def without_events(self) -> bool:
+        """Whether the table has no event of all files that were asked for."""
+        return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
         """Return whether more events are missing than this, or nobody knows how many: of an empty
