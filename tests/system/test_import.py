@@ -19,6 +19,8 @@ from tests.query.asking import ask
 from tests.system.collector import Collector, until
 
 VECTORS = Path(__file__).parents[1] / "vectors"
+LONG = 100_000
+"""Records of a file that is several times as long as a small spool."""
 
 
 def command(store, *arguments):
@@ -255,8 +257,8 @@ def test_an_interrupted_import_of_several_formats_and_copies_ends_like_another(t
     """What is left when it is repeated may be of one format: the sources keep their names."""
     store, runs = tmp_path / "store", tmp_path / "runs"
     runs.mkdir()
-    (runs / "long.jets").write_bytes(jets(100_000))
-    (runs / "long.jets.gz").write_bytes(gzip.compress(jets(100_000), 1))
+    (runs / "long.jets").write_bytes(jets(LONG))
+    (runs / "long.jets.gz").write_bytes(gzip.compress(jets(LONG), 1))
     shutil.copy(VECTORS / "et3/spec_simple.in", runs / "trace")
     killed_once(store, runs)
     do(store, runs)
@@ -268,13 +270,13 @@ def test_an_interrupted_import_of_several_formats_and_copies_ends_like_another(t
 
 def test_a_file_that_is_compressed_after_an_interruption_is_shown_once(tmp_path):
     store, file = tmp_path / "store", tmp_path / "long.jets"
-    file.write_bytes(jets(100_000))
+    file.write_bytes(jets(LONG))
     killed_once(store, file)
     (tmp_path / "long.jets.gz").write_bytes(gzip.compress(file.read_bytes(), 1))
     file.unlink()
     do(store, tmp_path / "long.jets.gz")
     assert ask(store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind = 'begin'") == [
-        (100_000, 100_000)
+        (LONG, LONG)
     ]
 
 
@@ -358,23 +360,25 @@ def test_the_summary_is_there_for_machines(tmp_path):
     assert failed == second
 
 
+SMALL_SPOOL = {
+    "TAILRACE_SPOOL_SEGMENT_SIZE": "1MiB",
+    "TAILRACE_SPOOL_MAX_SIZE": "2MiB",
+    "TAILRACE_STORE_COMMIT_ROWS": "5000",
+}
+
+
 def killed_once(store, *paths):
-    """Import, and be killed in the middle of it."""
+    """Import, and be killed when short files are in the table, and of a long one a part: a small
+    spool holds no more of it."""
     process = subprocess.Popen(
-        command(store, *paths), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    segments = store / "spool"
-    until(
-        lambda: (
-            sum(p.stat().st_size for p in segments.glob("0*")) > 2**20
-            if segments.exists()
-            else False
-        ),
-        "the import to have read something",
-    )
-    assert process.poll() is None, "it was done too soon to be interrupted"
+        command(store, *paths), env=os.environ | SMALL_SPOOL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    until(lambda: len(list(store.glob("events/**/*.parquet"))) > 1, "the second commit")
     process.kill()
-    process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, said
+    assert ask(store, "SELECT count(*) FROM stored WHERE kind = 'begin'")[0][0] < LONG / 2
 
 
 def test_a_file_is_what_it_is_said_to_be(tmp_path):
