@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: "16 MiB", "250 ms".
+"""Sizes, durations and counts as people write them: "16 MiB", "250 ms", "1 event".
 
 A `Size` is a whole number of bytes, a `Duration` a number of seconds; both are plain numbers to all
 code that uses them and print in a spelling that parses to the same value.
@@ -30,6 +30,11 @@ _DURATION_UNITS = {
     "us": Fraction(1, 10**6),
 }
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a count in words: "1 event", "2 events". `plural` is for nouns that take no s."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 class Size(int):

@@ -104,6 +104,36 @@ def test_a_certificate_of_a_table_that_went_on_still_holds(clean, tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+def test_an_earlier_certificate_is_kept(tmp_path):
+    """Whether its name was chosen or given, and whatever has it."""
+    made = []
+    for options in ((), (), ("--certificate", "other.v1.json"), ("--certificate", "other.v1.json")):
+        done, _ = run(tmp_path, "pass", "--json", *options)
+        assert done.returncode == 0, done.stderr
+        path = tmp_path / json.loads(done.stderr)["certificate"]
+        made.append((path, path.read_bytes()))
+    assert [str(path.relative_to(tmp_path)) for path, _ in made] == [
+        "store/certificate.json", "store/certificate-2.json", "other.v1.json", "other.v1-2.json",
+    ]  # fmt: skip
+    for path, content in made:
+        assert path.read_bytes() == content
+        assert tailrace(tmp_path, "verify", path).returncode == 0
+    done, _ = run(tmp_path, "pass", "--certificate", "other.v1.json")
+    assert "other.v1.json is an earlier certificate and stays as it is" in done.stderr
+    assert "run certificate other.v1-3.json: " in done.stderr
+
+
+def test_as_json_what_is_said_is_one_object(tmp_path):
+    done, certificate = run(tmp_path, LOSSY, "--json")
+    said = json.loads(done.stderr)
+    assert said == {
+        "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [],
+        "certificate": "store/certificate.json", "sha256": certificate["sha256"],
+        "store": str(tmp_path / "store"), "totals": certificate["totals"],
+        "streams": [s for s in certificate["streams"] if s["missing"]],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +14,8 @@ from tailrace.cli import report
 from tailrace.config.chosen import choose
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 config_option = click.option(
     "--config",
@@ -33,6 +37,11 @@ complete_option = click.option(
     is_flag=True,
     help="Show nothing and exit with 3 when anything of it is missing.",
 )
+
+
+def json_option(text: str) -> Callable[[F], F]:
+    """Return the option --json, which a command takes as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 def load_config(config: Path | None, store: str | None) -> Loaded:

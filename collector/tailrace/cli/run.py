@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
 from tailrace.cli import ExitCode
-from tailrace.cli.options import config_option, load_config, signatures
+from tailrace.cli.options import config_option, json_option, signatures
+from tailrace.config.chosen import choose
+from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Sequence
 
+    from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
+    from tailrace.run.service import Done
+
+
+T = TypeVar("T")
+
+
+class Prepared(NamedTuple):
+    """All that a traced run needs before its program starts."""
+
+    loaded: Loaded
+    directory: Path
+    """Of certificate and traces."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -22,13 +39,13 @@ if TYPE_CHECKING:
 @click.option(
     "--store",
     metavar="DIR",
-    help="Directory or URL of the table; without it a new directory, tailrace-run-TIME.",
+    help="Directory or URL of the table; without it a new directory, tailrace-run-TIME-HOST-PROCESS, with the rank in it under a launcher.",
 )
 @click.option(
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing, nobody knows how many, or none came of a program that succeeds.",
+    help="Exit with 4 if more events than this are missing, nobody knows how many, or a program that succeeds was not traced.",
 )
 @click.option(
     "--source",
@@ -42,7 +59,7 @@ if TYPE_CHECKING:
     "path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the certificate goes; without it certificate.json beside the table.",
+    help="Where the certificate goes; without it certificate.json beside the table. Where a file is already, the name gets a number.",
 )
 @click.option(
     "--sign",
@@ -51,6 +68,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Sign it with this Ed25519 private key (PEM); needs the package cryptography.",
 )
+@click.option(
+    "--require-trace",
+    "require",
+    is_flag=True,
+    help="Do not run the program if it cannot be traced; exit with 1 if tracing fails later.",
+)
+@json_option("One JSON object on standard error in place of the words there.")
 @click.argument(
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED
 )
@@ -64,58 +88,131 @@ def command(
     path: Path | None,
     key: Path | None,
     arguments: tuple[str, ...],
+    *,
+    require: bool,
+    as_json: bool,
 ) -> None:
     """Run a program with a collector listening, then say and certify what came of it.
 
     The program finds the collector by TAILRACE_ADDRESS (for the clients), TAILRACE_HEPH_UDP,
     TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and
-    OVNI_TRACEDIR; what is set already stays. The exit status is the program's own, or 4 when more
-    was lost than --max-loss allows, or nothing was traced.
+    OVNI_TRACEDIR; what is set already stays. The program runs whatever goes wrong with tracing,
+    unless --require-trace is given. The exit status is the program's own, or 4 when more was lost
+    than --max-loss allows, or nothing was traced.
+
+    With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
+    tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams`
+    that miss anything; null without a certificate.
     """
+    from tailrace.run import service, surroundings
+
+    surroundings.followed(files)
+    report = Report(as_json=as_json, require=require)
+    prepared = report.attempt(service.NOT_TRACED, lambda: prepare(config, store))
+    if prepared is None:
+        done = service.untraced(arguments)
+    else:
+        private = report.attempt("the certificate is not signed", lambda: private_key(key))
+        wanted = service.Run(
+            arguments=arguments, files=files, max_loss=max_loss or 0, require=require,
+            traces=(prepared.directory / "traces").absolute(),
+        )  # fmt: skip
+        done = service.run(prepared.loaded, wanted, report.warn)
+        if done.certificate:
+            wished = path or prepared.directory / "certificate.json"
+            report.publish(done.certificate, wished, private)
+    report.say(done, arguments)
+    context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
+
+
+class Report:
+    """What is said of a run on standard error. With `require`, what goes wrong before the program
+    starts is raised and not said."""
+
+    def __init__(self, *, as_json: bool, require: bool) -> None:
+        self.failures: list[str] = []
+        self._as_json = as_json
+        self._require = require
+        self._path: Path | None = None
+
+    def attempt(self, without: str, call: Callable[[], T]) -> T | None:
+        """Return what a call gives; None if it fails, after a warning that says `without` what."""
+        try:
+            return call()
+        except Exception as error:
+            if self._require:
+                raise
+            self.warn(without, error)
+            return None
+
+    def warn(self, what: str, error: Exception) -> None:
+        expected = isinstance(error, TailraceError | OSError)
+        self.failures.append(f"{what}: {error}" if expected else f"{what}: {error!r}")
+        if not self._as_json:
+            click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
+        if not expected:
+            traceback.print_exception(error)  # a mistake of ours
+
+    def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
+        """Sign and write the certificate, under another name where a file is already."""
+        from tailrace.run import certificate as certificates
+
+        if private:
+            signatures().sign(certificate, private)
+        try:
+            self._path = certificates.write(certificate, wished)
+        except TailraceError as error:
+            self.warn("the certificate could not be written", error)
+            return
+        if self._path != wished and not self._as_json:
+            click.echo(f"tailrace: {wished} is an earlier certificate and stays as it is", err=True)
+
+    def say(self, done: Done, arguments: Sequence[str]) -> None:
+        from tailrace.model.spelling import spelled
+        from tailrace.run import summary
+
+        if self._as_json:
+            words = summary.document(
+                [*map(spelled, arguments)], done.status, done.certificate, self._path, self.failures
+            )
+            sys.stderr.buffer.write(words)
+            sys.stderr.flush()
+        elif done.certificate:
+            for line in summary.lines(done.certificate, self._path):
+                sys.stderr.write(f"{line}\n")
+
+
+def prepare(config: Path | None, store: str | None) -> Prepared:
+    """Find the configuration and make a store's directory. Raise TailraceError or OSError."""
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
-    from tailrace.run import certificate as certificates, service
+    from tailrace.run import naming
 
-    fresh = Path(f"tailrace-run-{SystemClock().wall_ns() // 10**9}")
-    loaded = load_config(config, store or str(fresh))
-    private = signatures().load(key) if key else None
-    directory = Path(store_path(loaded.config)) if "://" not in store_path(loaded.config) else fresh
+    now = SystemClock().wall_ns() // 10**9
+    name = naming.store_name(now, os.uname().nodename, os.getpid(), os.environ)
+    loaded = choose(config, store or name)
+    directory = Path(store_path(loaded.config))
+    if store is None or "://" in store_path(loaded.config):
+        directory = naming.unused(name)
+    if store is None:
+        loaded = choose(config, str(directory))
     log.configure(loaded.config.log, quiet=True)
-    wanted = service.Run(
-        arguments=arguments,
-        files=files,
-        max_loss=max_loss or 0,
-        traces=(directory / "traces").absolute(),
-    )
-    done = service.run(loaded, wanted)
-    if private:
-        signatures().sign(done, private)
-    path = path or directory / "certificate.json"
-    certificates.write(done, path)
-    for line in summary(done, path):
-        sys.stderr.write(f"{line}\n")
-    lost = max_loss is not None and (done.untraced or not done.within_budget)
-    context.exit(ExitCode.LOSS if lost else done.program.exit_status)
+    return Prepared(loaded, directory)
 
 
-def summary(done: Certificate, path: Path) -> Iterator[str]:
-    """What a person wants to know of it."""
-    totals = done.totals
-    yield f"run certificate {path}: sha256 {done.sha256}"
-    yield f"  program: exit {done.program.exit_status}; store: {done.store}"
-    yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
-    if not done.streams:
-        yield "  no event came: does the program use one of the variables that `tailrace run --help` names?"
-    for stream in done.streams:
-        if stream.unknown or stream.missing:
-            name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
-            yield f"  {name}: {_missing(stream.missing, stream.unknown)}"
-            for gap in stream.gaps:
-                yield f"    {gap}"
+def private_key(path: Path | None) -> object:
+    """Return the key to sign with, None if none is wanted. Raise ConfigError."""
+    return signatures().load(path) if path else None
 
 
-def _missing(missing: dict[str, int], unknown: bool) -> str:
-    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(missing.items()) if count)
-    text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
-    return text + (" and an unknown number more" if unknown else "")
+def exit_status(done: Done, max_loss: int | None, *, failed: bool) -> int:
+    """Return the program's own, or ours where that says more. `failed` is whether tracing was
+    demanded and something went wrong with it."""
+    if done.certificate:
+        lost = done.certificate.untraced or not done.certificate.within_budget
+    else:
+        lost = not done.status
+    if lost and max_loss is not None:
+        return ExitCode.LOSS
+    return done.status or (ExitCode.FAILED if failed else ExitCode.GOOD)

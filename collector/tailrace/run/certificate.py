@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.errors import StoreError
 from tailrace.run.evidence import StreamEvidence
+from tailrace.run.naming import alternatives
 
 KIND = "tailrace run certificate"
 VERSION = 1
@@ -104,13 +105,22 @@ def digest(certificate: Certificate) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def write(certificate: Certificate, path: Path) -> None:
-    """Raise StoreError when it cannot be written."""
+def write(certificate: Certificate, path: Path) -> Path:
+    """Write it where no file is yet: to `path`, or beside it under the next number. Return where.
+
+    An earlier certificate stays as it is. Raise StoreError when it cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
-    try:
-        path.write_bytes(text + b"\n")
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
+    for free in alternatives(path):
+        try:
+            with free.open("xb") as file:
+                file.write(text + b"\n")
+        except FileExistsError:
+            continue
+        except OSError as error:
+            free.unlink(missing_ok=True)  # half a certificate is none
+            raise StoreError(f"{free}: {error.strerror}") from error
+        return free
+    raise AssertionError("there is always a next name")
 
 
 def read(path: Path) -> Certificate:

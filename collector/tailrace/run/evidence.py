@@ -9,6 +9,7 @@ import msgspec
 
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
+from tailrace.units import counted
 
 ROWS = """
 SELECT source, session, stream, to_json(row)::VARCHAR AS text
@@ -100,7 +101,7 @@ def _in_words(
     reason: str, count: int | None, first: int | None, last: int | None, detail: str | None
 ) -> str:
     where = "" if first is None else f" {first}" if first == last else f" {first} to {last}"
-    how_many = "an unknown number of events" if count is None else f"{count} events"
+    how_many = "an unknown number of events" if count is None else counted(count, "event")
     return f"{reason}{where}: {how_many}" + (f" ({detail})" if detail else "")
 
 

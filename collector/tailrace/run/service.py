@@ -1,16 +1,17 @@
 """A collector around one program: listen, run it, wait until all it sent is here, certify.
 
 Files are read to their end by a second, short life of the collector on the same store: what a
-restarted daemon does anyway.
+restarted daemon does anyway. Whatever goes wrong with the collector, the program runs.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -26,42 +27,79 @@ from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.service import first_failure, tamed_garbage_collection
 from tailrace.query.engine import Engine
 from tailrace.run import program
+from tailrace.run.around import Around
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.evidence import collect
-from tailrace.run.surroundings import made, sources, variables
-
-SETTLE_SECONDS = 0.5
-SETTLE_MOST = 60.0
-LOOK_SECONDS = 0.05
+from tailrace.run.surroundings import sources
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """What to run, and how. `files` are FORMAT=PATH; `traces` is where tracers are told to write."""
+    """What to run, and how. `files` are FORMAT=PATH; `traces` is where tracers are told to write.
+    With `require`, the program does not start unless it is traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]
     max_loss: int
     traces: Path
+    require: bool
 
 
-def run(loaded: Loaded, wanted: Run) -> Certificate:
-    """Run it and certify what came. Raise TailraceError for what prevents it."""
+class Done(NamedTuple):
+    """What became of a run: the program's exit status and, unless tracing failed, the certificate."""
+
+    status: int
+    certificate: Certificate | None = None
+
+
+Warn = Callable[[str, Exception], None]
+"""Is told what went wrong with tracing, and the error behind it."""
+
+NOT_TRACED = "the program is not traced"
+CUT_OFF = "tracing failed, so that there is no certificate"
+
+
+def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
+    """Run the program, collect what it emits and certify what came.
+
+    Raise ConfigError when there is no such program and, if `wanted.require`, whatever keeps the
+    collector from starting."""
     clock = SystemClock()
     found = sources(wanted.traces, os.environ, wanted.files)
     # What a run leaves behind is the program's, and nothing of ours.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
-    tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
+    around = Around(wanted.arguments, wanted.traces)
     with tamed_garbage_collection():
-        status = _collect(loaded, config, clock, wanted)
-        ended = clock.wall_ns()
-        _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
-    about = Program(
-        arguments=[*map(spelled, wanted.arguments)], exit_status=status, started=began, ended=ended
-    )
-    return certify(loaded, about, wanted.max_loss)
+        _collect(loaded._replace(config=config), clock, around)
+        if around.refusal is not None:
+            raise around.refusal
+        if around.status is None:
+            failure = around.failure or TailraceError("the collector ended before it listened")
+            if wanted.require:
+                raise failure
+            warn(NOT_TRACED, failure)
+            return untraced(wanted.arguments)
+        if around.failure is not None:
+            warn(CUT_OFF, around.failure)
+            return Done(around.status)
+        about = Program(
+            arguments=[*map(spelled, wanted.arguments)], exit_status=around.status,
+            started=began, ended=clock.wall_ns(),
+        )  # fmt: skip
+        tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
+        try:
+            _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
+            return Done(around.status, certify(loaded, about, wanted.max_loss))
+        except Exception as error:  # noqa: BLE001 - the program's exit status must get through
+            warn(CUT_OFF, error)
+            return Done(around.status)
+
+
+def untraced(arguments: Sequence[str]) -> Done:
+    """Run the program without a collector. Raise ConfigError when there is no such program."""
+    return Done(trio.run(program.run, arguments, {}))
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
@@ -83,15 +121,13 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     return certificate
 
 
-def _collect(loaded: Loaded, config: Config, clock: Clock, wanted: Run) -> int:
-    """One life of a collector around the program; the program's exit status."""
-    with Daemon(loaded._replace(config=config), clock, last=True) as daemon:
-        work = _Around(daemon, wanted)
-        try:
-            trio.run(work.main)
-        except* TailraceError as group:
-            raise first_failure(group) from None
-        return work.status
+def _collect(loaded: Loaded, clock: Clock, around: Around) -> None:
+    """One life of a collector around the program."""
+    try:
+        with Daemon(loaded, clock, last=True) as daemon:
+            trio.run(around.main, daemon)
+    except Exception as error:  # noqa: BLE001 - what goes wrong here is no reason to run nothing
+        around.failure = around.failure or error
 
 
 def _finish(loaded: Loaded, config: Config, clock: Clock) -> None:
@@ -105,48 +141,6 @@ def _finish(loaded: Loaded, config: Config, clock: Clock) -> None:
             trio.run(main)
         except* TailraceError as group:
             raise first_failure(group) from None
-
-
-class _Around:
-    def __init__(self, daemon: Daemon, wanted: Run) -> None:
-        self.status = 0
-        self._daemon = daemon
-        self._wanted = wanted
-        self._stop = trio.Event()
-        self._ready = trio.Event()
-
-    async def main(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._work)
-            await self._daemon.run(self._stop, started=self._ready.set)
-
-    async def _work(self) -> None:
-        await self._ready.wait()
-        addresses = {
-            name: source.address for name, source in self._daemon.receiving.sources.items()
-        }
-        for directory in made(self._wanted.traces):
-            directory.mkdir(parents=True, exist_ok=True)
-        given = variables(self._wanted.traces, os.environ, addresses)
-        try:
-            self.status = await program.run(self._wanted.arguments, given)
-            await self._settle()
-        finally:
-            self._stop.set()
-
-    async def _settle(self) -> None:
-        """Return when nothing has come for a while and no connection is open."""
-        with trio.move_on_after(SETTLE_MOST):
-            before, quiet_since = self._received(), trio.current_time()
-            while trio.current_time() - quiet_since < SETTLE_SECONDS:
-                await trio.sleep(LOOK_SECONDS)
-                now = self._received()
-                if now != before:
-                    before, quiet_since = now, trio.current_time()
-
-    def _received(self) -> tuple[int, ...]:
-        figures = [source.figures() for source in self._daemon.receiving.sources.values()]
-        return tuple(figure.bytes + figure.queue_bytes for figure in figures)
 
 
 def _machine() -> Machine:

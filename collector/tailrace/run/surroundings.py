@@ -34,21 +34,31 @@ DFTRACER_LIVE = {
 def sources(
     directory: Path, environ: Mapping[str, str], files: Iterable[str]
 ) -> dict[str, SourceConfig]:
-    """Listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
+    """Return listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
 
-    Raise ConfigError for one that is not of that form, or of no known format."""
+    Raise ConfigError for files that are wrongly given (see `followed`)."""
     found = dict(LISTENERS)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
     found["ovni"] = _tail("ovni", Path(environ.get("OVNI_TRACEDIR", directory / "ovni")))
-    for number, given in enumerate(files, 1):
+    for number, (format_, path) in enumerate(followed(files), 1):
+        found[f"files_{number}_{format_}"] = _tail(format_, Path(path))
+    return found
+
+
+def followed(files: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the format and path of each FORMAT=PATH.
+
+    Raise ConfigError for text that is not of this form, or of no known format."""
+    found = []
+    for given in files:
         format_, equals, path = given.partition("=")
         if not (format_ and equals and path):
             raise ConfigError([f"--source {given}: must be FORMAT=PATH, such as et3=./trace"])
         if format_ not in FORMATS:
             known = ", ".join(FORMATS)
             raise ConfigError([f"--source {given}: the format must be one of {known}"])
-        found[f"files_{number}_{format_}"] = _tail(format_, Path(path))
+        found.append((format_, path))
     return found
 
 

@@ -1,0 +1,91 @@
+"""A program beside a collector: it begins once the collector listens, and runs on if that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import trio
+
+from tailrace.errors import ConfigError
+from tailrace.pipeline.daemon import Daemon
+from tailrace.run import program
+from tailrace.run.surroundings import made, variables
+
+SETTLE_SECONDS = 0.5
+SETTLE_MOST = 60.0
+LOOK_SECONDS = 0.05
+
+
+class Around:
+    """Run a program once. `status` is its exit status, None if it did not run; `refusal` says why it
+    could not be started, `failure` what went wrong with the collector."""
+
+    def __init__(self, arguments: Sequence[str], traces: Path) -> None:
+        self.status: int | None = None
+        self.refusal: ConfigError | None = None
+        self.failure: Exception | None = None
+        self._arguments = arguments
+        self._traces = traces
+        self._stop = trio.Event()
+        self._ready = trio.Event()
+
+    async def main(self, daemon: Daemon) -> None:
+        """Return when both have ended. Whether the collector failed, the program was waited for."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._collect, daemon)
+            await self._ready.wait()
+            if self.failure is None:
+                await self._run(daemon)
+            self._stop.set()
+
+    async def _collect(self, daemon: Daemon) -> None:
+        try:
+            await daemon.run(self._stop, started=self._ready.set)
+        except* Exception as group:  # noqa: BLE001 - whatever it is, the program runs on
+            self.failure = next(_leaves(group))
+        finally:
+            self._ready.set()
+
+    async def _run(self, daemon: Daemon) -> None:
+        sources = daemon.receiving.sources.items()
+        addresses = {name: source.address for name, source in sources}
+        try:
+            for directory in made(self._traces):
+                directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.failure = error
+            return
+        given = variables(self._traces, os.environ, addresses)
+        try:
+            self.status = await program.run(self._arguments, given)
+        except ConfigError as error:
+            self.refusal = error
+            return
+        if self.failure is None:
+            await self._settle(daemon)
+
+    async def _settle(self, daemon: Daemon) -> None:
+        """Return when nothing has come for a while."""
+        with trio.move_on_after(SETTLE_MOST):
+            before, quiet_since = _received(daemon), trio.current_time()
+            while trio.current_time() - quiet_since < SETTLE_SECONDS:
+                await trio.sleep(LOOK_SECONDS)
+                now = _received(daemon)
+                if now != before:
+                    before, quiet_since = now, trio.current_time()
+
+
+def _received(daemon: Daemon) -> tuple[int, ...]:
+    figures = [source.figures() for source in daemon.receiving.sources.values()]
+    return tuple(figure.bytes + figure.queue_bytes for figure in figures)
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """Yield what is in nested groups."""
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from _leaves(inner)
+        else:
+            yield inner

@@ -1,0 +1,59 @@
+"""What a run comes to, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tailrace.run.certificate import Certificate
+from tailrace.run.evidence import StreamEvidence
+
+
+def lines(done: Certificate, path: Path | None) -> Iterator[str]:
+    """Yield what a person wants to know of a certificate, which is at `path` if it could be written."""
+    totals = done.totals
+    yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
+    yield f"  program: exit {done.program.exit_status}; store: {done.store}"
+    yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
+    if not done.streams:
+        yield "  no event came: does the program use one of the variables that `tailrace run --help` names?"
+    for stream in _short(done):
+        name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
+        yield f"  {name}: {_missing(stream.missing, stream.unknown)}"
+        for gap in stream.gaps:
+            yield f"    {gap}"
+
+
+def document(
+    arguments: Sequence[str],
+    exit_status: int,
+    certificate: Certificate | None,
+    path: Path | None,
+    failures: Sequence[str],
+) -> bytes:
+    """Return the same as one line of JSON, whether there is a certificate or not."""
+    found: dict[str, object] = {
+        "arguments": arguments,
+        "exit_status": exit_status,
+        "traced": bool(certificate and certificate.streams),
+        "failures": failures,
+        "certificate": str(path) if path else None,
+        "sha256": certificate.sha256 if certificate else None,
+        "store": certificate.store if certificate else None,
+        "totals": certificate.totals if certificate else None,
+        "streams": list(_short(certificate)) if certificate else None,
+    }
+    return msgspec.json.encode(found) + b"\n"
+
+
+def _short(done: Certificate) -> Iterator[StreamEvidence]:
+    """Yield the streams that miss anything."""
+    return (stream for stream in done.streams if stream.unknown or stream.missing)
+
+
+def _missing(missing: dict[str, int], unknown: bool) -> str:
+    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(missing.items()) if count)
+    text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
+    return text + (" and an unknown number more" if unknown else "")
