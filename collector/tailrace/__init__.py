@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError
+    from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError, UnknownError
     from tailrace.reading import Completeness, Result, Store, open  # noqa: A004 - its name here
 
 __all__ = [
     "Completeness", "IncompleteError", "QueryError", "Result", "Store", "StoreError",
-    "TailraceError", "open",
+    "TailraceError", "UnknownError", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -10,6 +10,7 @@
     ├── IncompleteError  something is missing and that was forbidden (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
+        └── UnknownError a source, session or stream was asked for that there is not (exit 2)
 
 Bad *input* is never an exception: it is a record (`Malformed`), a count and a quarantine entry.
 """
@@ -55,6 +56,10 @@ class IncompleteError(TailraceError):
 
 class QueryError(TailraceError):
     """A statement was refused or failed; the text is the database's."""
+
+
+class UnknownError(QueryError):
+    """A source, session or stream was asked for that there is not; the text lists those there are."""
 
 
 class MissingPackageError(TailraceError, ImportError):

@@ -107,6 +107,10 @@ class Figures:
         self.rows_committed += rows
 
 
+AWAITED_MAX = 1000
+"""Streams of a source of which /status says what they wait for."""
+
+
 class SessionStatus(msgspec.Struct, kw_only=True):
     """How the clock of a session goes against wall time (see `ingest.pace`). Times are Unix seconds."""
 
@@ -116,6 +120,14 @@ class SessionStatus(msgspec.Struct, kw_only=True):
     slowdown_ratio: float | None
     last_event_timestamp_seconds: float
     advanced_timestamp_seconds: float
+
+
+class Awaited(msgspec.Struct, kw_only=True):
+    """Events that have not come yet and may: no row of the table says that they are missing."""
+
+    session: str
+    stream: str
+    events: int
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
@@ -144,6 +156,9 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     heal_events: dict[str, int]
     unknown_gaps: int
     open_windows: int
+    awaited_events: int
+    awaited: list[Awaited]
+    """By stream, at most `AWAITED_MAX`; `awaited_events` counts all, and gaps not committed yet."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int

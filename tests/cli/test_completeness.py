@@ -42,7 +42,7 @@ QUERY = ("query", "SELECT count(*) FROM events WHERE kind = 'span'")
 @pytest.mark.parametrize("form", [(), ("--json",), ("--csv",), ("--arrow",)])
 def test_a_query_says_what_the_table_lacks(short, form):
     assert said(*QUERY, "--store", short, *form) == (
-        "tailrace: 2 events are missing (network 2), and of 1 gaps nobody knows the size;"
+        "tailrace: 2 events are missing (network 2), and of 1 gap nobody knows the size;"
         " `tailrace gaps` says which\n"
     )
 
@@ -69,6 +69,57 @@ def test_of_streams_only_what_is_shown_counts(short):
     assert run("streams", "--store", short, "--complete-only", "--source", "other")
     assert "nobody knows" in run(
         "streams", "--store", short, "--complete-only", "--source", "cut", code=3
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gaps",), ("gaps", "--json"), ("gaps", "--all"), ("streams",), ("streams", "--complete-only"),
+        ("streams", "--json"), QUERY, (*QUERY, "--json"), (*QUERY, "--complete-only"),
+        ("follow",), ("follow", "--from-start", "--json"),
+    ],
+)  # fmt: skip
+def test_a_source_that_there_is_not_is_wrong_usage_and_those_there_are_are_listed(short, command):
+    done = subprocess.run(
+        [*COMMAND, *command, "--store", short, "--source", "nope"],
+        env=ENVIRONMENT, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = f"tailrace: {short}/events: there is no source 'nope'; there are: cut, other, sim\n"
+    assert done.stderr.decode() == said
+
+
+@pytest.mark.parametrize("command", ["gaps", "streams"])
+def test_so_is_a_session_that_these_sources_do_not_have(short, command):
+    for options in (("--session", "x"), ("--session", "b", "--source", "sim")):
+        assert "there is no session that begins with" in run(
+            command, "--store", short, *options, code=2
+        )
+    assert run(command, "--store", short, "--session", "b", "--source", "other")
+
+
+def test_an_empty_store_is_never_called_complete(tmp_path):
+    store = make(tmp_path)
+    nothing = "there is no event of it, which is not to say that none is missing"
+    assert run("gaps", "--store", store).decode() == f"no gaps: {nothing}\n"
+    for command in (QUERY, ("streams",)):
+        assert nothing in run(*command, "--store", store, "--complete-only", code=3)
+    for command in (QUERY, ("streams", "--json"), ("gaps", "--json")):
+        assert nothing in said(*command, "--store", store)
+    for command in ("gaps", "streams", "follow"):
+        assert "there is no source 'a'; there are: none yet" in run(
+            command, "--store", store, "--source", "a", code=2
+        )
+
+
+def test_of_a_query_about_a_source_only_what_it_lacks_counts(short):
+    sql = "SELECT DISTINCT source FROM events UNION SELECT source FROM gaps"
+    options = ("--store", short, "--source", "other", "--csv")
+    assert run("query", sql, *options, "--complete-only").split() == [b"source", b"other"]
+    assert said("query", sql, *options) == ""
+    assert "of 1 gap nobody knows the size" in said(
+        "query", sql, "--store", short, "--source", "cut"
     )
 
 

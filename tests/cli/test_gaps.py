@@ -84,7 +84,6 @@ def test_a_terminal_of_80_columns_has_a_line_for_each_gap(tmp_path):
 def test_filters_choose_gaps(store):
     assert [line[0] for line in lines("--store", store, "--source", "other")[1:-1]] == ["other"]
     assert len(lines("--store", store, "--session", "a")) == 5
-    assert lines("--store", store, "--session", "x")[0][:2] == ["no", "gaps:"]
 
 
 def test_json_has_every_column(store):

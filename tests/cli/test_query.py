@@ -85,7 +85,20 @@ def test_a_missing_table_is_named_and_exit_1(tmp_path):
     assert str(tmp_path) in run("query", "--store", tmp_path, "SELECT 1", code=1)
 
 
-@pytest.mark.parametrize("arguments", [[], ["SELECT 1", "SELECT 2"], ["--xml", "SELECT 1"]])
+def test_an_answer_without_rows_says_so_to_people_and_to_nobody_else(store):
+    nothing = "SELECT name, seq FROM spans WHERE name = 'no such'"
+    assert run("query", "--store", store, nothing).decode().splitlines() == ["name  seq", "0 rows"]
+    assert run("query", "--store", store, nothing, "--csv") == b"name,seq\n"
+    assert run("query", "--store", store, nothing, "--json") == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["SELECT 1", "SELECT 2"], ["--xml", "SELECT 1"], ["--json", "--csv", "SELECT 1"],
+        ["--csv", "--json", "SELECT 1"], ["--arrow", "--csv", "SELECT 1"],
+    ],
+)  # fmt: skip
 def test_wrong_usage_is_exit_2(store, arguments):
     assert "Usage" in run("query", "--store", store, *arguments, code=2)
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tailrace.doctor import drops
-from tailrace.doctor.host import Daemon
+from tailrace.store.running import Daemon
 from tests.doctor.hosts import host, only, put, severities, udp
 
 SNMP = """\

@@ -6,6 +6,7 @@ import threading
 
 import tailrace
 from tailrace_client import Emitter
+from tests.system.collector import until
 
 EVENTS = 20_000
 
@@ -26,11 +27,13 @@ def test_every_snapshot_is_a_beginning_of_what_was_sent_and_nothing_is_missing(c
     thread = threading.Thread(target=send)
     thread.start()
     heights = [0]
-    with tailrace.open(collector.store, complete_only=True) as store:
+    with tailrace.open(collector.store) as store:
+        until(lambda: store.refresh() and store.completeness.selected, "the first events")
         while heights[-1] < EVENTS:
             assert not any(emitter.discarded.values())
             store.refresh()
-            seqs = store.events(name="sent", columns="seq", order="seq").pl()["seq"]
+            sent = store.events(name="sent", columns="seq", order="seq").require_complete()
+            seqs = sent.pl()["seq"]
             assert seqs.to_list() == list(range(len(seqs)))
             heights.append(len(seqs))
             assert heights[-1] >= heights[-2]

@@ -77,7 +77,10 @@ def test_numbers_of_any_size_and_nested_values_are_python_objects(store):
 
 def test_what_is_missing_travels_with_tables_and_frames(store):
     result = store.spans(source="sim")
-    words = {"complete": False, "missing": {"network": 6}, "unknown": 0}
+    words = {
+        "complete": False, "missing": {"network": 6}, "unknown": 0, "awaited": 0, "unasked": "",
+        "selected": True,
+    }  # fmt: skip
     table = result.arrow()
     assert json.loads(table.schema.metadata[b"tailrace.completeness"]) == words
     assert json.loads(result.batches().schema.metadata[b"tailrace.completeness"]) == words
@@ -126,7 +129,7 @@ def test_print_shows_the_first_rows_and_what_is_missing(store, monkeypatch):
     assert lines[0].split() == ["name", "seq"]
     assert lines[-1] == "[4 rows; 4 events are missing (network 4)]"
     assert str(store.events()).endswith(
-        "[the first 20 rows; 11 events are missing (malformed 5, network 6), and of 1 gaps nobody"
+        "[the first 20 rows; 11 events are missing (malformed 5, network 6), and of 1 gap nobody"
         " knows the size]"
     )
 

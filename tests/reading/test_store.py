@@ -69,8 +69,8 @@ def test_an_empty_store_has_empty_answers_with_all_columns(tmp_path):
             assert len(table.column_names) > 10
             assert list(result.batches()) == []
             assert result.df().shape == result.pl().shape == (0, table.num_columns)
-            assert "0 rows; nothing is known to be missing" in str(result)
-            assert result.completeness.complete
+            assert "0 rows; there is no event of it" in str(result)
+            assert not result.completeness.complete
         commit(tmp_path, [row(seq=1)])
         assert len(store.spans()) == 0
         assert store.refresh()

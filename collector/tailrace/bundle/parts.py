@@ -9,29 +9,25 @@ import json
 import os
 import platform
 import shutil
-import ssl
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from http import HTTPStatus
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.error import HTTPError
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import msgspec
 
 from tailrace import __version__
 from tailrace.bundle.redaction import effective
 from tailrace.config.load import Loaded, store_path
-from tailrace.config.schema import AdminConfig
 from tailrace.doctor.examination import examine
 from tailrace.doctor.host import Host
 from tailrace.errors import TailraceError
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
+from tailrace.query import admin
 from tailrace.query.engine import Engine, Limits
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store import layout
@@ -45,7 +41,6 @@ FILES_MAX = 1000
 """Files that are told of one by one."""
 QUARANTINE_BYTES = 64 * 2**20
 """Read of the quarantine for its reasons."""
-ANSWER_BYTES = 4 * 2**20
 
 
 class Subject(NamedTuple):
@@ -99,22 +94,8 @@ def page(path: str) -> Callable[[Subject], str]:
     """A page of the running daemon's admin endpoint."""
 
     def get(subject: Subject) -> str:
-        admin = subject.loaded.config.admin
-        scheme = "https" if admin.tls_certificate else "http"
-        request = Request(f"{scheme}://{_admin(subject)}{path}")  # noqa: S310 - of ours
-        if admin.tokens:
-            lines = map(str.strip, Path(admin.tokens).read_text().splitlines())
-            token = next(line for line in lines if line and not line.startswith("#"))
-            request.add_header("Authorization", f"Bearer {token}")
-        # Not by way of a proxy that the environment names for the world outside.
-        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
-        try:
-            with opener.open(request, timeout=ANSWER_SECONDS) as answer:
-                return str(answer.read(ANSWER_BYTES), errors="replace")
-        except HTTPError as error:
-            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
-                raise
-            return str(error.read(ANSWER_BYTES), errors="replace")
+        found = admin.page(subject.loaded.config.admin, _admin(subject), path)
+        return found.decode(errors="replace")
 
     return get
 
@@ -255,7 +236,7 @@ PARTS = (
     Part("configuration.json", "The configuration as it is run, without secrets; or what is wrong with it.", configuration),
     Part("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
     Part("host.json", "What `tailrace doctor --quick` says of this host.", host),
-    Part("status.json", "/status of the running daemon.", page("/status")),
+    Part("status.json", "/status of the running daemon.", page("/status?format=json")),
     Part("healthz.json", "/healthz of the running daemon.", page("/healthz")),
     Part("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
     Part("log.txt", "The last lines of the running daemon's log.", log),
@@ -265,16 +246,6 @@ PARTS = (
     Part("gaps.json", "How much is missing, by source and reason.", gaps),
     Part("quarantine.json", "What could not be read, by reason, with sizes; none of the bytes.", quarantine),
 )  # fmt: skip
-
-
-def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """The certificate itself is what is trusted: we know whom we mean, not by which name."""
-    if not admin.tls_certificate:
-        return None
-    context = ssl.create_default_context(cafile=admin.tls_certificate)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
 
 
 def _admin(subject: Subject) -> str:

@@ -19,7 +19,7 @@ from keyword import iskeyword
 import click
 
 from tailrace import __version__
-from tailrace.errors import ConfigError, IncompleteError, TailraceError
+from tailrace.errors import ConfigError, IncompleteError, TailraceError, UnknownError
 
 COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
@@ -114,6 +114,9 @@ def report(error: BaseException) -> ExitCode:
         case ConfigError():
             for problem in error.problems:
                 click.echo(problem, err=True)
+            return ExitCode.USAGE
+        case UnknownError():
+            click.echo(f"tailrace: {error}", err=True)
             return ExitCode.USAGE
         case IncompleteError():
             click.echo(f"tailrace: {error}", err=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.store import open_store
 from tailrace.config.load import store_path
 from tailrace.errors import IncompleteError
 
@@ -20,8 +21,12 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a row, all columns.")
-@click.option("--source", metavar="NAME", help="Only this source.")
+@json_option("One JSON object a row, all columns.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Only this source, which has rows or is one of the collector that runs on the store.",
+)
 @click.option("--from-start", is_flag=True, help="First all rows that are there already.")
 @click.option(
     "--complete-only", is_flag=True, help="Exit with 3 once a row says that anything is missing."
@@ -43,9 +48,12 @@ def command(
     """
     loaded = load_config(config, store)
 
+    from tailrace.query.filters import Selection
     from tailrace.query.follow import Follower
     from tailrace.query.lines import KIND, SOURCE, RowPrinter
 
+    if source is not None:
+        open_store(loaded, Selection.of_options(source))[0].close()
     follower = Follower(
         store_path(loaded.config), loaded.config.store.options, from_start=from_start
     )

@@ -1,20 +1,23 @@
-"""`tailrace gaps`: what is missing, and why."""
+"""`tailrace gaps`: what is missing, and why; and what may still come."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.config.load import store_path
+from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.store import open_store, say_incomplete
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
+    from tailrace.query.filters import Selection
+    from tailrace.query.live import Live
 
 COLUMNS = (
     "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id",
@@ -22,10 +25,14 @@ COLUMNS = (
 REASON, REMAINING = COLUMNS.index("reason"), COLUMNS.index("remaining")
 
 
+AWAITED = "awaited"
+"""In place of a reason: the running collector still waits for these events."""
+
+
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a gap, all columns.")
+@json_option("One JSON object a gap, all columns.")
 @click.option("--source", metavar="NAME", help="Only this source.")
 @click.option("--session", metavar="ID", help="Only sessions whose id begins so.")
 @click.option("--all", "everything", is_flag=True, help="Also what came after all.")
@@ -42,30 +49,52 @@ def command(
 
     `detail` is how it is known; `first` and `last` are the producer's own numbers, where it has any. A
     dash as `count` means that nobody knows how much is missing.
+
+    Where a collector runs on the store, it is asked which events it still waits for, before it says
+    that they are missing: a line a stream, with `awaited` as its reason. A dash as its `count` means
+    that the collector could not be asked; `detail` says why.
     """
     loaded = load_config(config, store)
 
+    from tailrace.query.completeness import Completeness, Scope, completeness
     from tailrace.query.console import Console
-    from tailrace.query.engine import Engine
-    from tailrace.query.filters import chosen
+    from tailrace.query.filters import Selection
     from tailrace.query.views import GAPS
 
+    selection = Selection.of_options(source, session)
+    engine, live = open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
-    condition = chosen(source=source, session=session)
-    selection = f"FROM {view} WHERE {condition.sql} ORDER BY {GAPS.order}"
-    console = Console(Engine(store_path(loaded.config), loaded.config.store.options))
+    condition = selection.condition
+    asked = f"FROM {view} WHERE {condition.sql} ORDER BY {GAPS.order}"
+    whole = completeness(engine, Scope.of(selection), live)
+    console = Console(engine)
     if as_json:
-        console.json(f"SELECT * {selection}", condition.values)
+        more = rows([column.name for column in GAPS.columns], live, selection)
+        console.json(f"SELECT * {asked}", condition.values, more)
+        if not whole.selected:
+            say_incomplete(whole)
         return
     columns = (*COLUMNS, "healed") if everything else COLUMNS
-    answer, pages = console.ask(f"SELECT {', '.join(columns)} {selection}", condition.values)
+    answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
     totals = Totals()
-    lines = totals.adding(pages)
-    if (first := next(lines, None)) is None:
-        console.line("no gaps: nothing is known to be missing")
-        return
-    console.table(answer.columns, chain([first], lines))
-    console.line(totals.text())
+    lines = chain(totals.adding(pages), filter(None, [rows(columns, live, selection)]))
+    if (first := next(lines, None)) is not None:
+        console.table(answer.columns, chain([first], lines))
+    summed = Completeness(totals.missing, totals.unknown, *whole[2:])
+    gaps = counted(totals.gaps, "gap") if totals.gaps else "no gaps"
+    console.line(f"{gaps}: {summed.text}")
+
+
+def rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
+    """Return what is awaited, or why that is not known, as rows like those of the gaps."""
+    nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
+    found = [
+        nothing | each._asdict() | {"count": each.events, "remaining": each.events}
+        for each in live.of(selection)
+    ]
+    if live.unasked:
+        found.append(nothing | {"healed": None, "detail": live.unasked})
+    return [tuple(row[column] for column in columns) for row in found]
 
 
 class Totals:
@@ -82,8 +111,3 @@ class Totals:
                 self.unknown += row[REMAINING] is None
                 self.missing[row[REASON]] += row[REMAINING] or 0
             yield page
-
-    def text(self) -> str:
-        from tailrace.query.completeness import Completeness
-
-        return f"{self.gaps} gaps: {Completeness(self.missing, self.unknown).text}"

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import GAPS, complete_option, config_option, load_config, store_option
-from tailrace.config.load import store_path
+from tailrace.cli.options import (
+    GAPS,
+    complete_option,
+    config_option,
+    json_option,
+    load_config,
+    store_option,
+)
+from tailrace.cli.store import open_store, say_incomplete
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
+    from tailrace.query.completeness import Completeness
 
 # 100 % is only what is complete: shares are rounded down.
 TABLE = """
@@ -28,7 +37,7 @@ FROM streams
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a stream, all columns.")
+@json_option("One JSON object a stream, all columns.")
 @click.option("--source", metavar="NAME", help="Only this source.")
 @click.option("--session", metavar="ID", help="Only sessions whose id begins so.")
 @complete_option
@@ -44,27 +53,31 @@ def command(
     """What is there: one line a stream, and how complete it is.
 
     `complete` is the share of the events known to exist that are here; a dash, when something of
-    unknown size is missing. Times are UTC.
+    unknown size is missing. Times are UTC. The last line also says how many events the collector that
+    runs on the store still waits for; with --json, standard error does.
     """
     loaded = load_config(config, store)
 
-    from tailrace.query.completeness import completeness
+    from tailrace.query.completeness import Scope, completeness
     from tailrace.query.console import Console
-    from tailrace.query.engine import Engine
-    from tailrace.query.filters import chosen
+    from tailrace.query.filters import Selection
     from tailrace.query.views import STREAMS
 
-    condition = chosen(source=source, session=session)
-    engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    selection = Selection.of_options(source, session)
+    engine, live = open_store(loaded, selection)
+    whole = completeness(engine, Scope.of(selection), live)
     if complete_only:
-        completeness(engine, condition).demand(GAPS)
+        whole.demand(GAPS)
     console = Console(engine)
-    selection = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
+    condition = selection.condition
+    chosen = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
     if as_json:
-        console.json(f"FROM streams {selection}", condition.values)
+        console.json(f"FROM streams {chosen}", condition.values)
+        if whole.awaited or whole.unasked or not whole.selected:
+            say_incomplete(whole)
         return
-    answer, pages = console.ask(f"{TABLE} {selection}", condition.values)
-    totals = Totals()
+    answer, pages = console.ask(f"{TABLE} {chosen}", condition.values)
+    totals = Totals(whole)
     console.table(answer.columns, totals.adding(pages))
     console.line(totals.text())
 
@@ -72,9 +85,10 @@ def command(
 class Totals:
     """Sums over the lines of the table, as they go by."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0
         self.unknown = False
+        self._whole = whole
 
     def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
         for page in pages:
@@ -87,10 +101,13 @@ class Totals:
             yield page
 
     def text(self) -> str:
-        text = f"{self.streams} streams: {self.events} events, {self.missing} missing"
+        awaited, unasked = self._whole.awaited, self._whole.unasked
+        text = f"{counted(self.streams, 'stream')}: {counted(self.events, 'event')}, {self.missing} missing"
+        if awaited:
+            text += f", {awaited} still awaited"
         if self.unknown:
             text += " and an unknown number more"
-        elif self.events or self.missing:
-            share = self.events * 10**6 // (self.events + self.missing)
-            text += f", {share / 10**4:.4f} % complete"
-        return f"{text}, {self.open} open spans"
+        elif (known := self.events + self.missing + awaited) and not unasked:
+            text += f", {self.events * 10**6 // known / 10**4:.4f} % complete"
+        text += f", {counted(self.open, 'open span')}"
+        return f"{text}; nobody knows what is still awaited: {unasked}" if unasked else text

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor.finding import Finding, Severity, good, setting
-from tailrace.doctor.host import Daemon, Host
+from tailrace.doctor.host import Host
 from tailrace.sources.address import bound, split
 from tailrace.sources.unix import in_use
+from tailrace.store.running import Daemon
 
 CHECK = "addresses"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,14 +9,7 @@ from typing import NamedTuple
 from tailrace.clock import Clock
 from tailrace.config.load import spool_path, store_path
 from tailrace.config.schema import Config
-
-
-class Daemon(NamedTuple):
-    """A collector that runs on this store."""
-
-    pid: int
-    addresses: dict[str, str]
-    """Where its sources listen, by name, and `admin`; empty when it does not say."""
+from tailrace.store.running import Daemon, find
 
 
 class Host(NamedTuple):
@@ -58,37 +50,8 @@ class Host(NamedTuple):
 
     def with_daemon(self) -> Host:
         """The same, knowing the daemon that runs on its store, if one does."""
-        locks = [directory / "lock" for directory in self.directories.values()]
-        pid = next((pid for lock in locks if (pid := self._holder(lock)) is not None), None)
-        if pid is None:
-            return self
-        return self._replace(daemon=Daemon(pid, self._ports(pid)))
-
-    def _holder(self, lock: Path) -> int | None:
-        """The process that holds a lock, read from the kernel's list: to try the lock would, for a
-        moment, keep out a daemon that is about to start."""
-        try:
-            inode = str(lock.stat().st_ino)
-            pid = int(lock.read_text())
-        except (OSError, ValueError):
-            return None
-        # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared:
-        # some file systems have another one there than `stat` has.
-        for line in (self.text("proc/locks") or "").splitlines():
-            fields = line.split()
-            held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
-            if held and fields[4] == str(pid):
-                return pid
-        return None
-
-    def _ports(self, pid: int) -> dict[str, str]:
-        try:
-            ports = json.loads(((self.store or self.spool) / "ports.json").read_text())
-            if ports["pid"] != pid:
-                return {}  # left by an earlier one: this one is still starting
-            return {**ports["sources"], "admin": ports["admin"]}
-        except (OSError, ValueError, LookupError, TypeError):
-            return {}
+        found = find(self.store or self.spool, self.directories.values(), self.root)
+        return self._replace(daemon=found)
 
 
 def nearest(path: Path) -> Path:

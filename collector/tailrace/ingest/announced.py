@@ -109,6 +109,11 @@ class Announcements:
     def open_windows(self) -> int:
         return sum(self._known[id_].run.waiting for id_ in self._waiting)
 
+    def awaited(self) -> Iterator[Run]:
+        """Yield the runs that wait for late events."""
+        runs = (self._known[id_].run for id_ in sorted(self._waiting))
+        return (run for run in runs if run.waiting)
+
     @property
     def account(self) -> Account:
         total = Account()

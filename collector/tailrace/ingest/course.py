@@ -15,7 +15,7 @@ numbers other connections before this one may have given it, and others after it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -147,6 +147,11 @@ class Course:
     def waiting(self) -> bool:
         """Whether a window is open that time alone can close."""
         return self._lingering is not None or any(run.waiting for run in self.own_runs)
+
+    @property
+    def awaited(self) -> Iterator[Run]:
+        """Yield its own runs that wait for late events."""
+        return (run for run in self.own_runs if run.waiting)
 
     @property
     def account(self) -> Account:

@@ -110,6 +110,16 @@ class Ingest:
         connections = sum(self._sessions[n].state.info.source == source for n in self._waiting)
         return connections + self._announced(source).open_windows
 
+    def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
+        """Yield session, stream and number of a source's events that may still come and are in no gap
+        row yet."""
+        waiting = (self._sessions[number] for number in sorted(self._waiting))
+        mine = (session for session in waiting if session.state.info.source == source)
+        runs = (run for session in mine for run in session.course.awaited)
+        for run in (*runs, *self._announced(source).awaited()):
+            for stream, events in run.awaited().items():
+                yield run.state.name, stream, events
+
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""

@@ -105,6 +105,14 @@ class Run:
         holes = counters is not None and counters.windows.waiting
         return holes or self._references.waiting or self._gap_rows.waiting
 
+    def awaited(self) -> Counter[str]:
+        """Count by stream the events that may still come and are in no gap row yet."""
+        found: Counter[str] = Counter()
+        windows = self._counters.windows.awaited() if self._counters else ()
+        for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
+            found[stream] += events
+        return found
+
     @property
     def empty(self) -> bool:
         """Whether no event of it came."""

@@ -183,6 +183,11 @@ class Tally(msgspec.Struct, omit_defaults=True):
     events: Account = msgspec.field(default_factory=Account)
     """Those of runs that are over; runs in being add theirs."""
 
+    @property
+    def said_missing(self) -> int:
+        """How many events the gap rows made so far say are missing, net of the heals."""
+        return sum(self.gaps.values()) - sum(self.heals.values())
+
 
 class RunState(msgspec.Struct, omit_defaults=True):
     """One incarnation of a session's producer."""

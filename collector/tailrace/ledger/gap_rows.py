@@ -47,6 +47,12 @@ class GapRows:
         """Whether there is something that time alone brings to be written."""
         return any(rows.ranges for rows in self.state.values())
 
+    def awaited(self) -> Iterator[tuple[str, int]]:
+        """Yield each stream with gathered gaps, with how many events these lack."""
+        for stream, rows in self.state.items():
+            if rows.ranges:
+                yield stream, sum(gathered.count for gathered in rows.ranges.values())
+
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
         """What to write now."""
         for finding in findings:

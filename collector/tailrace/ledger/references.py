@@ -21,6 +21,7 @@ ranges, then the hull of the oldest half is taken as defined and no claim is mad
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
 import msgspec
 
@@ -82,6 +83,11 @@ class References:
     def waiting(self) -> bool:
         """Whether time alone can decide a reference."""
         return bool(self.state.unknown)
+
+    def awaited(self) -> Iterator[tuple[str, int]]:
+        """Yield the stream and how many records it was referred to that may still come, if any may."""
+        if self.state.unknown:
+            yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int) -> None:
         """`records` more of a kind were seen; what the totals lacked is repaid first."""

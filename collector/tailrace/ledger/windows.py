@@ -6,6 +6,8 @@ passed, when there are too many, or when nobody waits any longer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Finding
@@ -32,6 +34,11 @@ class Windows:
     def waiting(self) -> bool:
         """Whether time alone can close a hole."""
         return bool(self._open)
+
+    def awaited(self) -> Iterator[tuple[str, int]]:
+        """Yield each stream that has open holes, with how many events these lack."""
+        for name in sorted(self._open):
+            yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, last: int, reason: str, now: int) -> None:
         """The numbers from a stream's next one up to `last` have not come; it goes on after them."""

@@ -92,6 +92,7 @@ SOURCE = (
     Metric("tailrace_ledger_gap_events", "gap_events", COUNTER, KEPT, "Events found missing, by reason.", REASON),
     Metric("tailrace_ledger_heal_events", "heal_events", COUNTER, KEPT, "Missing events that came after all, by the gap's reason.", REASON),
     Metric("tailrace_ledger_open_windows", "open_windows", GAUGE, NOW, "Sessions that wait for late events before they say what is missing.", counts="sessions"),
+    Metric("tailrace_ledger_awaited_events", "awaited_events", GAUGE, NOW, "Events that have not come, and of which the table does not say yet that they are missing: late events still fill their holes, or the commit is under way."),
     Metric("tailrace_ledger_streams", "followed_streams", GAUGE, NOW, "Streams whose counters are followed (at most `ledger.source_streams_max`)."),
     Metric("tailrace_ledger_remembered_gaps", "remembered_gaps", GAUGE, NOW, "Holes and gaps that late events can still fill (at most `ledger.source_holes_max`).", counts="gaps"),
     Metric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", COUNTER, KEPT, "Gaps that can no longer be healed, for want of room to remember them.", counts="gaps"),

@@ -40,6 +40,7 @@ class Taken(NamedTuple):
     quarantined: list[Quarantined]
     position: int
     snapshot: bytes | None
+    said_missing: dict[str, int]
 
 
 class Committing:
@@ -64,6 +65,8 @@ class Committing:
         self.idle = trio.Event()
         """Set while no batch is being written."""
         self.idle.set()
+        self.said_missing = _said_missing(ingest)
+        """By source, how many events the rows in the table say are missing."""
         self._watchdog_seconds = watchdog_seconds
         self._committed = ingest.position
         self._spool = spool
@@ -120,7 +123,9 @@ class Committing:
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
         snapshot = self._ingest.snapshot() if due else None
-        taken = Taken(batch, quarantined, self._ingest.position, snapshot)
+        taken = Taken(
+            batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
+        )
         self._taken()
         if not len(batch) and not final:
             return
@@ -144,6 +149,7 @@ class Committing:
             break
         self._health.clear(Condition.STORE)
         self._committed = taken.position
+        self.said_missing = taken.said_missing
         self.commits += 1
         self._done(trio.current_time() - begun, len(taken.batch))
         if taken.snapshot is not None:
@@ -178,3 +184,8 @@ class Committing:
         oldest = self._checkpoints.oldest_position
         if oldest is not None:
             await trio.to_thread.run_sync(self._spool.release, oldest)
+
+
+def _said_missing(ingest: Ingest) -> dict[str, int]:
+    """Return by source how many events all gap rows made so far say are missing."""
+    return {source: tally.said_missing for source, tally in ingest.state.tallies.items()}

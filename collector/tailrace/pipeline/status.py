@@ -7,7 +7,15 @@ from collections import Counter
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
-from tailrace.figures import HeartbeatStatus, SessionStatus, SourceStatus, SpoolStatus, Status
+from tailrace.figures import (
+    AWAITED_MAX,
+    Awaited,
+    HeartbeatStatus,
+    SessionStatus,
+    SourceStatus,
+    SpoolStatus,
+    Status,
+)
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.pipeline.daemon import Daemon
 from tailrace.security.guard import OPEN, Guard
@@ -62,6 +70,11 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     # What is not decoded yet tells no more than its last entry.
     now = daemon.clock.wall_ns() if ingest.position == daemon.spool.durable else ingest.now
     paces = {session: _session(pace, now) for session, pace in ingest.paces.of(name).items()}
+    awaited = [
+        Awaited(session=session, stream=stream, events=events)
+        for session, stream, events in ingest.awaited(name)
+    ]
+    uncommitted = max(0, tally.said_missing - daemon.committing.said_missing.get(name, 0))
     progress = Counter(pace.progress for pace in paces.values())
     return SourceStatus(
         type=str(config.__struct_config__.tag),
@@ -87,6 +100,8 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         heal_events=tally.heals,
         unknown_gaps=tally.unknown_gaps,
         open_windows=ingest.open_windows(name),
+        awaited_events=sum(each.events for each in awaited) + uncommitted,
+        awaited=awaited[:AWAITED_MAX],
         followed_streams=commons.state.streams,
         remembered_gaps=commons.state.ranges,
         forgotten_gaps=commons.state.forgotten,

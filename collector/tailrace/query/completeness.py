@@ -4,56 +4,107 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import Condition
+from tailrace.query.filters import Condition, Selection, all_of
+from tailrace.query.live import NOBODY, Live
+from tailrace.units import counted
 
 
 class Completeness(NamedTuple):
-    """Events `missing`, net of what came after all, by reason; and `unknown`, the number of gaps of which
-    nobody knows the size."""
+    """Events `missing`, net of what came after all, by reason; `unknown`, the number of gaps of which
+    nobody knows the size; and `awaited`, the number of events that the running collector still waits
+    for. `unasked` is why it could not be asked, empty when it was, or none runs. `selected` is whether
+    any event is there of what was asked for."""
 
     missing: dict[str, int]
     unknown: int
+    awaited: int = 0
+    unasked: str = ""
+    selected: bool = True
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is known to be missing."""
-        return not self.unknown and not any(self.missing.values())
+        """Whether there is something, and nothing of it is known to be missing or still awaited."""
+        short = self.unknown or self.awaited or self.unasked or any(self.missing.values())
+        return self.selected and not short
 
     @property
     def text(self) -> str:
         """The same in words."""
         if self.complete:
             return "nothing is known to be missing"
-        parts = [f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count]
-        text = f"{sum(self.missing.values())} events are missing"
-        if parts:
-            text += f" ({', '.join(parts)})"
+        parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
+        if self.awaited:
+            parts.append(f"{self.awaited} still awaited")
+        if self.unasked:
+            parts.append(f"nobody knows what is still awaited: {self.unasked}")
+        return "; ".join(
+            parts or ["there is no event of it, which is not to say that none is missing"]
+        )
+
+    def _gaps(self) -> list[str]:
+        parts = []
+        if events := sum(self.missing.values()):
+            reasons = [
+                f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count
+            ]
+            verb = "is" if events == 1 else "are"
+            parts.append(f"{counted(events, 'event')} {verb} missing ({', '.join(reasons)})")
         if self.unknown:
-            text += f", and of {self.unknown} gaps nobody knows the size"
-        return text
+            parts.append(f"of {counted(self.unknown, 'gap')} nobody knows the size")
+        return parts
 
     def __str__(self) -> str:
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError when anything is missing; `which` says how to see it."""
+        """Raise IncompleteError unless it is complete; `which` says how to see what is not there."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
 
-EVERYTHING = Condition("true")
+class Scope(NamedTuple):
+    """What an answer is about: a selection, and a condition that chooses the gaps, and the events,
+    that may be of it."""
+
+    selection: Selection
+    gaps: Condition
+
+    @classmethod
+    def of(cls, selection: Selection) -> Scope:
+        return cls(selection, selection.gaps)
 
 
-def completeness(engine: Engine, gaps: Condition = EVERYTHING) -> Completeness:
-    """As the gaps say that a condition on the view `gaps` chooses.
+EVERYTHING = Scope.of(Selection())
+
+_EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
+
+
+def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
+    """Return it as the snapshot's gaps and the running collector tell it.
 
     Raise QueryError or StoreError when it cannot be told."""
     sql = (
         "SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps"  # noqa: S608 - our own words
-        f" WHERE {gaps.sql} GROUP BY reason ORDER BY reason"
+        f" WHERE {scope.gaps.sql} GROUP BY reason ORDER BY reason"
     )
-    rows = list(engine.rows(sql, gaps.values))
-    missing = {reason: count for reason, count, _ in rows if count}
-    return Completeness(missing, sum(unknown for *_, unknown in rows))
+    rows = list(engine.rows(sql, scope.gaps.values))
+    return Completeness(
+        missing={reason: count for reason, count, _ in rows if count},
+        unknown=sum(unknown for *_, unknown in rows),
+        awaited=sum(each.events for each in live.of(scope.selection)),
+        unasked=live.unasked,
+        selected=_any_event(engine, scope),
+    )
+
+
+def _any_event(engine: Engine, scope: Scope) -> bool:
+    """Tell whether there is an event in the scope. The collector's own events say nothing of any
+    producer's: they count where somebody asks for them."""
+    producers = Condition("source <> ?", (OWN_SOURCE,))
+    asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
+    chosen = all_of([scope.gaps, *([] if asked_for_own else [producers])])
+    sql = f"SELECT 1 FROM stored WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words
+    return any(True for _ in engine.rows(sql, chosen.values))

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import BinaryIO
 
 from tailrace.query import grid, output
@@ -16,6 +17,7 @@ from tailrace.query.answer import Answer, Column, Page, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
+from tailrace.units import counted
 
 
 class Console:
@@ -41,14 +43,25 @@ class Console:
             self.line(line)
         self.out.flush()
 
+    def rows(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
+        """Print a table and, if it has no rows, that in words: a heading alone looks broken off."""
+        rest = iter(pages)
+        first = next(rest, [])
+        self.table(columns, chain([first], rest))
+        if not first:
+            self.line(counted(0, "row"))
+            self.out.flush()
+
     def line(self, text: str) -> None:
         self.out.write(f"{text}\n".encode())
 
-    def json(self, sql: str, parameters: Parameters = ()) -> None:
+    def json(self, sql: str, parameters: Parameters = (), more: Page | None = None) -> None:
+        """Print the answer's rows as objects, and then `more` rows of the same columns."""
         answer = self._patience.make(
             lambda: self._engine.ask(sql, Shape.JSON, parameters=parameters)
         )
-        output.write_json(answer.columns, self._patience.pages(answer), self.out)
+        pages = chain(self._patience.pages(answer), [more or []])
+        output.write_json(answer.columns, pages, self.out)
 
     def csv(self, sql: str) -> None:
         answer, pages = self.ask(sql)

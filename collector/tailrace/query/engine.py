@@ -60,6 +60,7 @@ class Engine:
         self, store: str, options: dict[str, str] | None = None, limits: Limits | None = None
     ) -> None:
         self._origin: Engine | None = None
+        self._source: str | None = None
         self.table = TableReader(store, options or {})
         self.connection = connect(self.table, limits or Limits())
 
@@ -71,8 +72,15 @@ class Engine:
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - of its own; whose directory both spill to
         other.connection = self.connection.cursor()
-        attach(other.connection, self.table)
+        attach(other.connection, self.table, self._source)
         return other
+
+    def restrict(self, source: str) -> None:
+        """From now on, show the rows of one source in all views.
+
+        Raise StoreError when the table cannot be read."""
+        self._source = source
+        show(self.connection, self.table, source)
 
     @property
     def version(self) -> int:
@@ -83,7 +91,7 @@ class Engine:
         """Go on to the newest snapshot; whether there is a newer one."""
         newer = self.table.refresh()
         if newer:
-            show(self.connection, self.table)
+            show(self.connection, self.table, self._source)
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> Answer:
@@ -133,7 +141,7 @@ class Engine:
         """Whether a statement failed because files are gone; then there is a new snapshot now."""
         newer = overtaken(self.table)
         if newer:
-            show(self.connection, self.table)
+            show(self.connection, self.table, self._source)
         return newer
 
 
@@ -156,15 +164,19 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
-    """Make `stored` the table's snapshot; a newer one, if the files of this one are gone.
+def show(
+    connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
+) -> None:
+    """Make `stored` the rows of a source, or of all, in the table's snapshot; in a newer one, if the
+    files of this one are gone.
 
     Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
     for _ in range(ATTEMPTS):
         try:
-            attach(connection, table)
+            attach(connection, table, source)
             if table.local:
-                connection.execute(f"CREATE OR REPLACE VIEW stored AS {_reading(table)}")
+                view = f"CREATE OR REPLACE VIEW stored AS {_reading(table)}{_of(source)}"
+                connection.execute(view)
             hide(connection)
             learn(connection)
         except duckdb.InterruptException as error:
@@ -177,14 +189,16 @@ def show(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
     raise too_fast(table)
 
 
-def attach(connection: duckdb.DuckDBPyConnection, table: TableReader) -> None:
+def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
     """Give a connection what `stored` reads, which each has for itself."""
     if table.local:
         files = [_literal(file) for file in sorted(table.file_uris())]
         connection.execute("SET VARIABLE files = ?", [files])
     else:
         connection.execute("DROP VIEW IF EXISTS stored")
-        connection.register("stored", table.dataset())
+        connection.register("stored" if source is None else "snapshot", table.dataset())
+        if source is not None:
+            connection.execute(f"CREATE TEMP VIEW stored AS FROM snapshot{_of(source)}")
 
 
 def overtaken(table: TableReader) -> bool:
@@ -223,11 +237,16 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 def _reading(table: TableReader) -> str:
     """A SELECT of all rows of a local table."""
     if not table.file_uris():
-        return _nothing()
+        return f"FROM ({_nothing()})"
     lacking = table.lacking()
     columns = ", ".join(_null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
     read = "read_parquet(getvariable('files'), hive_partitioning = false)"
     return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
+
+
+def _of(source: str | None) -> str:
+    """A WHERE that chooses a source."""
+    return "" if source is None else f" WHERE source = {quote(source)}"
 
 
 def _nothing() -> str:

@@ -5,8 +5,8 @@ Columns are our own words, never a caller's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 
 class Condition(NamedTuple):
@@ -41,14 +41,39 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     return _joined(" AND ", conditions, Condition("true"))
 
 
-def chosen(*, source: str | None, session: str | None) -> Condition:
-    """One source, and sessions whose ids begin with `session`, as commands' options ask for them."""
-    return all_of(
-        [
-            *([] if source is None else [one_of("source", [source])]),
-            *([] if session is None else [begins_with("session", [session])]),
-        ]
-    )
+class Selection(NamedTuple):
+    """Sources, beginnings of sessions' ids, and streams; None chooses nothing away."""
+
+    sources: tuple[str, ...] | None = None
+    sessions: tuple[str, ...] | None = None
+    streams: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_options(cls, source: str | None, session: str | None = None) -> Self:
+        """Return what `--source` and `--session` ask for."""
+        return cls(None if source is None else (source,), None if session is None else (session,))
+
+    @property
+    def condition(self) -> Condition:
+        """On rows of a view that has these columns."""
+        return all_of([*self._where(), *self._streams(self.streams)])
+
+    @property
+    def gaps(self) -> Condition:
+        """On gaps that may be about these rows: those of no known stream, too."""
+        streams = None if self.streams is None else (*self.streams, "")
+        return all_of([*self._where(), *self._streams(streams)])
+
+    def _where(self) -> Iterator[Condition]:
+        if self.sources is not None:
+            yield one_of("source", self.sources)
+        if self.sessions is not None:
+            yield begins_with("session", self.sessions)
+
+    @staticmethod
+    def _streams(streams: tuple[str, ...] | None) -> Iterator[Condition]:
+        if streams is not None:
+            yield one_of("stream", streams)
 
 
 def _joined(word: str, conditions: Sequence[Condition], none: Condition) -> Condition:

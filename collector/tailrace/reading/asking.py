@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.errors import StoreError
-from tailrace.query.completeness import Completeness, completeness
+from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
-from tailrace.query.filters import Condition
+from tailrace.query.known import check
+from tailrace.query.live import Live, Look
 from tailrace.query.patience import Patience
 
 T = TypeVar("T")
@@ -29,12 +30,16 @@ class Begun(NamedTuple, Generic[T]):
 
 
 class Asking:
-    """What all results of a store share. Raises StoreError and QueryError."""
+    """What all results of a store share; `look` asks the collector that runs on it. Raises StoreError
+    and QueryError, UnknownError for what is about nothing that is there."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, look: Look) -> None:
         self._open: Engine | None = engine
+        self._look = look
         self._lock = threading.Lock()
-        self._known: dict[Condition, Completeness] = {}
+        self._live: Live | None = None
+        """What the collector said of this snapshot; None when it was not asked yet."""
+        self._known: dict[Scope, Completeness] = {}
         self._known_of = engine.version
 
     @property
@@ -42,14 +47,12 @@ class Asking:
         """Of the table, in the snapshot."""
         return self._engine().version
 
-    def begin(
-        self, ask: Callable[[Engine], T], gaps: Condition, *, complete_only: bool
-    ) -> Begun[T]:
+    def begin(self, ask: Callable[[Engine], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
         """Ask an engine, to be closed when the answer is read, and tell what is missing by the gaps
-        of the same snapshot. Raise IncompleteError if anything is, and that is not wanted."""
+        of the same snapshot. Raise IncompleteError if it is not complete, and that is not wanted."""
         with self._lock:
             for _ in range(ATTEMPTS):
-                whole = self._completeness(gaps)
+                whole = self._completeness(scope)
                 if complete_only:
                     whole.demand("`.gaps()`")
                 answer, patience, engine = self._begin(ask)
@@ -58,13 +61,14 @@ class Asking:
                 engine.close()
             raise too_fast(self._engine().table)
 
-    def completeness(self, gaps: Condition) -> Completeness:
+    def completeness(self, scope: Scope) -> Completeness:
         with self._lock:
-            return self._completeness(gaps)
+            return self._completeness(scope)
 
     def refresh(self) -> bool:
-        """Go on to the newest snapshot; whether there is a newer one."""
+        """Go on to the newest snapshot; whether there is a newer one. The collector is asked anew."""
         with self._lock:
+            self._forget()
             return self._engine().refresh()
 
     def close(self) -> None:
@@ -72,18 +76,24 @@ class Asking:
         with self._lock:
             self._open = None
 
-    def _completeness(self, gaps: Condition) -> Completeness:
+    def _completeness(self, scope: Scope) -> Completeness:
         """By the snapshot that there is when it is known; it is not asked twice."""
         if self._known_of != self.version:
-            self._known.clear()
-        if gaps not in self._known:
-            whole, _, engine = self._begin(lambda engine: completeness(engine, gaps))
+            self._forget()
+        if scope not in self._known:
+            live = self._live = self._live or self._look()
+            whole, _, engine = self._begin(lambda engine: _told(engine, scope, live))
             engine.close()
             if self._known_of != self.version:
-                self._known.clear()
-            self._known[gaps] = whole
+                self._forget()
+            self._known[scope] = whole
         self._known_of = self.version
-        return self._known[gaps]
+        return self._known[scope]
+
+    def _forget(self) -> None:
+        """There is another snapshot, or there may be."""
+        self._known.clear()
+        self._live = None
 
     def _begin(self, ask: Callable[[Engine], T]) -> tuple[T, Patience, Engine]:
         engine = self._engine().beside()
@@ -99,3 +109,8 @@ class Asking:
         if self._open is None:
             raise StoreError("this store is closed: open it again")
         return self._open
+
+
+def _told(engine: Engine, scope: Scope, live: Live) -> Completeness:
+    check(engine, scope.selection, live)
+    return completeness(engine, scope, live)

@@ -1,7 +1,7 @@
 """Keywords as SQL: every value is a parameter, every column one that the view has.
 
 What is missing of an answer is told by gaps, and these have less to choose by than rows have: a
-source, a session, mostly a stream, no name and no time. A question's `gaps` chooses all that may be
+source, a session, mostly a stream, no name and no time. A question's `scope` chooses all that may be
 about its rows.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, SupportsIndex
 
 from tailrace.errors import QueryError
-from tailrace.query.completeness import EVERYTHING
-from tailrace.query.filters import Condition, all_of, any_of, begins_with, one_of
+from tailrace.query.completeness import EVERYTHING, Scope
+from tailrace.query.filters import Condition, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
 from tailrace.reading.moment import Time, unix_ns
@@ -29,11 +29,11 @@ _ENDED_SINCE = "coalesce(ends >= ?, true)"
 
 
 class Question(NamedTuple):
-    """A statement, its parameters, the gaps that are about its answer, and how it was asked."""
+    """A statement, its parameters, what its answer is about, and how it was asked."""
 
     sql: str
     parameters: Parameters
-    gaps: Condition
+    scope: Scope
     asked: str
 
 
@@ -49,29 +49,29 @@ class Filters(NamedTuple):
     kind: Texts | None = None
     reason: Texts | None = None
 
+    @property
+    def selection(self) -> Selection:
+        return Selection(
+            _all_texts("source", self.source),
+            _all_texts("session", self.session),
+            _all_texts("stream", self.stream),
+        )
+
     def rows(self, view: View) -> Condition:
         """On the rows of a view; its time is the row's own or, where it has none, its session's."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
-            *_equal("stream", self.stream),
             *_equal("name", self.name),
             *_equal("kind", self.kind),
             *_equal("reason", self.reason),
         ]
-        return all_of([*self._where(), *columns, *(self._then() if timed else self._sessions())])
+        times = self._then() if timed else self._sessions()
+        return all_of([self.selection.condition, *columns, *times])
 
-    def gaps(self) -> Condition:
-        """On the view `gaps`: those that may be about these rows."""
-        stream = [
-            any_of([condition, one_of("stream", [""])])
-            for condition in _equal("stream", self.stream)
-        ]
-        return all_of([*self._where(), *stream, *self._sessions()])
-
-    def _where(self) -> Iterable[Condition]:
-        yield from _equal("source", self.source)
-        if self.session is not None:
-            yield begins_with("session", _texts("session", self.session))
+    @property
+    def scope(self) -> Scope:
+        """What these rows are about: the gaps that may be about them have neither name nor time."""
+        return Scope(self.selection, all_of([self.selection.gaps, *self._sessions()]))
 
     def _then(self) -> Iterable[Condition]:
         if self.since is not None:
@@ -107,13 +107,14 @@ def select(
         values.append(_limit(limit))
     chosen = filters._asdict() | {"columns": columns, "order": order, "limit": limit}
     asked = ", ".join(f"{key}={value!r}" for key, value in chosen.items() if value is not None)
-    return Question(sql, values, filters.gaps(), f"{view.name}({asked})")
+    return Question(sql, values, filters.scope, f"{view.name}({asked})")
 
 
 def gaps_of(question: Question) -> Question:
     """The gaps that are about another question's answer."""
-    sql = f"SELECT * FROM gaps WHERE {question.gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
-    return Question(sql, question.gaps.values, question.gaps, f"gaps of {question.asked}")
+    gaps = question.scope.gaps
+    sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
+    return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
@@ -158,6 +159,10 @@ def _limit(limit: SupportsIndex) -> int:
     if number < 0:
         raise QueryError(f"limit: {number} is less than none")
     return number
+
+
+def _all_texts(keyword: str, values: Streams | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(_texts(keyword, values))
 
 
 def _equal(column: str, values: Streams | None) -> Iterable[Condition]:

@@ -37,7 +37,8 @@ class Result:
     them, until the store is refreshed. (Upkeep deletes files an hour after it has merged them; a store
     that is asked later goes on to the newest snapshot by itself, and `Store.version` tells.)
 
-    Everything that asks raises QueryError when the statement cannot be run, StoreError when the table
+    Everything that asks raises QueryError when the statement cannot be run, UnknownError (a QueryError
+    that lists what there is) for a source, session or stream that there is not, StoreError when the table
     cannot be read, and IncompleteError when something is missing and that was forbidden. An answer
     that is still being read when its files are deleted may be broken off with StoreError: ask again.
     A result may be asked from several threads; each iterator and each reader belongs to one.
@@ -59,10 +60,13 @@ class Result:
           that time counts, however long they are: sessions go from their first byte, or their
           earliest event, to their close, or their latest event.
         - An answer to `sql` may be about everything: what is missing of the whole table counts.
-        - Known is what the collector has found by now: numbers that came out of order are waited for
-          (`ledger.reorder_time`), and the blind spots in ARCHITECTURE stay blind.
+        - Known is what the collector has found by now. Where one runs on the store, it is asked what it
+          still waits for (`ledger.reorder_time`), once a snapshot; what it does not say is not complete.
+          The blind spots in ARCHITECTURE stay blind.
+        - Where there is no event at all of these sources, sessions, streams and times, nothing is
+          complete. One that no row has, and that no running collector has, is an UnknownError.
         """
-        return self._asking.completeness(self._question.gaps)
+        return self._asking.completeness(self._question.scope)
 
     def gaps(self) -> Result:
         """The gaps that `completeness` sums up, as rows of the view `gaps`."""
@@ -145,9 +149,9 @@ class Result:
         return "".join(preview.html(*self._first()))
 
     def _begin(self, ask: Callable[[Engine, str, Parameters], T]) -> Begun[T]:
-        sql, values, gaps, _ = self._question
+        sql, values, scope, _ = self._question
         return self._asking.begin(
-            lambda engine: ask(engine, sql, values), gaps, complete_only=self._complete_only
+            lambda engine: ask(engine, sql, values), scope, complete_only=self._complete_only
         )
 
     def _first(self) -> tuple[list[Column], Page, Completeness]:
@@ -166,7 +170,7 @@ def _batches(begun: Begun[ArrowAnswer]) -> Iterator[pyarrow.RecordBatch]:
 
 
 def _words(whole: Completeness) -> dict[str, object]:
-    return {"complete": whole.complete, "missing": whole.missing, "unknown": whole.unknown}
+    return {"complete": whole.complete, **whole._asdict()}
 
 
 def _parsed(text: str | None) -> object:

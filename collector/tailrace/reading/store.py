@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, SupportsIndex
@@ -13,6 +14,7 @@ from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
+from tailrace.query.live import Look, look
 from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
 from tailrace.reading.asking import Asking
 from tailrace.reading.moment import Time
@@ -40,7 +42,8 @@ def open(  # noqa: A001 - callers say `tailrace.open`
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
     chosen = loaded.store.options if options is None else dict(options)
-    return Store(Engine(store_path(loaded), chosen), complete_only=complete_only)
+    engine = Engine(store_path(loaded), chosen)
+    return Store(engine, partial(look, loaded), complete_only=complete_only)
 
 
 class Store:
@@ -58,8 +61,8 @@ class Store:
     first rows, and are then read side by side.
     """
 
-    def __init__(self, engine: Engine, *, complete_only: bool) -> None:
-        self._asking = Asking(engine)
+    def __init__(self, engine: Engine, look: Look, *, complete_only: bool) -> None:
+        self._asking = Asking(engine, look)
         self._root = engine.table.root
         self._complete_only = complete_only
 

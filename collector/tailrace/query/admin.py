@@ -1,0 +1,54 @@
+"""The admin endpoint of a collector as a client asks it: with its certificate and a token of its file."""
+
+from __future__ import annotations
+
+import ssl
+from http import HTTPStatus
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+from tailrace.config.schema import AdminConfig
+from tailrace.errors import StoreError
+
+ANSWER_SECONDS = 5.0
+ANSWER_BYTES = 4 * 2**20
+
+
+def page(admin: AdminConfig, address: str, path: str) -> bytes:
+    """Return a page of the endpoint at `address`, at most ANSWER_BYTES of it; also one of a collector
+    that says it is not well.
+
+    Raise OSError when it does not answer or refuses, StoreError when there is no token to ask with."""
+    scheme = "https" if admin.tls_certificate else "http"
+    request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - of ours
+    if admin.tokens:
+        request.add_header("Authorization", f"Bearer {_token(Path(admin.tokens))}")
+    # Not by way of a proxy that the environment names for the world outside.
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
+    try:
+        with opener.open(request, timeout=ANSWER_SECONDS) as answer:
+            return bytes(answer.read(ANSWER_BYTES))
+    except HTTPError as error:
+        with error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return error.read(ANSWER_BYTES)
+
+
+def _token(path: Path) -> str:
+    lines = map(str.strip, path.read_text().splitlines())
+    for line in lines:
+        if line and not line.startswith("#"):
+            return line
+    raise StoreError(f"{path}: holds no token")
+
+
+def _context(admin: AdminConfig) -> ssl.SSLContext | None:
+    """The certificate itself is what is trusted: we know whom we mean, not by which name."""
+    if not admin.tls_certificate:
+        return None
+    context = ssl.create_default_context(cafile=admin.tls_certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context

@@ -1,0 +1,114 @@
+"""What the collector that runs on a store knows and the table does not say yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.config.load import spool_path, store_path
+from tailrace.config.schema import OWN_SOURCE, Config
+from tailrace.errors import TailraceError
+from tailrace.query import admin
+from tailrace.query.filters import Selection
+from tailrace.store.running import Daemon, find
+
+
+class Awaited(NamedTuple):
+    """Events of a stream that have not come and still may. Session and stream are None where only the
+    source is known."""
+
+    source: str
+    format: str
+    session: str | None
+    stream: str | None
+    events: int
+
+
+class Live(NamedTuple):
+    """What a running collector says: the `sources` that it has, whether they have rows or not, and
+    what is `awaited`. `unasked` is why it does not say; then both are empty."""
+
+    sources: frozenset[str] = frozenset()
+    awaited: tuple[Awaited, ...] = ()
+    unasked: str = ""
+
+    def of(self, selection: Selection) -> list[Awaited]:
+        """Return what is awaited of a selection. What may be of it is."""
+        return [each for each in self.awaited if _may_be(each, selection)]
+
+
+NOBODY = Live()
+"""No collector runs: nothing is awaited."""
+
+Look = Callable[[], Live]
+
+
+class _Stream(msgspec.Struct):
+    session: str
+    stream: str
+    events: int
+
+
+class _Source(msgspec.Struct):
+    format: str
+    awaited_events: int
+    awaited: list[_Stream]
+
+
+class _Heartbeat(msgspec.Struct):
+    interval_seconds: float
+
+
+class _Status(msgspec.Struct):
+    """As much of `figures.Status` as is asked for here."""
+
+    sources: dict[str, _Source]
+    heartbeat: _Heartbeat
+
+
+def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
+    """Ask the collector that runs on this configuration's store, if one does.
+
+    Look after the snapshot of the table was taken: what is committed in between is then told twice
+    at worst, and never not at all."""
+    store, spool = store_path(config, environ), Path(spool_path(config, environ))
+    local = "://" not in store
+    directories = [Path(store), spool] if local else [spool]
+    daemon = find(directories[0], directories)
+    return NOBODY if daemon is None else _ask(config, daemon)
+
+
+def _ask(config: Config, daemon: Daemon) -> Live:
+    who = f"the collector that runs on this store (process {daemon.pid})"
+    if not daemon.addresses.get("admin"):
+        return Live(unasked=f"{who} has no admin endpoint")
+    try:
+        text = admin.page(config.admin, daemon.addresses["admin"], "/status?format=json")
+        status = msgspec.json.decode(text, type=_Status)
+    except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
+        return Live(unasked=f"{who} does not say: {error}; is --config its configuration?")
+    own = {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
+    awaited = (each for name, source in status.sources.items() for each in _awaited(name, source))
+    return Live(frozenset(status.sources.keys() | own), tuple(awaited))
+
+
+def _awaited(name: str, source: _Source) -> list[Awaited]:
+    found = [
+        Awaited(name, source.format, each.session, each.stream, each.events)
+        for each in source.awaited
+    ]
+    rest = source.awaited_events - sum(each.events for each in source.awaited)
+    return [*found, Awaited(name, source.format, None, None, rest)] if rest > 0 else found
+
+
+def _may_be(each: Awaited, selection: Selection) -> bool:
+    sources, sessions, streams = selection
+    return (
+        (sources is None or each.source in sources)
+        and (sessions is None or each.session is None or each.session.startswith(sessions))
+        and (streams is None or each.stream in {None, "", *streams})
+    )

@@ -1,0 +1,55 @@
+"""Which collector runs on a store, from what its directories say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Daemon(NamedTuple):
+    """A collector that runs on a store."""
+
+    pid: int
+    addresses: dict[str, str]
+    """Where its sources listen, by name, and `admin`; empty when it does not say."""
+
+
+def find(data: Path, directories: Iterable[Path], root: Path = Path("/")) -> Daemon | None:
+    """Return the collector that holds a lock in one of these directories, None if none does.
+
+    `data` is the directory in which it says where it listens; `root` is where /proc is looked for. A
+    process in another container, or on another host, is not seen."""
+    held = (_holder(directory / "lock", root) for directory in directories)
+    pid = next((pid for pid in held if pid is not None), None)
+    return None if pid is None else Daemon(pid, _addresses(data / "ports.json", pid))
+
+
+def _holder(lock: Path, root: Path) -> int | None:
+    """Return the process that holds a lock, read from the kernel's list: to try the lock would, for a
+    moment, keep out a daemon that is about to start."""
+    try:
+        inode = str(lock.stat().st_ino)
+        pid = int(lock.read_text())
+        locks = (root / "proc/locks").read_text(errors="replace")
+    except (OSError, ValueError):
+        return None
+    # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared: some
+    # file systems have another one there than `stat` has.
+    for line in locks.splitlines():
+        fields = line.split()
+        held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
+        if held and fields[4] == str(pid):
+            return pid
+    return None
+
+
+def _addresses(path: Path, pid: int) -> dict[str, str]:
+    try:
+        ports = json.loads(path.read_text())
+        if ports["pid"] != pid:
+            return {}  # left by an earlier one: this one is still starting
+        return {**ports["sources"], "admin": ports["admin"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
