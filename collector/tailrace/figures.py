@@ -74,7 +74,7 @@ class Refusal(StrEnum):
     UNREAD = "unread"
 
 
-ANSWERS = (200, 401, 404, 405, 500, 503)
+ANSWERS = (200, 400, 401, 404, 405, 500, 503)
 """The status codes of the admin endpoint; what is no request is a refusal."""
 
 

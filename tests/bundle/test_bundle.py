@@ -133,6 +133,22 @@ def test_a_broken_configuration_and_a_broken_store_are_named(planted):
         assert all(secret not in text for secret in SECRETS for text in texts.values())
 
 
+def test_as_json_the_archives_parts_are_listed(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "bundle", "--store", tmp_path / "s", "-o", path, "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    assert (said["archive"], said["bytes"]) == (str(path), path.stat().st_size)
+    assert [part["name"] for part in said["parts"]] == [part.name for part in PARTS]
+    assert all((part["bytes"] is None) != (part["failure"] is None) for part in said["parts"])
+    with tarfile.open(path) as found:
+        sizes = {member.name.partition("/")[2]: member.size for member in found}
+    del sizes["README.txt"]
+    assert {p["name"]: p["bytes"] for p in said["parts"] if p["bytes"] is not None} == sizes
+
+
 def test_what_is_there_is_not_overwritten(tmp_path):
     there = tmp_path / "a.tar.gz"
     there.write_text("mine")

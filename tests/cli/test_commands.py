@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tailrace
-from tailrace.cli import COMMANDS, Commands, tailrace as group
+from tailrace.cli import COMMANDS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.config.chosen import file_formats
 from tailrace.decoding.formats import FORMATS
@@ -68,6 +68,12 @@ def test_every_name_is_a_command(name):
     done = CliRunner().invoke(group, [name, "--help"])
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"Usage: tailrace {name} ")
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"import"}))
+def test_every_command_speaks_json(name):
+    options = {option for param in load(name).params for option in param.opts}
+    assert "--json" in options
 
 
 def test_every_command_has_its_name():

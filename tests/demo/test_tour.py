@@ -77,6 +77,14 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     assert gone(daemon_of(store))
 
 
+def test_as_json_the_verdict_is_one_object_and_the_tour_is_beside_it(tmp_path):
+    store = tmp_path / "store"
+    with demo(store, "--json") as process:
+        output, tour = process.communicate(timeout=SECONDS)
+    assert (process.returncode, json.loads(output)) == (0, {"good": True, "store": str(store)})
+    assert "1. Start a collector" in tour
+
+
 def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp_path):
     (honest,) = (producer for producer in PRODUCERS if producer.source == "jets_tcp")
     liar = honest._replace(traffic=lambda *given: honest.traffic(*given)._replace(lost={"": 6}))

@@ -94,6 +94,24 @@ def test_a_certificate_holds(clean):
     assert "500 of 500 events stored" in done.stdout
 
 
+def test_as_json_too(clean, tmp_path):
+    directory, _, certificate = clean
+    done = tailrace(directory, "verify", "--json", "store/certificate.json")
+    said = {
+        "certificate": "store/certificate.json", "holds": True, "differences": [],
+        "totals": certificate["totals"], "streams": len(certificate["streams"]), "signed_by": None,
+    }  # fmt: skip
+    assert (done.returncode, json.loads(done.stdout)) == (0, said)
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(certificate | {"sha256": "0" * 64}))
+    done = tailrace(directory, "verify", "--json", changed)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["holds"]) == (1, False)
+    assert found["differences"] == [
+        "its own digest does not match: it was changed after it was made"
+    ]
+
+
 def test_a_certificate_of_a_table_that_went_on_still_holds(clean, tmp_path):
     directory, _, _ = clean
     kept = tmp_path / "certificate.json"

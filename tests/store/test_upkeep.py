@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Log
 from tailrace.store.snapshot import Snapshot
 from tailrace.store.turn import LOCK_NAME, STATE_NAME
-from tailrace.store.upkeep import DAY_NS, HOUR_NS
+from tailrace.store.upkeep import DAY_NS, HOUR_NS, Report
 from tailrace.units import Duration, Size
 
 DAY = 20_000
@@ -231,6 +232,19 @@ def test_the_command_does_one_run_and_says_what_it_did(fill, store, root):
     assert (done.returncode, done.stderr) == (0, "")
     assert "merged 5 files into 1" in done.stdout
     assert len(Snapshot.open(str(store), options={}).files()) == 1
+
+
+def test_as_json_the_command_says_the_same(fill, store):
+    fill(5)
+    done = _command(store, "--all", "--json")
+    said = json.loads(done.stdout)
+    assert (said["merged_files"], said["made_files"], said["skipped"]) == (5, 1, [])
+    assert list(said) == list(Report.__struct_fields__)
+
+
+def test_what_is_one_is_said_as_one(store, fill):
+    fill(1)
+    assert "merged 0 files into 0\nremoved 0 files that" in _command(store).stdout
 
 
 def test_the_command_fails_with_one_line_when_it_cannot(tmp_path):

@@ -34,7 +34,7 @@ listen = "127.0.0.1:0"
 
 
 FINAL_BYTES = re.compile(
-    r": (\d+) bytes in \d+ sessions?: (\d+) decoded, (\d+) malformed, (\d+) pending"
+    r": (\d+) bytes? in \d+ sessions?: (\d+) decoded, (\d+) malformed, (\d+) pending"
 )
 FINAL_EVENTS = re.compile(
     r"events: (\d+) expected, (\d+) seen, (\d+) of them duplicates, (\d+) missing"

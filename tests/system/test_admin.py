@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.deploy.test_prometheus import Prometheus
+from tests.ingest.log import heph_event
 from tests.security.authority import PAST, Authority, replace
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer, UdpProducer
@@ -110,15 +111,80 @@ def test_nothing_is_written_and_nothing_is_for_other_sites(guarded):
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
         code, headers, _ = collector.ask("/metrics", method=method)
         assert (code, headers["Allow"]) == (405, "GET, HEAD")
-    for path in ("/", "/metrics/../status", "/..%2f", "//status", "/%2e%2e/etc/passwd"):
+    for path in ("/x", "/metrics/../status", "/..%2f", "//status", "/%2e%2e/etc/passwd"):
         assert collector.ask(path)[0] == 404
     code, headers, body = collector.ask("/status", method="HEAD")
     assert (code, body) == (200, "")
     assert int(headers["Content-Length"]) > 100
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    policy = headers["Content-Security-Policy"]
+    assert re.fullmatch(
+        "default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action"
+        " 'none'; frame-ancestors 'none'",
+        policy,
+    )
     assert not {"Server", "Access-Control-Allow-Origin"} & headers.keys()
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+def test_a_page_lists_what_there_is_and_every_link_leads_there(guarded):
+    collector = guarded()
+    code, headers, body = collector.ask("/")
+    assert (code, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    links = re.findall(r'href="([^"]+)"', body)
+    assert {link.partition("?")[0] for link in links} == {
+        "/status", "/metrics", "/healthz", "/readyz",
+    }  # fmt: skip
+    assert all(collector.ask(link)[0] == 200 for link in links)
+    assert all(link in collector.ask("/no-such")[2] for link in ("/,", "/status", "/metrics"))
+
+
+def test_the_status_is_html_for_a_browser_and_json_for_all_others(guarded):
+    collector = guarded()
+    for headers, path, form in [
+        ({}, "/status", "json"),
+        ({"Accept": "*/*"}, "/status", "json"),
+        ({"Accept": "application/json"}, "/status", "json"),
+        (BROWSER, "/status", "html"),
+        ({"Accept": "text/html"}, "/status", "html"),
+        ({"Accept": "text/html;q=0.5, application/json"}, "/status", "json"),
+        ({"Accept": "text/html;q=0, */*"}, "/status", "json"),
+        ({"Accept": "text/html;q=x"}, "/status", "html"),
+        (BROWSER, "/status?format=json", "json"),
+        ({}, "/status?format=html", "html"),
+        ({}, "/status?other=1", "json"),
+    ]:
+        code, answered, body = collector.ask(path, headers=headers)
+        assert code == 200
+        assert form in answered["Content-Type"], (headers, path)
+        if form == "json":
+            assert json.loads(body)["state"] == "ok"
+        else:
+            assert "<h1>Tailrace: ok</h1>" in body
+    code, _, body = collector.ask("/status?format=xml")
+    assert (code, "takes html or json" in body) == (400, True)
+
+
+def test_the_page_shows_what_is_missing_and_nothing_of_a_producer_is_html(guarded):
+    collector = guarded()
+    evil = b'<script>alert("1")</script>'
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(collector.address("udp"))
+        for number in (0, 1, 5):
+            sock.send(heph_event(7, number, name=evil))
+        until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 3, "the events")
+    with socket.create_connection(collector.address("jets")) as sock:
+        sock.sendall(b'{"' + evil.replace(b'"', b"'") + b'": 1}\n')
+        until(lambda: collector.status()["sources"]["jets"]["received_bytes"], "the line")
+    body = collector.ask("/status", headers=BROWSER)[2]
+    assert re.search(r'<th>missing events</th><td class="bad">3</td>', body)
+    assert re.search(r"<th>seen events</th><td>3</td>", body)
+    assert "<script" not in body
+    for name in ("udp", "tcp", "jets"):
+        assert f"<h2>{name}</h2>" in body
 
 
 def answered(collector, context):

@@ -61,6 +61,28 @@ def test_a_stop_drains_commits_and_prints_the_final_ledger(collectors):
     assert [(row["seq"], row["name"]) for row in rows if row["kind"] == "gap"] == [(1, "network")]
 
 
+class SpeaksJson(Collector):
+    """A daemon that says in JSON what it says."""
+
+    def command(self):
+        return [*super().command(), "--json"]
+
+
+def test_as_json_a_status_is_printed_at_the_start_and_at_the_end(tmp_path):
+    collector = SpeaksJson(tmp_path).start()
+    try:
+        send_tcp(collector, heph_event(1, 0) + heph_event(1, 3))
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "both events")
+        printed = [line for line in collector.stop().splitlines() if line.startswith("{")]
+    finally:
+        collector.end()
+    first, last = map(json.loads, printed)
+    assert (first["admin"], first["store"]) == (collector.ports["admin"], str(collector.store))
+    assert first["sources"]["tcp"]["address"] == collector.ports["sources"]["tcp"]
+    assert last["sources"]["tcp"]["missing_events"] == 2
+    assert (last["rows_committed"] > 2, last["sources"]["tcp"]["awaited_events"]) == (True, 0)
+
+
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 
 

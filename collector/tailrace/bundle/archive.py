@@ -66,6 +66,18 @@ def contents(made: Made) -> str:
     return f"{line} Not there: {made.failure}" if made.text is None else line
 
 
+def facts(made: Made) -> dict[str, object]:
+    """Return the same for programs."""
+    size = None if made.text is None else len(made.text.encode())
+    failure = made.failure if made.text is None else None
+    return {
+        "name": made.part.name,
+        "meaning": made.part.meaning,
+        "bytes": size,
+        "failure": failure,
+    }
+
+
 def _within(seconds: float, part: Part, subject: Subject) -> Made:
     """A part that takes longer is left to itself: a disk that does not answer would hold up all."""
     done: list[Made] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import click
 
 from tailrace.cli import ExitCode
+from tailrace.cli.options import json_option
 
 
 @click.command()
@@ -20,11 +23,14 @@ from tailrace.cli import ExitCode
 @click.option(
     "--keep", is_flag=True, help="Stay up afterwards, with a little traffic, until Ctrl-C."
 )
+@json_option("One JSON object at the end, and all else on standard error.")
 @click.pass_context
-def command(ctx: click.Context, store: Path | None, *, keep: bool) -> None:
+def command(ctx: click.Context, store: Path | None, *, keep: bool, as_json: bool) -> None:
     """Start a collector, send it traces with known gaps, and see that it names exactly those.
 
     Takes less than a minute. The table stays where it is for you to look at.
+
+    With --json: `good` (whether it named exactly those) and the `store`.
     """
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.BadParameter(f"{store} is not empty, and the gaps in it are to be ours only")
@@ -35,13 +41,17 @@ def command(ctx: click.Context, store: Path | None, *, keep: bool) -> None:
     from tailrace.demo.tour import Tour
 
     def tour(directory: Path, store: Path) -> bool:
-        return trio.run(lambda: Tour(directory, store, click.echo, SystemClock()).run(keep=keep))
+        say = partial(click.echo, err=as_json)
+        return trio.run(lambda: Tour(directory, store, say, SystemClock()).run(keep=keep))
 
     if store is None:
         directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
-        good = tour(directory, directory / "store")
+        store = directory / "store"
+        good = tour(directory, store)
     else:
         with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as temporary:
             good = tour(Path(temporary), store.absolute())
+    if as_json:
+        click.echo(json.dumps({"good": good, "store": str(store.absolute())}))
     if not good:
         ctx.exit(ExitCode.FAILED)

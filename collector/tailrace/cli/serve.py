@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.config.chosen import choose
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.figures import SourceStatus, Status
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @store_option
-def command(config: Path | None, store: str | None) -> None:
+@json_option("In place of the words, a line of JSON once it listens and another at the end.")
+def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
-    SIGHUP reads the configuration anew; a wrong one changes nothing, and /status says what is wrong."""
+    SIGHUP reads the configuration anew; a wrong one changes nothing, and /status says what is wrong.
+
+    With --json, both lines are the status as /status gives it.
+    """
     early: list[int] = []  # the system would end us for it
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
@@ -35,13 +40,22 @@ def command(config: Path | None, store: str | None) -> None:
         last = service.run(
             loaded,
             load=partial(choose, config, store),
-            started=_say_where,
+            started=_say_as_json if as_json else _say_where,
             hung_up=lambda: bool(early),
         )
     finally:
         # The interpreter's own end would have the system's way with it again.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    click.echo(final_ledger(last))
+    if as_json:
+        _say_as_json(last)
+    else:
+        click.echo(final_ledger(last))
+
+
+def _say_as_json(status: Status) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(status))
 
 
 def _say_where(status: Status) -> None:
@@ -53,20 +67,20 @@ def _say_where(status: Status) -> None:
 
 def final_ledger(status: Status) -> str:
     """What came, what is missing and why, a paragraph a source."""
-    lines = [f"final ledger: {status.rows_committed} rows committed since the start"]
+    lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     lines += [line for name, source in status.sources.items() for line in _ledger(name, source)]
     uncommitted = status.spool.durable - status.spool.committed
     if uncommitted:
-        lines.append(f"  {uncommitted} bytes stay in the spool for the next start")
+        lines.append(f"  left in the spool for the next start: {counted(uncommitted, 'byte')}")
     return "\n".join(lines)
 
 
 def _ledger(name: str, source: SourceStatus) -> list[str]:
     gaps = ", ".join(f"{reason} {count}" for reason, count in source.gap_events.items() if count)
     heals = sum(source.heal_events.values())
-    sessions = "1 session" if source.sessions_opened == 1 else f"{source.sessions_opened} sessions"
     lines = [
-        f"  {name}: {source.received_bytes} bytes in {sessions}: "
+        f"  {name}: {counted(source.received_bytes, 'byte')} in"
+        f" {counted(source.sessions_opened, 'session')}: "
         f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
         f"{source.pending_bytes} pending",
         f"    events: {source.expected_events} expected, {source.seen_events} seen, "

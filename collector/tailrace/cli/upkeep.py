@@ -5,21 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
-from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
 from tailrace.store import upkeep
+from tailrace.units import counted
 
 
 @click.command()
 @config_option
 @store_option
 @click.option("--all", "everything", is_flag=True, help="Merge and vacuum now, due or not.")
-def command(config: Path | None, store: str | None, *, everything: bool) -> None:
+@json_option("One JSON object, with the same in it.")
+def command(config: Path | None, store: str | None, *, everything: bool, as_json: bool) -> None:
     """Merge small files, delete days beyond the retention, remove files nobody needs.
 
-    The daemon runs this by itself; it is safe beside it and beside readers."""
+    The daemon runs this by itself; it is safe beside it and beside readers.
+
+    With --json: `deleted_days`, how many files were merged (`merged_files`), into how many
+    (`made_files`), and removed (`vacuumed_files`), the steps that were `skipped`, with the reason of
+    each, and `seconds`.
+    """
     loaded = load_config(config, store)
     report = upkeep.run(
         store_path(loaded.config),
@@ -27,9 +35,13 @@ def command(config: Path | None, store: str | None, *, everything: bool) -> None
         clock=SystemClock(),
         everything=everything,
     )
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+        return
     for day in report.deleted_days:
         click.echo(f"deleted {day}")
-    click.echo(f"merged {report.merged_files} files into {report.made_files}")
-    click.echo(f"removed {report.vacuumed_files} files that no version needs")
+    merged, made = counted(report.merged_files, "file"), report.made_files
+    click.echo(f"merged {merged} into {made}")
+    click.echo(f"removed {counted(report.vacuumed_files, 'file')} that no version needs")
     for step in report.skipped:
         click.echo(f"left to the next run: {step}")

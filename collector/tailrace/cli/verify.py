@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli import ExitCode
-from tailrace.cli.options import config_option, load_config, signatures
+from tailrace.cli.options import config_option, json_option, load_config, signatures
+from tailrace.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailrace.run.certificate import Certificate
 
 
 @click.command()
@@ -20,14 +27,24 @@ from tailrace.cli.options import config_option, load_config, signatures
     metavar="HEX",
     help="The Ed25519 public key that must have signed it; needs the package cryptography.",
 )
+@json_option("One JSON object, with the same in it.")
 @click.argument("path", metavar="CERTIFICATE", type=click.Path(path_type=Path))
 @click.pass_context
 def command(
-    context: click.Context, config: Path | None, store: str | None, key: str | None, path: Path
+    context: click.Context,
+    config: Path | None,
+    store: str | None,
+    key: str | None,
+    path: Path,
+    *,
+    as_json: bool,
 ) -> None:
     """Compute anew, from the table, all that a run certificate says.
 
     Exits with 1 when anything is not so: a row, a gap or a digit that was changed.
+
+    With --json: the path of the `certificate`, whether it `holds`, the `differences`, its `totals`, how
+    many `streams` it has, and the public key that it was `signed_by`, null without a signature.
     """
     from tailrace.config.load import store_path
     from tailrace.query.engine import Engine
@@ -42,14 +59,34 @@ def command(
             found += signatures().differences(certificate, key)
     finally:
         engine.close()
-    for line in found:
-        click.echo(line)
+    click.echo("\n".join((_json if as_json else _text)(path, certificate, found)))
     if found:
-        click.echo(f"{path}: does not hold: {len(found)} differences")
         context.exit(ExitCode.FAILED)
-    totals = certificate.totals
-    signed = f", signed by {certificate.signature.public_key}" if certificate.signature else ""
-    click.echo(
-        f"{path}: holds: {totals.stored} of {totals.expected} events stored in"
-        f" {len(certificate.streams)} streams{signed}"
+
+
+def _text(path: Path, certificate: Certificate, found: list[str]) -> Iterator[str]:
+    if found:
+        yield from found
+        yield f"{path}: does not hold: {counted(len(found), 'difference')}"
+        return
+    totals, signature = certificate.totals, certificate.signature
+    signed = f", signed by {signature.public_key}" if signature else ""
+    yield (
+        f"{path}: holds: {totals.stored} of {counted(totals.expected, 'event')} stored in"
+        f" {counted(len(certificate.streams), 'stream')}{signed}"
     )
+
+
+def _json(path: Path, certificate: Certificate, found: list[str]) -> Iterator[str]:
+    import msgspec
+
+    signature = certificate.signature
+    document = {
+        "certificate": str(path),
+        "holds": not found,
+        "differences": found,
+        "totals": certificate.totals,
+        "streams": len(certificate.streams),
+        "signed_by": signature.public_key if signature else None,
+    }
+    yield msgspec.json.encode(document).decode()

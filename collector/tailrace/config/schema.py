@@ -90,7 +90,7 @@ class LedgerConfig(Section, frozen=True):
 
 class AdminConfig(Section, frozen=True):
     listen: str = "127.0.0.1:9464"
-    """host:port of /metrics, /healthz, /readyz and /status; port 0 lets the system choose."""
+    """host:port of /status, /metrics, /healthz and /readyz, and of / which lists them; port 0 lets the system choose."""
     tls_certificate: str = ""
     """PEM file of a certificate and those up to its authority: connections are TLS; without, they are plain. Files are read again when they change."""
     tls_key: str = ""
@@ -98,7 +98,7 @@ class AdminConfig(Section, frozen=True):
     tls_client_authority: str = ""
     """PEM file of an authority: clients must show a certificate that it signed."""
     tokens: str = ""
-    """File of tokens, one a line; /metrics and /status need one, as `Authorization: Bearer TOKEN`. Not every user of this host may read it."""
+    """File of tokens, one a line; /, /metrics and /status need one, as `Authorization: Bearer TOKEN`. Not every user of this host may read it."""
     allow: list[str] = []
     """Networks that clients may be in, as in "192.0.2.0/24"; none listed: all."""
     open_to_all: bool = False

@@ -52,7 +52,9 @@ class Completeness(NamedTuple):
             ]
             verb = "is" if events == 1 else "are"
             parts.append(f"{counted(events, 'event')} {verb} missing ({', '.join(reasons)})")
-        if self.unknown:
+        if self.unknown and not parts:
+            parts.append("an unknown number of events is missing")
+        elif self.unknown:
             parts.append(f"of {counted(self.unknown, 'gap')} nobody knows the size")
         return parts
 

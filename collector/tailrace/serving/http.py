@@ -42,6 +42,8 @@ class Request(NamedTuple):
     """Without the query."""
     headers: dict[str, str]
     """By their names in lower case; of one that came twice, the last."""
+    query: str = ""
+    """As it stands in the request, without the question mark."""
 
 
 class Response(NamedTuple):
@@ -120,9 +122,9 @@ class Conversation:
             raise EndedError from problem
 
     async def _respond(self, request: h11.Request) -> Response:
-        path = request.target.decode("ascii").partition("?")[0]
+        path, _, query = request.target.decode("ascii").partition("?")
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
-        return await self._answer(Request(request.method.decode("ascii"), path, headers))
+        return await self._answer(Request(request.method.decode("ascii"), path, headers, query))
 
     async def _send(self, request: h11.Request | None, response: Response) -> None:
         headers = [
