@@ -134,6 +134,8 @@ LAWS = (
     Law("tailrace_ledger_imbalance_events", "=", "0"),
     # What is missing and not said yet has an open window.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
+    # And that is awaited.
+    Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
     Law("tailrace_ledger_uncounted_events", "<=", "tailrace_ledger_seen_events"),
