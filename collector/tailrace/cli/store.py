@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def open_store(loaded: Loaded, selection: Selection) -> tuple[Engine, Live]:
-    """Take a snapshot of the store, and ask the collector that runs on it, if one does.
+    """Ask the collector that runs on the store, if one does, and take a snapshot.
 
     Raise StoreError where there is no table, UnknownError for a selection that nothing can be in."""
     from tailrace.query.engine import Engine
     from tailrace.query.known import check
     from tailrace.query.live import look
 
-    engine = Engine(store_path(loaded.config), loaded.config.store.options)
     live = look(loaded.config)
+    engine = Engine(store_path(loaded.config), loaded.config.store.options)
     check(engine, selection, live)
     return engine, live
 

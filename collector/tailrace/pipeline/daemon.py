@@ -41,6 +41,7 @@ from tailrace.sources.tail import Chosen
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
+from tailrace.store import running
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.table import Table
@@ -138,6 +139,7 @@ class Daemon:
                 config=self.config.store,
                 clock=self.clock,
             )
+            running.begin(self._data())
             self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
             checkpoint = self.checkpoints.newest(self.table.position() or 0)
             self.ingest = self._recover(checkpoint)
@@ -175,9 +177,8 @@ class Daemon:
             done=self._committed,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
-        synced = self._synced
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, synced)
+            nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
             nursery.start_soon(decoding.run)
             nursery.start_soon(self.committing.run)
             nursery.start_soon(self._tick, gate)
@@ -206,14 +207,19 @@ class Daemon:
                     await acknowledging.last()
                 receiving.cancel_scope.cancel()
             self.spool.append(EntryKind.STOP, 0, LAST if self._last else b"")
-            with trio.move_on_after(STOP_SECONDS) as patience:
-                await sync.once(self.spool, gate, self.current, self.health, synced)
-                await decoding.caught_up()
-                await self.committing.idle.wait()
-                await self.committing.once(final=True)
-            if patience.cancelled_caught:
-                logger.error("the table did not take all in time: the rest stays in the spool")
+            await self._finish(gate)
             nursery.cancel_scope.cancel()
+
+    async def _finish(self, gate: Gate) -> None:
+        """Commit all that was received; after STOP_SECONDS leave it to the next start."""
+        with trio.move_on_after(STOP_SECONDS):
+            await sync.once(self.spool, gate, self.current, self.health, self._synced)
+            await self.decoding.caught_up()
+            await self.committing.idle.wait()
+            await self.committing.once(final=True)
+            running.finish(self._data())
+            return
+        logger.error("the table did not take all in time: the rest stays in the spool")
 
     @property
     def progress(self) -> Progress:

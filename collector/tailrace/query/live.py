@@ -14,7 +14,7 @@ from tailrace.config.schema import OWN_SOURCE, Config
 from tailrace.errors import TailraceError
 from tailrace.query import admin
 from tailrace.query.filters import Selection
-from tailrace.store.running import Daemon, find
+from tailrace.store.running import Daemon, find, is_finished
 
 
 class Awaited(NamedTuple):
@@ -43,6 +43,11 @@ class Live(NamedTuple):
 
 NOBODY = Live()
 """No collector runs: nothing is awaited."""
+
+UNFINISHED = (
+    "the last collector of this store was killed, and what it had not committed comes with the next"
+    " start, or it runs where this process does not see it (in another container, on another host)"
+)
 
 Look = Callable[[], Live]
 
@@ -73,13 +78,15 @@ class _Status(msgspec.Struct):
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     """Ask the collector that runs on this configuration's store, if one does.
 
-    Look after the snapshot of the table was taken: what is committed in between is then told twice
-    at worst, and never not at all."""
+    Look before the snapshot of the table is taken: a gap that is committed in between is then told
+    twice. The other way round it would not be told at all."""
     store, spool = store_path(config, environ), Path(spool_path(config, environ))
     local = "://" not in store
     directories = [Path(store), spool] if local else [spool]
     daemon = find(directories[0], directories)
-    return NOBODY if daemon is None else _ask(config, daemon)
+    if daemon is not None:
+        return _ask(config, daemon)
+    return NOBODY if is_finished(directories[0]) else Live(unasked=UNFINISHED)
 
 
 def _ask(config: Config, daemon: Daemon) -> Live:

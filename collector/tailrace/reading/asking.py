@@ -30,15 +30,19 @@ class Begun(NamedTuple, Generic[T]):
 
 
 class Asking:
-    """What all results of a store share; `look` asks the collector that runs on it. Raises StoreError
-    and QueryError, UnknownError for what is about nothing that is there."""
+    """What all results of a store share. Raises StoreError and QueryError, UnknownError for what is
+    about nothing that is there.
 
-    def __init__(self, engine: Engine, look: Look) -> None:
-        self._open: Engine | None = engine
+    The collector that runs on the store is asked by `look`, each time before a snapshot is taken (see
+    `live.look`)."""
+
+    def __init__(self, connect: Callable[[], Engine], look: Look) -> None:
         self._look = look
+        self._live = look()
+        engine = connect()
+        self.root = engine.table.root
+        self._open: Engine | None = engine
         self._lock = threading.Lock()
-        self._live: Live | None = None
-        """What the collector said of this snapshot; None when it was not asked yet."""
         self._known: dict[Scope, Completeness] = {}
         self._known_of = engine.version
 
@@ -68,8 +72,10 @@ class Asking:
     def refresh(self) -> bool:
         """Go on to the newest snapshot; whether there is a newer one. The collector is asked anew."""
         with self._lock:
-            self._forget()
-            return self._engine().refresh()
+            engine = self._engine()
+            self._live = self._look()
+            self._known.clear()
+            return engine.refresh()
 
     def close(self) -> None:
         """What has begun can still be read: the connection goes with the last answer."""
@@ -79,21 +85,16 @@ class Asking:
     def _completeness(self, scope: Scope) -> Completeness:
         """By the snapshot that there is when it is known; it is not asked twice."""
         if self._known_of != self.version:
-            self._forget()
+            self._known.clear()
         if scope not in self._known:
-            live = self._live = self._live or self._look()
+            live = self._live
             whole, _, engine = self._begin(lambda engine: _told(engine, scope, live))
             engine.close()
             if self._known_of != self.version:
-                self._forget()
+                self._known.clear()
             self._known[scope] = whole
         self._known_of = self.version
         return self._known[scope]
-
-    def _forget(self) -> None:
-        """There is another snapshot, or there may be."""
-        self._known.clear()
-        self._live = None
 
     def _begin(self, ask: Callable[[Engine], T]) -> tuple[T, Patience, Engine]:
         engine = self._engine().beside()

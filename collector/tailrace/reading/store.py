@@ -14,7 +14,7 @@ from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
-from tailrace.query.live import Look, look
+from tailrace.query.live import look
 from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
 from tailrace.reading.asking import Asking
 from tailrace.reading.moment import Time
@@ -42,8 +42,8 @@ def open(  # noqa: A001 - callers say `tailrace.open`
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
     chosen = loaded.store.options if options is None else dict(options)
-    engine = Engine(store_path(loaded), chosen)
-    return Store(engine, partial(look, loaded), complete_only=complete_only)
+    asking = Asking(partial(Engine, store_path(loaded), chosen), partial(look, loaded))
+    return Store(asking, complete_only=complete_only)
 
 
 class Store:
@@ -61,9 +61,8 @@ class Store:
     first rows, and are then read side by side.
     """
 
-    def __init__(self, engine: Engine, look: Look, *, complete_only: bool) -> None:
-        self._asking = Asking(engine, look)
-        self._root = engine.table.root
+    def __init__(self, asking: Asking, *, complete_only: bool) -> None:
+        self._asking = asking
         self._complete_only = complete_only
 
     def spans(
@@ -184,7 +183,7 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self._root}>"
+        return f"<Store {self._asking.root}>"
 
     def _select(
         self,

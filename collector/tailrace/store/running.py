@@ -1,11 +1,15 @@
-"""Which collector runs on a store, from what its directories say."""
+"""Which collector runs on a store, and whether the last one has finished, by its directories."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+UNFINISHED = "unfinished"
+"""A file that is there while there may be something that the table does not have yet."""
 
 
 class Daemon(NamedTuple):
@@ -20,10 +24,27 @@ def find(data: Path, directories: Iterable[Path], root: Path = Path("/")) -> Dae
     """Return the collector that holds a lock in one of these directories, None if none does.
 
     `data` is the directory in which it says where it listens; `root` is where /proc is looked for. A
-    process in another container, or on another host, is not seen."""
+    process in another container, or on another host, is not seen; it has not finished, however."""
     held = (_holder(directory / "lock", root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
     return None if pid is None else Daemon(pid, _addresses(data / "ports.json", pid))
+
+
+def begin(data: Path) -> None:
+    """Note in a collector's directory that it has begun. A full disk must not keep it from that."""
+    with suppress(OSError):
+        (data / UNFINISHED).touch()
+
+
+def finish(data: Path) -> None:
+    """Note that all that was received is in the table."""
+    with suppress(OSError):
+        (data / UNFINISHED).unlink(missing_ok=True)
+
+
+def is_finished(data: Path) -> bool:
+    """Tell whether the last collector here noted that, or none ever began."""
+    return not (data / UNFINISHED).exists()
 
 
 def _holder(lock: Path, root: Path) -> int | None:
