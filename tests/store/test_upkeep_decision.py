@@ -8,12 +8,14 @@ from tailrace.config.schema import GIB, MIB, StoreConfig
 from tailrace.store.snapshot import DataFile
 from tailrace.store.turn import State
 from tailrace.store.upkeep import (
+    CROWDED,
     DAY_NS,
     FIRST_FILES,
     FIRST_SIZE,
     HOUR_NS,
     SECOND_FILES,
     Merge,
+    calls,
     decide,
 )
 from tailrace.units import Duration, Size
@@ -110,6 +112,33 @@ def test_what_goes_is_not_merged_first():
     assert plan.merges == [Merge(TODAY, config.compact_size)]
 
 
+def test_a_crowded_day_calls_for_an_upkeep_whenever_the_last_was():
+    assert not calls(_files(TODAY, CROWDED - 1, 10_000), DONE, StoreConfig(), NOW)
+    assert calls(_files(TODAY, CROWDED, 10_000), DONE, StoreConfig(), NOW)
+    assert not calls(_files(TODAY, CROWDED, FIRST_SIZE), DONE, StoreConfig(), NOW)
+
+
+def test_a_table_that_no_upkeep_has_seen_calls_once_it_has_many_files_of_any_size():
+    assert not calls([], State(), StoreConfig(), NOW)
+    assert not calls(_files(TODAY, CROWDED - 1, 10_000), State(), StoreConfig(), NOW)
+    days = _files(TODAY, CROWDED - 1, FIRST_SIZE) + _files(TODAY - 1, 1, FIRST_SIZE)
+    assert calls(days, State(), StoreConfig(), NOW)
+
+
+def test_an_hour_after_the_last_a_table_calls_if_there_is_anything_to_do():
+    merged_then = State(merged=NOW - HOUR_NS, vacuumed=NOW, swept=NOW)
+    assert calls(_files(TODAY, 2, 10_000), merged_then, StoreConfig(), NOW)
+    assert not calls(_files(TODAY, 1, 10_000), merged_then, StoreConfig(), NOW)
+    assert not calls(_files(TODAY, 2, 10_000), DONE, StoreConfig(), NOW)
+    assert calls([], DONE, StoreConfig(), NOW + HOUR_NS), "files that nobody needs may go"
+
+
+def test_a_day_beyond_the_retention_calls_at_once():
+    config = StoreConfig(retention_age=Duration(86_400))
+    assert calls(_files(TODAY - 3, 1, 10_000), State(), config, NOW)
+    assert not calls(_files(TODAY, 1, 10_000), State(), config, NOW)
+
+
 FILES = st.lists(
     st.builds(
         DataFile,
@@ -151,3 +180,21 @@ def test_a_merge_is_planned_only_where_two_files_fit_into_one(files, hours, comp
         smallest = sorted(file.size for file in files if file.day == day)[:2]
         assert len(smallest) == 2
         assert sum(smallest) <= size
+
+
+@settings(deadline=None)
+@given(FILES, st.sampled_from([State(), DONE]), st.integers(0, 30))
+def test_after_what_it_called_for_a_table_does_not_call_again(files, state, hours):
+    now = NOW + hours * HOUR_NS
+    if calls(files, state, StoreConfig(), now):
+        plan = decide(files, state, StoreConfig(), now)
+        assert plan.delete_below is not None or plan.vacuum is not None or plan.merges
+        merged = {merge.day for merge in plan.merges}
+        left = [file for file in files if file.day not in merged]
+        left += [DataFile("merged", day, FIRST_SIZE, 1) for day in merged]
+        done = State(
+            merged=now if plan.second else state.merged,
+            vacuumed=now if plan.vacuum else state.vacuumed,
+            swept=now if plan.vacuum == "all" else state.swept,
+        )
+        assert not calls(left, done, StoreConfig(), now)

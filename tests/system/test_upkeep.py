@@ -6,35 +6,63 @@ import socket
 
 from deltalake import DeltaTable
 
+from tailrace.store.upkeep import CROWDED
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
+MANY_COMMITS = '[store]\ncommit_interval = "10 ms"\n[spool]\nsync_interval = "5 ms"\n'
+
+
+def _send_by_commits(collector, sock, first, last):
+    """Send events until there were `last` commits; return how many events there are then."""
+    while collector.status()["commits"] < last:
+        before = collector.status()["commits"]
+        sock.sendall(heph_event(1, first))
+        first += 1
+        until(lambda before=before: collector.status()["commits"] > before, "a commit")
+    return first
+
+
+def _await_upkeep(collector):
+    none = 'tailrace_store_upkeeps_total{outcome="done"} 0.0'
+    until(lambda: none not in collector.get("/metrics")[1], "upkeep")
+
+
+def _data_files(collector):
+    return len(DeltaTable(str(collector.store / "events")).file_uris())
+
 
 def test_many_small_commits_are_merged_while_they_come(collectors):
-    collector = collectors(
-        more='[store]\ncommit_interval = "10 ms"\n[spool]\nsync_interval = "5 ms"\n'
-    ).start()
-    sent = 0
+    collector = collectors(more=MANY_COMMITS).start()
     with socket.create_connection(collector.address("tcp")) as sock:
-        while collector.status()["commits"] < 150:
-            before = collector.status()["commits"]
-            sock.sendall(heph_event(1, sent))
-            sent += 1
-            until(lambda before=before: collector.status()["commits"] > before, "a commit")
-        until(
-            lambda: (
-                'tailrace_store_upkeeps_total{outcome="done"} 0.0'
-                not in collector.get("/metrics")[1]
-            ),
-            "upkeep",
-        )
+        sent = _send_by_commits(collector, sock, 0, 150)
+        _await_upkeep(collector)
         sock.sendall(heph_event(1, sent))
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == sent + 1, "the last event")
     collector.settle()
     assert 'outcome="failed"} 0.0' in collector.get("/metrics")[1]
-    files = len(DeltaTable(str(collector.store / "events")).file_uris())
-    assert files < collector.status()["commits"] - 30
+    assert _data_files(collector) < collector.status()["commits"] - 30
     collector.stop()
     assert sorted(row["seq"] for row in collector.rows() if row["kind"] == "span") == list(
         range(sent + 1)
     )
+
+
+def test_the_files_of_many_short_lives_are_merged_by_the_next(collectors):
+    """No life makes enough commits to crowd the table by itself; some are stopped, others killed."""
+    collector = collectors(more=MANY_COMMITS)
+    sent = 0
+    for life in range(3):
+        collector.start()
+        with socket.create_connection(collector.address("tcp")) as sock:
+            sent = _send_by_commits(collector, sock, sent, CROWDED // 3)
+        collector.settle()
+        collector.kill() if life % 2 else collector.stop()
+    crowd = _data_files(collector)
+    assert crowd >= CROWDED
+    collector.start()
+    _await_upkeep(collector)
+    assert _data_files(collector) < crowd - CROWDED // 2
+    collector.stop()
+    events = [row for row in collector.rows() if row["kind"] == "span"]
+    assert len(events) == sent

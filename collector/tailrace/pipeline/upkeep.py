@@ -1,12 +1,13 @@
-"""Compaction, vacuum and retention: a process of their own, started every so many commits.
+"""Compaction, vacuum and retention: a process of their own, started when the table calls for it.
 
-A merge takes some 200 MB and holds no lock of ours, so it runs in a child that exits, at low
-priority; the writer and it meet only in the table's own protocol.
+What is due stands in the table and in what was last done to it (`store.upkeep.is_due`), so a daemon
+that restarts often does what its earlier lives left undone. A merge takes some 200 MB and holds no
+lock of ours, so it runs in a child that exits, at low priority; the writer and the child meet only in
+the table's own protocol.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -16,28 +17,40 @@ from typing import TYPE_CHECKING
 import trio
 
 from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
 from tailrace.figures import Condition
+from tailrace.store.upkeep import is_due
 
 if TYPE_CHECKING:
     from tailrace.pipeline.daemon import Daemon
 
-EVERY_COMMITS = 60
-EVERY_SECONDS = 3600.0
-LOOK_SECONDS = 5.0
-
-logger = logging.getLogger(__name__)
+LOOK_COMMITS = 30
+"""Commits between two looks at the table: half of the files that make it crowded."""
+LOOK_SECONDS = 3600.0
+"""Seconds between two looks at a table that gets fewer commits, but any."""
+WAKE_SECONDS = 5.0
 
 
 async def run(daemon: Daemon) -> None:
-    """Do upkeep after EVERY_COMMITS commits, and once an hour if there were any."""
-    commits = daemon.committing.commits
-    last = trio.current_time()
+    """Look at the table at the start, every LOOK_COMMITS commits and every LOOK_SECONDS if there were
+    any; do upkeep when it is due."""
     while True:
-        await trio.sleep(LOOK_SECONDS)
-        new = daemon.committing.commits - commits
-        if new >= EVERY_COMMITS or (new and trio.current_time() - last >= EVERY_SECONDS):
-            commits, last = daemon.committing.commits, trio.current_time()
+        if await trio.to_thread.run_sync(_is_due, daemon):
             await once(daemon)
+        commits, looked = daemon.committing.commits, trio.current_time()
+        new = 0
+        while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
+            await trio.sleep(WAKE_SECONDS)
+            new = daemon.committing.commits - commits
+
+
+def _is_due(daemon: Daemon) -> bool:
+    """Ask the table, in a worker thread. A table that cannot be read is left to the upkeep, whose
+    failure is a condition that people see."""
+    try:
+        return is_due(daemon.store, daemon.config.store, daemon.clock)
+    except StoreError:
+        return True
 
 
 async def once(daemon: Daemon) -> None:

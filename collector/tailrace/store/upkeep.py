@@ -41,7 +41,10 @@ FIRST_SIZE = 4 * 2**20
 
 FIRST_FILES = 30
 """Small files (below half of `FIRST_SIZE`, so that two always fit in one) that make a first merge
-worth its version; half of what 60 commits leave, which is how often upkeep is run."""
+worth its version; half of `CROWDED`."""
+
+CROWDED = 60
+"""Small files of one day that call for an upkeep before its hour has come."""
 
 SECOND_FILES = 200
 """Files below half of `compact_size` in one day that do not wait for the hour to be over."""
@@ -94,7 +97,7 @@ def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: in
     days = sorted({file.day for file in kept})
     large = config.compact_size // 2
     mergeable = Counter(file.day for file in kept if file.size < large)
-    small = Counter(file.day for file in kept if file.size < FIRST_SIZE // 2)
+    small = _small(kept)
     second = _due(state.merged, SECOND_EVERY_NS, now) or any(
         count > SECOND_FILES for count in mergeable.values()
     )
@@ -108,6 +111,33 @@ def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: in
     elif _due(state.vacuumed, VACUUM_EVERY_NS, now):
         vacuum = "removed"
     return Plan(below, vacuum, second, merges)
+
+
+def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> bool:
+    """Return whether a table of these files calls for an upkeep at `now` (Unix nanoseconds).
+
+    The answer depends on the table and on what was last done to it, not on who asks or for how long
+    the asker has run. A small table that no upkeep has seen yet waits until it has `CROWDED` files."""
+    plan = decide(files, state, config, now)
+    known = state.merged > 0 or len(files) >= CROWDED
+    hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
+    crowded = any(count >= CROWDED for count in _small(files).values())
+    return plan.delete_below is not None or hourly or crowded
+
+
+def is_due(path: str, config: StoreConfig, clock: Clock) -> bool:
+    """Return whether the store `path` calls for an upkeep. Changes nothing and takes no turn.
+
+    Raise StoreError when the table cannot be read."""
+    root = layout.table_root(path)
+    files = data_files(layout.open_table(root, config.options))
+    state = turn(root, config.options, clock).read()
+    return calls(files, state, config, clock.wall_ns())
+
+
+def _small(files: Sequence[DataFile]) -> Counter[int]:
+    """Count the files of each day that a first merge takes."""
+    return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
 def _delete_below(
