@@ -66,7 +66,11 @@ def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed
         ) as daemon:
             assert daemon.table.recovery.reasons == []
             position = daemon.table.position()
-            assert daemon.ingest.position == position
+            if left == (SCHEMA_VERSION, VERSION):
+                # Nothing is to be upgraded, so the replay is left to the time when it receives.
+                assert daemon.ingest.position <= position
+            else:
+                assert daemon.ingest.position == position
         assert versions(store) == (SCHEMA_VERSION, VERSION)
         assert rows(store) == stored_rows
     # Some died before the table was upgraded, some after it, and one did not die.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.clock import SystemClock
 from tailrace.config.chosen import choose
+from tailrace.sources.places import hold
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     early: list[int] = []  # the system would end us for it
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
+    # Before all else is loaded: what is sent from now on waits. A service manager keeps sockets itself.
+    managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
+    held = {} if managed else hold(loaded.config, SystemClock())
 
     from tailrace import log
     from tailrace.pipeline import service
@@ -42,8 +48,11 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
             load=partial(choose, config, store),
             started=_say_as_json if as_json else _say_where,
             hung_up=lambda: bool(early),
+            held=held,
         )
     finally:
+        for listening in held.values():
+            listening.close()
         # The interpreter's own end would have the system's way with it again.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if as_json:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from tailrace.config.schema import UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good, size, sysctl
 from tailrace.doctor.host import Host
-from tailrace.sources.udp import SMALL_BUFFER, size_buffer
+from tailrace.sources.listening import size_buffer
+from tailrace.sources.udp import SMALL_BUFFER
 
 CHECK = "receive buffer"
 

@@ -24,7 +24,8 @@ from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
 from tailrace.ingest.state import Loss, OpenInfo
 from tailrace.sources.address import split
-from tailrace.sources.udp import UdpSource, size_buffer
+from tailrace.sources.listening import size_buffer
+from tailrace.sources.udp import UdpSource
 from tailrace.units import Size
 
 CHECK = "udp rate"

@@ -44,8 +44,8 @@ class Taken(NamedTuple):
 
 
 class Committing:
-    """The loop that commits. `done` is told the seconds each commit took and its rows;
-    `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
+    """The loop that commits, once the ingest is where the table is, at `committed`. `done` is told the
+    seconds each commit took and its rows; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Committing:
         current: Current,
         health: Health,
         *,
+        committed: int,
         watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
@@ -68,7 +69,7 @@ class Committing:
         self.said_missing = _said_missing(ingest)
         """By source, how many events the rows in the table say are missing."""
         self._watchdog_seconds = watchdog_seconds
-        self._committed = ingest.position
+        self._committed = committed
         self._spool = spool
         self._ingest = ingest
         self._table = table
@@ -88,7 +89,7 @@ class Committing:
     def committed(self) -> int:
         """Position in the spool below which every row is in the table."""
         if self.idle.is_set() and not len(self._ingest.batch):
-            return self._ingest.position
+            return max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:

@@ -1,9 +1,10 @@
-"""The composition root: opens what is on disk, replays, starts the loops, and ends them in order.
+"""The composition root: opens what is on disk, starts the loops, and ends them in order.
 
-Start: locks, spool recovery, table validation, replay from the newest checkpoint, then the sources.
+Start: locks, spool recovery, table validation, then the sources, while what the log holds is decoded
+from the newest checkpoint on. What another version left is upgraded before the sources start.
 Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
-everything is decoded and committed, the state is saved. What the order guarantees: nothing is decoded that is not durable, nothing is released
-that is not committed.
+everything is decoded and committed, the state is saved. What the order guarantees: nothing is decoded
+that is not durable, nothing is released that is not committed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.errors import StoreError
 from tailrace.figures import Figures
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.ahead import Ahead
 from tailrace.pipeline import sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
@@ -35,8 +36,11 @@ from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
+from tailrace.pipeline.replay import look_ahead, replay, restored
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
+from tailrace.sources.listening import Listening
+from tailrace.sources.places import Place
 from tailrace.sources.tail import Chosen
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
@@ -66,6 +70,8 @@ class Progress(NamedTuple):
     commits: int
     refusals: int
     """See `Health`."""
+    replayed: int
+    """Position in the spool, up to where the table stood at the start."""
 
     def lives_on(self, before: Progress) -> bool:
         """Whether anything came through since then, or it is known why not."""
@@ -84,8 +90,9 @@ class Daemon:
     for itself, or else all that there are. With `last`, its producers do not
     outlive it: what they have left open is over at the end.
 
-    `descriptors` keep its sources' sockets while no process has them, `watchdog_seconds` is how long
-    somebody waits for its next commit, and `working` is called as a long start goes on."""
+    `descriptors` keep its sources' sockets while no process has them, and sockets in `held` are there
+    already; `watchdog_seconds` is how long somebody waits for its next commit, and `working` is called
+    as a long start goes on."""
 
     def __init__(
         self,
@@ -98,6 +105,7 @@ class Daemon:
         descriptors: Descriptors | None = None,
         watchdog_seconds: float | None = None,
         working: Callable[[], None] = _nothing,
+        held: Mapping[Place, Listening] | None = None,
     ) -> None:
         config = loaded.config
         self.current = Current(loaded, clock)
@@ -112,15 +120,18 @@ class Daemon:
         self._watchdog_seconds = watchdog_seconds
         self._working = working
         self.heartbeats: Heartbeats | None = None
+        self.decoding: Decoding
+        self.replayed = trio.Event()
+        """Set once the ingest is where the table stood: its figures are those of all that is stored."""
         self._once = once
         self.receiving = Receiving(
             self.current, clock, once=once, chosen=chosen,
-            descriptors=descriptors or Descriptors(Notifier()),
+            descriptors=descriptors or Descriptors(Notifier()), held=held or {},
         )  # fmt: skip
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Open and replay. Raise LockedError, StoreError, SyncError or OSError."""
+        """Open what is on disk. Raise LockedError, StoreError, SyncError or OSError."""
         with self._stack:
             if self.local:
                 try:
@@ -141,11 +152,13 @@ class Daemon:
             )
             running.begin(self._data())
             self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
-            checkpoint = self.checkpoints.newest(self.table.position() or 0)
-            self.ingest = self._recover(checkpoint)
-            upgrade.upgrade_table(self.table)
-            if checkpoint:
-                upgrade.upgrade_state(self.checkpoints, checkpoint)
+            self.committed = self.table.position() or 0
+            """Where the table stood when the daemon started."""
+            checkpoint = self.checkpoints.newest(self.committed)
+            self.ingest = restored(self.spool, checkpoint, self.committed)
+            self.ingest.paces.limit(self.config.metrics.series_max)
+            if upgrade.is_wanted(self.table, checkpoint):
+                self._upgrade(checkpoint)
             self._stack = self._stack.pop_all()
         return self
 
@@ -166,34 +179,31 @@ class Daemon:
         """Collect until `stop` is set, then end in order; `beside` runs while sources take in. Raise
         SyncError or FencedError when going on would break a promise."""
         gate = Gate(self.spool, self.config.spool.max_size)
-        decoding = Decoding(
+        decoding = self.decoding = Decoding(
             self.spool, self.ingest, self.current, self.health,
-            ready=self._ready, reject=self.receiving.reject,
+            committed=self.committed, ready=self._ready, reject=self.receiving.reject,
         )  # fmt: skip
-        self.decoding = decoding
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
-            self.health, watchdog_seconds=self._watchdog_seconds, taken=decoding.wake,
-            done=self._committed,
+            self.health, committed=self.committed, watchdog_seconds=self._watchdog_seconds,
+            taken=decoding.wake, done=self._committed,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
+        ahead, left = await trio.to_thread.run_sync(self._look_ahead)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
             nursery.start_soon(decoding.run)
-            nursery.start_soon(self.committing.run)
+            nursery.start_soon(self._commit)
             nursery.start_soon(self._tick, gate)
-            if self.local:
-                nursery.start_soon(upkeep.run, self)
-            # What was durable and not yet in the table goes first: then it is known which sessions
-            # the sources go on with.
-            await decoding.caught_up()
             async with trio.open_nursery() as receiving:
                 # First of all, so that no session ever has the number 0, which is the daemon's.
                 self.spool.append(EntryKind.START, 0, __version__.encode())
                 gate.touched()
-                begin = partial(self.receiving.run, self.spool, gate, self.ingest, ended=stop.set)
+                begin = partial(
+                    self.receiving.run, self.spool, gate, self.ingest, ahead, ended=stop.set
+                )
                 await receiving.start(begin)
-                receiving.start_soon(acknowledging.run)
+                receiving.start_soon(self._acknowledge, acknowledging, left)
                 sync.admit(self.spool, gate, self.current, self.health)
                 self.health.started()
                 self._beat(receiving, gate)
@@ -221,9 +231,19 @@ class Daemon:
             return
         logger.error("the table did not take all in time: the rest stays in the spool")
 
+    def _look_ahead(self) -> tuple[Ahead, int]:
+        """In a worker thread, before anything is decoded: what the end of the log says, and where it is."""
+        return look_ahead(self.spool, self.ingest), self.spool.durable
+
+    async def _acknowledge(self, acknowledging: Acknowledging, left: int) -> None:
+        """Answer clients once what earlier lives left in the log is decoded."""
+        await self.decoding.reached(left)
+        await acknowledging.run()
+
     @property
     def progress(self) -> Progress:
-        return Progress(self.ingest.position, self.figures.commits.count, self.health.refusals)
+        position, commits = self.ingest.position, self.figures.commits.count
+        return Progress(position, commits, self.health.refusals, min(position, self.committed))
 
     def write_ports(self, admin: str) -> Path:
         """The file that says where we listen, for those who configured port 0."""
@@ -238,31 +258,22 @@ class Daemon:
         """Local directory of what is ours alone: the store's own, or the spool's for a URL."""
         return Path(self.store) if self.local else self.spool_directory
 
-    def _recover(self, checkpoint: Checkpoint | None) -> Ingest:
-        """The ingest as it stood at the last commit, decoded on from a checkpoint."""
-        committed = self.table.position()
-        if committed is not None and committed > self.spool.end:
-            raise StoreError(
-                f"the table holds what the spool had up to {committed}, but {self.spool_directory}"
-                f" ends at {self.spool.end}: it is not the spool of this table, or an older copy."
-                " Move it away to begin a new one."
-            )
-        ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
-        ingest.paces.limit(self.config.metrics.series_max)
-        if ingest.position < self.spool.begin:
-            raise StoreError(
-                f"{self.spool_directory}: the decoder state for position {self.spool.begin} is"
-                " lost, so what follows cannot be told apart from what is in the table."
-            )
-        while ingest.position < (committed or 0):
-            self._working()
-            for entry in readable(self.spool, ingest, self.health):
-                if entry.end > (committed or 0):
-                    break
-                ingest.apply(entry)
-                ingest.take()
-        ingest.rejected.clear()
-        return ingest
+    def _upgrade(self, checkpoint: Checkpoint | None) -> None:
+        """Change what another version left, once all of it is known to be readable."""
+        read = partial(readable, self.spool, self.ingest, self.health)
+        replay(self.ingest, self.committed, read=read, working=self._working)
+        upgrade.upgrade_table(self.table)
+        if checkpoint:
+            upgrade.upgrade_state(self.checkpoints, checkpoint)
+
+    async def _commit(self) -> None:
+        """Commit from where the table stood on, and keep it up."""
+        await self.decoding.reached(self.committed)
+        self.replayed.set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.committing.run)
+            if self.local:
+                nursery.start_soon(upkeep.run, self)
 
     async def _tick(self, gate: Gate) -> None:
         """Time as an entry of the spool, while a window is open."""

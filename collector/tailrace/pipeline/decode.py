@@ -16,11 +16,12 @@ from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
+from tailrace.pipeline.replay import READ_BYTES, repeat
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
-READ_BYTES = 1 * 2**20
-"""Read from the spool at a time."""
+LOOK_SECONDS = 0.02
+"""How often the place reached is looked at."""
 
 
 def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
@@ -35,8 +36,8 @@ def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
 
 
 class Decoding:
-    """The loop that decodes. `durable` is to be called when the spool has synced, `drained` when
-    a batch was taken."""
+    """The loop that decodes. `wake` is to be called when the spool has synced or a batch was taken;
+    entries below `committed` have their rows in the table already."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Decoding:
         current: Current,
         health: Health,
         *,
+        committed: int,
         ready: Callable[[], None],
         reject: Callable[[int], None],
     ) -> None:
@@ -52,6 +54,7 @@ class Decoding:
         self._ingest = ingest
         self._current = current
         self._health = health
+        self._committed = committed
         self._ready = ready
         self._reject = reject
         self._more = trio.Event()
@@ -76,11 +79,20 @@ class Decoding:
         while self.behind:
             await self._idle.wait()
 
+    async def reached(self, position: int) -> None:
+        """Return once all below a position is decoded."""
+        while self._ingest.position < position:  # noqa: ASYNC110 - there may be no idle moment to wait for
+            await trio.sleep(LOOK_SECONDS)
+
     async def run(self) -> None:
         """Decode until cancelled."""
         while True:
             await self._work()
             for entry in readable(self._spool, self._ingest, self._health):
+                if entry.end <= self._committed:
+                    repeat(self._ingest, entry)
+                    await trio.lowlevel.checkpoint()
+                    continue
                 await self._work()
                 self._ingest.apply(entry)
                 if len(self._ingest.batch):

@@ -8,6 +8,7 @@ import trio
 from msgspec import structs
 
 from tailrace.clock import Clock
+from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
 from tailrace.pipeline.current import Current
@@ -70,6 +71,7 @@ class SourceIntake:
         spool: Spool,
         gate: Gate,
         ingest: Ingest,
+        ahead: Ahead,
         clock: Clock,
         earlier: dict[int, OpenInfo],
     ) -> None:
@@ -83,7 +85,7 @@ class SourceIntake:
         self._clock = clock
         self._earlier = earlier
         self._open_now = earlier.copy()
-        self._ingest = ingest
+        self._ahead = ahead
         self._files = ingest.files(name)
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
@@ -115,7 +117,7 @@ class SourceIntake:
         self._append(EntryKind.DROPS, 0, encode(dropped))
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        return self._ingest.common(self._name).drops.told(socket), self._ingest.now
+        return self._ahead.drops_told(self._name, socket), self._ahead.now
 
     def file(self, number: int, facts: FileFacts) -> None:
         self._append(EntryKind.FILE, number, encode(facts))

@@ -7,14 +7,14 @@ daemon or in one before. What no source goes on with is ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import trio
 
 from tailrace.clock import Clock
-from tailrace.config.listen import parse, parse_mode, parse_path
+from tailrace.config.listen import parse_mode
 from tailrace.config.reload import starts_anew
 from tailrace.config.schema import (
     Config,
@@ -27,6 +27,7 @@ from tailrace.config.schema import (
 )
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
+from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import OpenInfo
 from tailrace.pipeline.current import Current
@@ -34,7 +35,8 @@ from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.security.guard import guard
 from tailrace.service_manager.descriptors import Descriptors, Slot
 from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.listening import Listening, of_connections, of_datagrams
+from tailrace.sources.listening import Listening
+from tailrace.sources.places import Place, address_of, place_of
 from tailrace.sources.source import Source
 from tailrace.sources.tail import Chosen, TailSource
 from tailrace.sources.tcp import TcpListener
@@ -51,10 +53,6 @@ DECODED_SECONDS = 0.02
 
 CHANGED = "source changed"
 REMOVED = "source removed"
-
-Place = tuple[str, str, int, str]
-"""Protocol, host and port, and of port 0, which is another one each time, the source's name; of a unix
-socket, its path."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +71,7 @@ class Receiving:
 
     With `once`, they are there for what they find now and no longer: sessions that other sources have
     left open are not their business, and those of files read what is `chosen`. `descriptors` keep
-    their sockets while no process has them."""
+    their sockets while no process has them; sockets in `held` are there already."""
 
     def __init__(
         self,
@@ -83,6 +81,7 @@ class Receiving:
         once: bool,
         chosen: Chosen | None,
         descriptors: Descriptors,
+        held: Mapping[Place, Listening],
     ) -> None:
         self.sources: dict[str, Source] = {}
         self._current = current
@@ -90,12 +89,12 @@ class Receiving:
         self._clock = clock
         self._once = once
         self._chosen = chosen
-        self._listening: dict[Place, Listening] = {}
+        self._listening = dict(held)
         self._running: dict[str, Running] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
         """The sessions that sources have left open which do not run, by name and number."""
         self._until: dict[str, int] = {}
-        """How far the spool was when they ended."""
+        """How far the spool was when sources ended, in this life of the daemon or in one before."""
         for name, config in current.config.sources.items():
             self.sources[name] = self._source(name, config, self._listening)
 
@@ -104,14 +103,18 @@ class Receiving:
         spool: Spool,
         gate: Gate,
         ingest: Ingest,
+        ahead: Ahead,
         *,
         ended: Callable[[], None],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Take in until cancelled; `ended` is called when no source has anything more to come. Raise
-        ConfigError for an address that cannot be had."""
+        """Take in until cancelled; `ended` is called when no source has anything more to come. What the
+        log holds already need not be decoded yet: its end is `ahead`. Raise ConfigError for an address
+        that cannot be had."""
         self._spool, self._gate, self._ingest, self._ended = spool, gate, ingest, ended
-        for number, info in ingest.open_sessions().items():
+        self._ahead = ahead
+        self._until = dict.fromkeys(self.sources, spool.end)
+        for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         if not self._once:
             self._close_orphans()
@@ -141,7 +144,7 @@ class Receiving:
         first = [name for name in self._in_the_way(config) if name not in stays]
         for name in first:
             await self._stop(name, CHANGED)
-            self._listening[_place(name, now[name])].give_up()
+            self._listening[place_of(name, now[name])].give_up()
         try:
             sources, listening = self._prepare(config, stays)
         except ConfigError:
@@ -208,7 +211,8 @@ class Receiving:
                         await trio.sleep(DECODED_SECONDS)
                 running.intake = SourceIntake(
                     name, config.format, self._current, earlier=left,
-                    spool=self._spool, gate=self._gate, ingest=self._ingest, clock=self._clock,
+                    spool=self._spool, gate=self._gate, ingest=self._ingest, ahead=self._ahead,
+                    clock=self._clock,
                 )  # fmt: skip
                 await source.run(running.intake, task_status=task_status)
         finally:
@@ -221,9 +225,9 @@ class Receiving:
 
     def _in_the_way(self, config: Config) -> list[str]:
         """The sources that have a port of which another configuration wants another address."""
-        places = {_place(name, wanted) for name, wanted in config.sources.items()}
+        places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
-        have = {name: _place(name, c) for name, c in self._current.config.sources.items()}
+        have = {name: place_of(name, c) for name, c in self._current.config.sources.items()}
         return [
             name for name, place in have.items()
             if name in self._running and place not in places and (place[0], place[2]) in wanted
@@ -244,7 +248,7 @@ class Receiving:
                     self._hold(name, wanted, listening)
                 else:
                     sources[name] = self._source(name, wanted, listening)
-                if (place := _place(name, wanted)) in listening:
+                if (place := place_of(name, wanted)) in listening:
                     listening[place].open()
             except OSError as error:
                 problems.append(f"sources.{name}: {error}")
@@ -277,7 +281,7 @@ class Receiving:
         """A source's address, in `listening` from now on: the one that is held now, or a new one."""
         if isinstance(config, TailConfig):
             return None
-        place = _place(name, config)
+        place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
             # Of port 0 no address is known that another socket could have.
@@ -315,26 +319,14 @@ class Receiving:
 
 
 def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
-    if isinstance(config, UdpConfig):
-        return of_datagrams(config.listen, slot)
-    if isinstance(config, TcpConfig):
-        return of_connections(config.listen, slot)
-    return UnixListening(Path(config.listen), parse_mode(config.mode), slot)
+    if isinstance(config, UnixConfig):
+        return UnixListening(Path(config.listen), parse_mode(config.mode), slot)
+    return address_of(config, slot)
 
 
 def _slot_name(place: Place) -> str:
     """What the service manager calls the socket of a place."""
     return ".".join(quote(str(part), safe="/") for part in place if part)
-
-
-def _place(name: str, config: SourceConfig) -> Place:
-    """Where a source listens; of a source of files, what no other has."""
-    if isinstance(config, TailConfig):
-        return ("tail", "", 0, name)
-    if isinstance(config, UnixConfig):
-        return ("unix", parse_path(config.listen), 0, "")
-    host, port = parse(config.listen)
-    return (_type(config), host, port, "" if port else name)
 
 
 def _check_dialect(name: str, config: TailConfig) -> None:

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import trio
@@ -34,8 +34,10 @@ from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import Health, Pages, Probe
-from tailrace.serving.server import Server
+from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.address import bound, join
+from tailrace.sources.listening import Listening
+from tailrace.sources.places import Place
 
 LINGER_SECONDS = 3.0
 
@@ -48,9 +50,11 @@ def run(
     load: Callable[[], Loaded],
     started: Callable[[Status], None],
     hung_up: Callable[[], bool],
+    held: Mapping[Place, Listening],
 ) -> Status:
     """Serve until told to stop; the last status. `started` is called once everything listens, `load`
-    at each reload. `hung_up` says whether a SIGHUP has come before they are listened to here.
+    at each reload. `hung_up` says whether a SIGHUP has come before they are listened to here. Sockets
+    in `held` are there already.
 
     Raise TailraceError for what prevents the start or ends the work."""
     if found := problems(loaded):
@@ -61,7 +65,7 @@ def run(
     supervision = Supervision(notifier, clock)
     daemon = Daemon(
         loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
-        working=supervision.working,
+        working=supervision.working, held=held,
     )  # fmt: skip
     with tamed_garbage_collection(), closing(descriptors), daemon:
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
@@ -121,6 +125,7 @@ class _Service:
         try:
             server = self._server()
             listener = bound(listen, socket.SOCK_STREAM)
+            listener.listen(BACKLOG)
         except ConfigError as error:
             self.failure = error
             return
@@ -132,15 +137,22 @@ class _Service:
             nursery.start_soon(self._signals)
             nursery.start_soon(credentials.run, self._daemon, self._guard)
             nursery.start_soon(self._supervision.run, self._daemon)
-            await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
+            nursery.start_soon(self._serve, server, listener)
             try:
                 await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
             except* TailraceError as group:
                 self.failure = first_failure(group)
                 self._daemon.health.fail(str(self.failure))
+                self._daemon.replayed.set()
                 if not isinstance(self.failure, ConfigError):
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
+
+    async def _serve(self, server: Server, listener: socket.socket) -> None:
+        """Answer from when the figures go on where an earlier life of the daemon left them: to
+        Prometheus, a counter that falls has begun anew. Who asks before that waits."""
+        await self._daemon.replayed.wait()
+        await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:
         """Raise ConfigError for files that cannot be used."""

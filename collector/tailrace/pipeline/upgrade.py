@@ -13,6 +13,7 @@ from tailrace.errors import FullError, StoreError
 from tailrace.ingest import upgrade
 from tailrace.ingest.state import VERSION
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
+from tailrace.store.schema import SCHEMA_VERSION
 from tailrace.store.table import Table
 
 _ANY = 2**64 - 1
@@ -35,6 +36,13 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
             " state, move the directory away; what of it is not in the table yet is not stored then,"
             " and files that are still there are stored a second time."
         )
+
+
+def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
+    """Return whether the table or the decoder state is of another version."""
+    if table.schema_version != SCHEMA_VERSION:
+        return True
+    return checkpoint is not None and upgrade.version_of(checkpoint.state) != VERSION
 
 
 def upgrade_table(table: Table) -> None:

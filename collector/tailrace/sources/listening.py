@@ -12,6 +12,7 @@ from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.address import bound, has
 
 BACKLOG = 512
+_SO_RCVBUFFORCE = 33
 
 
 class Listening:
@@ -28,6 +29,8 @@ class Listening:
         """Whether it stays ours when its reader ends."""
         self.inherited = False
         """Whether an earlier process had it."""
+        self.held_since: int | None = None
+        """Since when it was ours without a reader (Unix ns), before its first reader came."""
         self.drops_told = 0
         """Of the datagrams that the kernel ever dropped here, those that a reader has told of."""
         self._make = make
@@ -77,9 +80,30 @@ class Listening:
         return sock
 
 
-def of_datagrams(listen: str, slot: Slot = NOWHERE) -> Listening:
+def of_datagrams(listen: str, slot: Slot = NOWHERE, *, buffer: int = 0) -> Listening:
+    """With a `buffer`, a receive buffer of so many bytes is asked for as soon as there is a socket."""
     kind = socket.SOCK_DGRAM
-    return Listening(lambda: bound(listen, kind), slot, lambda sock: has(sock, listen, kind))
+
+    def make() -> socket.socket:
+        sock = bound(listen, kind)
+        if buffer:
+            size_buffer(sock, buffer)
+        return sock
+
+    return Listening(make, slot, lambda sock: has(sock, listen, kind))
+
+
+def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
+    """Ask for a receive buffer of so many bytes; how many the kernel granted.
+
+    With `force`, and the privilege for it, beyond net.core.rmem_max."""
+    # The kernel doubles what it is given and reports the doubled size; it counts in an int.
+    given = min(asked // 2, 2**30 - 1)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
+    except OSError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
 
 def of_connections(listen: str, slot: Slot = NOWHERE) -> Listening:

@@ -34,7 +34,7 @@ from tailrace.ingest.session import readable
 from tailrace.ingest.state import Loss
 from tailrace.security.networks import Networks
 from tailrace.sources.address import join
-from tailrace.sources.listening import Listening, of_datagrams
+from tailrace.sources.listening import Listening, of_datagrams, size_buffer
 from tailrace.sources.peers import Address, Newcomers, Peer, Peers
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
@@ -46,7 +46,6 @@ the kernel can be lost and what waits in the spool cannot."""
 SMALL_BUFFER = 4 * 2**20
 """A receive buffer below this loses bursts that are usual."""
 
-_SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
@@ -187,7 +186,8 @@ class UdpSource:
 
     def _count_from(self, sock: socket.socket, intake: Intake) -> None:
         """What the kernel dropped at a socket while no process had it is counted now."""
-        self._emptied = self._clock.wall_ns()
+        self._emptied = self._listening.held_since or self._clock.wall_ns()
+        self._listening.held_since = None
         if self._listening.inherited and not self._listening.drops_told:
             self._listening.drops_told, self._emptied = intake.drops_before(_cookie(sock))
 
@@ -257,19 +257,6 @@ def _cookie(sock: socket.socket) -> int:
     """The kernel's number of a socket, which no other one ever has until it boots again."""
     (number,) = _COOKIE.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size))
     return int(number)
-
-
-def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Ask for a receive buffer of so many bytes; how many the kernel granted.
-
-    With `force`, and the privilege for it, beyond net.core.rmem_max."""
-    # The kernel doubles what it is given and reports the doubled size; it counts in an int.
-    given = min(asked // 2, 2**30 - 1)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
-    except OSError:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given)
-    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
 
 def _read(sock: socket.socket) -> tuple[dict[Address, list[bytes]], int]:

@@ -1,0 +1,45 @@
+"""What the end of the log says to those who go on writing it, before all of it is decoded.
+
+Sources append to the log while its older part is still being decoded. To go on with what an earlier
+life of the daemon left open they need the sessions in being and the kernel's counts of drops as they
+stand at the log's end. Both follow from a few entries alone, which are told apart without decoding
+what the others hold. How far files are read does not, so sources of files wait.
+"""
+
+from __future__ import annotations
+
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import DropCount, OpenInfo, decode
+from tailrace.spool.entry import LAST, Entry, EntryKind
+
+
+class Ahead:
+    """The log's end, reached by `apply` for each entry from the ingest's position on."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
+        """The sessions in being, by number."""
+        self.now = ingest.now
+        """The time of the last entry (Unix ns)."""
+        self._ingest = ingest
+        self._told: dict[str, DropCount] = {}
+
+    def apply(self, entry: Entry) -> None:
+        """Take the next entry."""
+        self.now = entry.time_ns
+        if entry.kind == EntryKind.OPEN:
+            self.sessions[entry.session] = decode(entry.payload, OpenInfo)
+        elif entry.kind == EntryKind.CLOSE:
+            self.sessions.pop(entry.session, None)
+        elif entry.kind == EntryKind.STOP and entry.payload == LAST:
+            self.sessions = {number: info for number, info in self.sessions.items() if info.file}
+        elif entry.kind == EntryKind.DROPS:
+            dropped = decode(entry.payload, DropCount)
+            self._told[dropped.source] = dropped
+
+    def drops_told(self, source: str, socket: int) -> int:
+        """Return how many drops at a socket the log tells of, by the kernel's number of the socket."""
+        last = self._told.get(source)
+        if last is None:
+            return self._ingest.common(source).drops.told(socket)
+        return last.total if last.socket == socket else 0

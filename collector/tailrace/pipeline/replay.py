@@ -1,0 +1,78 @@
+"""What a start finds on disk, and how the ingest comes to where an earlier life of the daemon ended.
+
+The ingest goes on from a checkpoint. Entries from there up to the last commit are decoded once more for
+the ingest's state alone, since their rows are in the table. The sources need not wait for that: what
+they must know of the log's end, `look_ahead` finds without decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tailrace.errors import StoreError
+from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Ingest
+from tailrace.spool.checkpoint import Checkpoint
+from tailrace.spool.entry import Entry
+from tailrace.spool.spool import Spool
+
+READ_BYTES = 1 * 2**20
+"""Read from the spool at a time."""
+
+
+def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
+    """Return the ingest as a checkpoint has it. Raise StoreError where spool, table and checkpoint do
+    not belong together: the table has all below `committed`."""
+    if committed > spool.end:
+        raise StoreError(
+            f"the table holds what the spool had up to {committed}, but {spool.directory}"
+            f" ends at {spool.end}: it is not the spool of this table, or an older copy."
+            " Move it away to begin a new one."
+        )
+    ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
+    if ingest.position < spool.begin:
+        raise StoreError(
+            f"{spool.directory}: the decoder state for position {spool.begin} is"
+            " lost, so what follows cannot be told apart from what is in the table."
+        )
+    return ingest
+
+
+def repeat(ingest: Ingest, entry: Entry) -> None:
+    """Apply an entry whose rows are in the table and whose consequences are in the log."""
+    ingest.apply(entry)
+    ingest.take()
+    ingest.rejected.clear()
+
+
+def replay(
+    ingest: Ingest, committed: int, *, read: Callable[[], list[Entry]], working: Callable[[], None]
+) -> None:
+    """Repeat all entries below `committed` at once. `read` gives the next ones, `working` is called
+    as that goes on."""
+    while ingest.position < committed:
+        working()
+        for entry in read():
+            if entry.end > committed:
+                break
+            repeat(ingest, entry)
+
+
+def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
+    """Return what the end of the log says. Reads all that is not decoded, and decodes none of it."""
+    ahead = Ahead(ingest)
+    for entry in _readable(spool, ingest.position):
+        ahead.apply(entry)
+    return ahead
+
+
+def _readable(spool: Spool, position: int) -> Iterator[Entry]:
+    """Yield the durable entries from a position on, across those that the disk did not keep."""
+    while position < spool.durable:
+        try:
+            entries = spool.read(position, READ_BYTES)
+        except StoreError:
+            position = spool.next_readable(position)
+            continue
+        yield from entries
+        position = entries[-1].end

@@ -1,0 +1,149 @@
+"""A daemon that was killed listens and receives again before it has decoded what its spool holds."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+
+from tailrace.clock import SystemClock
+from tailrace.config.load import load
+from tailrace.pipeline.daemon import Daemon
+from tests.ingest.log import heph_event
+from tests.sources.recorder import until as taken_in
+from tests.system.collector import until
+
+KEEP = '[spool]\ncheckpoint_interval = "10 min"\ncheckpoint_bytes = "1 GiB"\n'
+"""No decoder state is saved: the next life decodes all of the spool."""
+
+NEVER = '[store]\ncommit_interval = "10 min"\ncommit_rows = 100000000\ncommit_bytes = "100 GiB"\n'
+
+OLD, NEW = 50_000, 200
+
+
+def _killed(collectors, more):
+    """A collector that was killed with OLD events over TCP and one over UDP in its spool."""
+    collector = collectors(more=more).start()
+    with socket.create_connection(collector.address("tcp")) as sock:
+        sock.sendall(b"".join(heph_event(1, n) for n in range(OLD)))
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
+    return collector
+
+
+def _spans(collector):
+    rows = [row for row in collector.rows() if row["kind"] == "span"]
+    return sorted((row["source"], row["seq"]) for row in rows)
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
+def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, committed):
+    """Whether the table has the rows of the old entries or lacks them, all events are stored once,
+    and a datagram peer goes on with the session that it had."""
+    collector = _killed(collectors, KEEP if committed else KEEP + NEVER)
+    peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    peer.bind(("127.0.0.1", 0))
+    peer.sendto(heph_event(7, 0), collector.address("udp"))
+    until(lambda: collector.status()["sources"]["udp"]["seen_events"] == 1, "the datagram")
+    if committed:
+        collector.settle()
+    collector.kill()
+
+    found = {}
+    loaded = load(collector.config, environ={}, flags={"store": str(collector.store)})
+    with Daemon(loaded, SystemClock()) as daemon:
+        left, sources = daemon.spool.durable, daemon.receiving.sources
+
+        def started():
+            found["behind"] = left - daemon.ingest.position
+            found["replayed"] = daemon.replayed.is_set()
+            addresses = {name: sources[name].address.rpartition(":") for name in ("udp", "tcp")}
+            udp, tcp = (("127.0.0.1", int(addresses[name][2])) for name in ("udp", "tcp"))
+            for n in range(1, NEW):
+                peer.sendto(heph_event(7, n), udp)
+            with socket.create_connection(tcp) as sock:
+                sock.sendall(b"".join(heph_event(2, n) for n in range(NEW)))
+
+        async def main():
+            stop = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: daemon.run(stop, started=started))
+                await taken_in(lambda: found and sources["udp"].figures().bytes)
+                await taken_in(lambda: sources["tcp"].figures().bytes)
+                found["taken in by"] = daemon.ingest.position
+                stop.set()
+
+        trio.run(main)
+        assert daemon.ingest.account("tcp").missing == daemon.ingest.account("udp").missing == 0
+    peer.close()
+    assert found["behind"] > 0, "the sources started before the old entries were decoded"
+    assert found["replayed"] is (not committed), "there is nothing in the table to catch up with"
+    assert found["taken in by"] < left, "and took in meanwhile"
+    assert _spans(collector) == sorted(
+        [("udp", n) for n in range(NEW)]
+        + [("tcp", n) for n in range(OLD)]
+        + [("tcp", n) for n in range(NEW)]
+    )
+    assert len({r["session"] for r in collector.rows() if r["source"] == "udp"}) == 1
+
+
+def test_who_asks_how_it_is_hears_of_nothing_less_than_the_table_has(collectors):
+    """Otherwise a counter would seem to have begun anew."""
+    collector = _killed(collectors, KEEP)
+    collector.settle()
+    before = collector.status()
+    collector.kill()
+    collector.start()
+    now = collector.status()
+    assert now["spool"]["decoded"] >= before["spool"]["committed"]
+    assert now["sources"]["tcp"]["seen_events"] == OLD
+    assert now["sources"]["tcp"]["rows"] >= before["sources"]["tcp"]["rows"]
+
+
+SLOW_TO_LOAD = """
+import sys, time
+from pathlib import Path
+
+class Waiting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trio":
+            Path({reached!r}).touch()
+            while not Path({go!r}).exists():
+                time.sleep(0.005)
+
+sys.meta_path.insert(0, Waiting())
+"""
+
+
+def _free(kind):
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp_path):
+    reached, go = tmp_path / "reached", tmp_path / "go"
+    (tmp_path / "sitecustomize.py").write_text(
+        SLOW_TO_LOAD.format(reached=str(reached), go=str(go))
+    )
+    udp, tcp = _free(socket.SOCK_DGRAM), _free(socket.SOCK_STREAM)
+    sources = "".join(
+        f'[sources.{kind}]\ntype = "{kind}"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
+        for kind, port in (("udp", udp), ("tcp", tcp))
+    )
+    collector = collectors(sources=sources, environ={"PYTHONPATH": str(tmp_path)})
+    collector.start(wait=False)
+    until(reached.exists, "the daemon to begin to load")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", udp))
+        for n in range(50):
+            sock.send(heph_event(1, n))
+    with socket.create_connection(("127.0.0.1", tcp)) as sock:
+        sock.sendall(b"".join(heph_event(1, n) for n in range(50)))
+    go.touch()
+    collector.wait_ready()
+    for name in ("udp", "tcp"):
+        until(lambda n=name: collector.status()["sources"][n]["seen_events"] == 50, name)
+        assert collector.status()["sources"][name]["missing_events"] == 0
+    collector.stop()
+    assert _spans(collector) == sorted((kind, n) for kind in ("udp", "tcp") for n in range(50))
