@@ -35,13 +35,13 @@ def lines(*arguments):
 def test_each_stream_is_a_line_and_then_come_the_totals(store):
     heading, other, two, ten, totals = lines("--store", store)
     assert heading == [
-        "source", "format", "session", "stream", "events", "missing", "complete", "open", "first",
-        "last",
+        "source", "format", "session", "stream", "events", "missing", "complete", "state", "open",
+        "first", "last", "silent", "since",
     ]  # fmt: skip
-    assert other == ["other", "heph", "b", "1", "1", "0", "-", "1", "-", "-"]
-    assert two[3:9] == ["2", "9", "1", "90.0000", "%", "0"]
+    assert other == ["other", "heph", "b", "1", "1", "0", "-", "unwatched", "1", "-", "-", "-"]
+    assert two[3:10] == ["2", "9", "1", "90.0000", "%", "unwatched", "0"]
     assert ten[3:8] == ["10", "99999", "1", "99.9990", "%"]
-    assert two[9:] == ["2026-11-19", "00:00:00"] * 2
+    assert two[10:] == ["2026-11-19", "00:00:00"] * 3
     assert " ".join(totals) == (
         "3 streams: 100009 events, 2 missing and an unknown number more, 1 open span"
     )

@@ -6,11 +6,13 @@ import json
 from zlib import crc32
 
 import pytest
+from msgspec import structs
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import HEAD, LAST, FileFacts, Member
-from tailrace.spool.entry import PAYLOAD_MAX
+from tailrace.ingest.state import HEAD, LAST, FileFacts, Member, Rest
+from tailrace.spool.entry import PAYLOAD_MAX, EntryKind
+from tests.decoding.ovni_bytes import HEADER, ends, starts
 from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
@@ -182,3 +184,84 @@ def test_a_line_too_long_is_one_missing_event_in_however_many_pieces_it_comes(lo
     assert ingest.account("s").missing == 2
     assert sum(attributes(gap)["count"] for gap in of(rows, "gap")) == 2
     assert_conserved(ingest)
+
+
+# Rest
+
+
+RESTS = FileFacts(
+    path="/runs/a", device=1, inode=2, birth=3, rest=Rest(why="process_gone", since=77)
+)
+
+
+def _rests(rows):
+    return [attributes(row) for row in of(rows, "session") if row["name"] == "rest"]
+
+
+def test_a_file_that_rests_is_said_once_and_that_it_goes_on_by_its_next_bytes(log):
+    session = log.open_file("jets")
+    log.file(session, RESTS)
+    log.file(session, RESTS)
+    log.data(session, b"{")
+    log.data(session, b"}")
+    log.file(session, RESTS)
+    now = log.now
+    _, rows = run(log.entries)
+    assert _rests(rows) == [
+        {"rest": "process_gone", "since": 77},
+        {"rest": "", "since": now},
+        {"rest": "process_gone", "since": 77},
+    ]
+
+
+def test_a_file_with_another_path_goes_on_to_rest(log):
+    session = log.open_file("jets")
+    log.file(session, RESTS)
+    log.file(session, structs.replace(RESTS, path="/runs/b"))
+    _, rows = run(log.entries)
+    assert len(_rests(rows)) == 1
+
+
+def test_that_a_file_rests_is_known_after_a_restart(log):
+    session = log.open_file("jets")
+    log.file(session, RESTS)
+    first, _ = run(log.entries)
+    again = Ingest.restore(first.snapshot())
+    assert again.files("s")[session].facts.rest == RESTS.rest
+    log.data(session, b"{}\n")
+    _, rows = run(log.entries[-1:], again)
+    assert [about["rest"] for about in _rests(rows)] == [""]
+
+
+OVNI = "/runs/loom.a/proc.1/thread.2/stream.obs"
+
+
+def test_a_stream_that_says_its_end_says_at_rest_what_of_it_has_not_come(log):
+    session = log.open_file("ovni", OVNI)
+    log.data(session, HEADER + starts(5))
+    log.file(session, structs.replace(RESTS, path=OVNI))
+    log.data(session, ends(9))
+    log.file(session, structs.replace(RESTS, path=OVNI))
+    _, rows = run(log.entries)
+    assert attributes(of(rows, "session")[0])["ends"] == "a/1/2"
+    assert [(about["rest"], about["lacks"]) for about in _rests(rows)] == [
+        ("process_gone", "unfinished"), ("", "unfinished"), ("process_gone", ""),
+    ]  # fmt: skip
+
+
+def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):
+    done, not_done, plain = (
+        log.open_file("ovni", OVNI),
+        log.open_file("ovni", OVNI.replace("thread.2", "thread.3")),
+        log.open_file("jets"),
+    )
+    log.data(done, HEADER + starts(5) + ends(9))
+    log.data(not_done, HEADER + starts(5))
+    log.data(plain, b"{}\n")
+    for _ in range(2):
+        log.stop()
+        log.add(EntryKind.START)
+    _, rows = run(log.entries)
+    told = [row for row in of(rows, "session") if row["name"] == "rest"]
+    assert [row["session"] for row in told] == [f"session{done}"]
+    assert attributes(told[0]) == {"rest": "ended", "since": log.now, "lacks": ""}

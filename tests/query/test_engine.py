@@ -266,7 +266,9 @@ def test_the_views_are_the_same_through_a_dataset(tmp_path, monkeypatch):
     remote = Engine(str(tmp_path))
     assert not remote.table.local
     for view in VIEWS:
-        sql = f"FROM {view.name} ORDER BY ALL"
+        # Whether a collector has the store, only a local one says.
+        columns = "* EXCLUDE state" if view.name in {"sessions", "streams"} else "*"
+        sql = f"SELECT {columns} FROM {view.name} ORDER BY ALL"  # noqa: S608 - our own words
         assert dicts(remote.ask(sql)) == dicts(local.ask(sql))
     with pytest.raises(QueryError, match="disabled"):
         remote.ask(f"FROM '{remote.table.file_uris()[0]}'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -11,6 +12,7 @@ from tailrace.model.record import as_int64
 from tailrace.normalize import wall_times
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
+from tailrace.store.lock import DirectoryLock
 from tests.ingest.log import Log, heph_epoch, heph_event, run
 from tests.query.memory import Views
 from tests.query.tables import (
@@ -457,11 +459,83 @@ def test_a_session_is_all_that_was_said_of_it(views):
         "closed_at": 99, "continues": None, "peer": "10.0.0.1:5", "transport": "tcp", "run": None,
         "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "clock_offset": None,
         "totals": '{"begin":4}', "rows": 8,
-        "events": 1, "missing": 3, "unknown": False,
+        "events": 1, "missing": 3, "unknown": False, "state": "ended",
     }  # fmt: skip
     assert (second["session"], second["continues"], second["opened"]) == ("a.1", "a", 99)
     assert (second["peer"], second["transport"], second["closed"]) == ("10.0.0.1:5", "tcp", None)
     assert (second["rows"], second["events"], second["missing"]) == (1, 0, 0)
+
+
+def _thread(name, *words, **values):
+    """A session of ovni with one event, and more session rows at its end."""
+    mine = {"session": name, "format": "ovni"}
+    yield session("open", ends=f"a/1/{name}", opened=1, **mine)
+    yield row(stream=f"a/1/{name}", start=1, time=50, offset=8, **mine)
+    for at, word in enumerate(words):
+        yield session(word.pop("name"), offset=20, **word, **mine) | {"time": 100 + at}
+
+
+REST = {"name": "rest", "rest": "silent", "since": 60, "lacks": "unfinished"}
+ON = {"name": "rest", "rest": "", "since": 61, "lacks": "unfinished"}
+CLOSE = {"name": "close", "closed": "deleted", "closed_at": 70}
+
+COURSES = [
+    # what was said, its state while a collector has the store, and while none has
+    ([], "open", "unfinished?"),
+    ([REST], "unfinished?", "unfinished?"),
+    ([REST | {"rest": "process_gone"}], "unfinished?", "unfinished?"),
+    ([REST | {"rest": "waits"}], "silent", "unfinished?"),
+    ([REST, ON], "open", "unfinished?"),
+    ([REST, ON, REST], "unfinished?", "unfinished?"),
+    ([REST | {"lacks": ""}], "ended", "ended"),
+    ([REST | {"rest": "ended", "lacks": ""}], "ended", "ended"),
+    ([REST, CLOSE], "ended", "ended"),
+    ([CLOSE], "ended", "ended"),
+]
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+def test_a_stream_that_says_its_end_is_doubtful_until_it_has(tmp_path, watched):
+    rows = [
+        each
+        for number, (words, *_) in enumerate(COURSES)
+        for each in _thread(str(number), *map(dict, words))
+    ]
+    store = make(tmp_path, rows)
+    with DirectoryLock(tmp_path) if watched else nullcontext():
+        streams = ask(store, "SELECT * FROM streams ORDER BY session::INT")
+        sessions = ask(store, "SELECT session, state, unknown FROM sessions ORDER BY session::INT")
+        gaps = ask(store, "SELECT * FROM gaps")
+    states = [at if watched else alone for _, at, alone in COURSES]
+    doubtful = {str(n) for n, state in enumerate(states) if state == "unfinished?"}
+    assert [s["state"] for s in streams] == [s["state"] for s in sessions] == states
+    assert {s["session"] for s in streams if s["completeness"] is None} == doubtful
+    assert {s["session"] for s in sessions if s["unknown"] == "true"} == doubtful
+    assert {g["session"] for g in gaps} == doubtful
+    for gap_ in gaps:
+        assert gap_["stream"] == f"a/1/{gap_['session']}"
+        assert (gap_["reason"], gap_["detail"]) == ("truncated", "unfinished?")
+        assert gap_["count"] is gap_["remaining"] is None
+    since = [s["silent_since"] for s in streams]
+    rests = [bool(words) and bool(words[-1].get("rest")) for words, *_ in COURSES]
+    assert since == [
+        None if state == "ended" else 60 if rest else 50
+        for rest, state in zip(rests, states, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+def test_a_stream_without_an_end_is_silent_or_unwatched_and_claims_nothing(tmp_path, watched):
+    rows = [
+        session("open", opened=1), row(offset=3),
+        session("open", opened=1, session="b"), row(offset=3, session="b"),
+        session("rest", rest="silent", since=9, session="b", offset=9),
+    ]  # fmt: skip
+    store = make(tmp_path, rows)
+    with DirectoryLock(tmp_path) if watched else nullcontext():
+        streams = ask(store, "SELECT state, completeness FROM streams ORDER BY session")
+    states = ["open", "silent"] if watched else ["unwatched", "unwatched"]
+    assert streams == [{"state": state, "completeness": 1.0} for state in states]
 
 
 def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
@@ -483,10 +557,12 @@ def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
     assert one == {
         "stream": "1", "first_seq": 3, "last_seq": 8, "events": 3, "missing": 2,
         "completeness": 0.6, "first_time": 1001, "last_time": 1020, "open_spans": 0,
+        "state": "open", "silent_since": 1020,
     }  # fmt: skip
     assert two == {
         "stream": "2", "first_seq": None, "last_seq": None, "events": 2, "missing": 0,
         "completeness": 1.0, "first_time": 1003, "last_time": 1004, "open_spans": 1,
+        "state": "open", "silent_since": 1004,
     }  # fmt: skip
     assert (three["events"], three["missing"], three["completeness"]) == (0, 7, 0.0)
 

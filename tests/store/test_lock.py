@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from tailrace.errors import LockedError, StoreError
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.lock import DirectoryLock, is_held
 
 HOLD = """
 import sys
 from pathlib import Path
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.lock import DirectoryLock, is_held
 with DirectoryLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -65,3 +65,35 @@ def test_who_waits_enters_when_the_holder_has_left(holder, tmp_path):
 def test_a_lock_in_a_directory_that_is_not_there_is_a_store_error(tmp_path):
     with pytest.raises(StoreError, match="No such file"), DirectoryLock(tmp_path / "none"):
         pass
+
+
+def test_whether_a_process_is_inside_can_be_asked_without_entering(holder, tmp_path):
+    assert is_held(tmp_path)
+    holder.kill()
+    holder.wait()
+    assert not is_held(tmp_path)
+    assert not is_held(tmp_path / "none")
+
+
+def test_who_asks_at_every_moment_keeps_nobody_out(tmp_path):
+    """An asker has the lock for a moment; who enters tries again."""
+    with DirectoryLock(tmp_path):
+        pass
+    asking = [subprocess.Popen([sys.executable, "-c", ASKING, tmp_path]) for _ in range(2)]
+    try:
+        for _ in range(300):
+            with DirectoryLock(tmp_path):
+                pass
+    finally:
+        for each in asking:
+            each.kill()
+            each.wait()
+
+
+ASKING = """
+import sys
+from pathlib import Path
+from tailrace.store.lock import is_held
+while True:
+    is_held(Path(sys.argv[1]))
+"""

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 TABLE = """
 SELECT source, format, session, stream, events, missing,
   format('{:.4f} %', floor(completeness * 1e6) / 1e4) AS complete,
-  open_spans AS open,
+  state, open_spans AS open,
   strftime(part.readable(first_time), '%Y-%m-%d %H:%M:%S') AS first,
-  strftime(part.readable(last_time), '%Y-%m-%d %H:%M:%S') AS last
+  strftime(part.readable(last_time), '%Y-%m-%d %H:%M:%S') AS last,
+  strftime(part.readable(silent_since), '%Y-%m-%d %H:%M:%S') AS "silent since"
 FROM streams
 """
 
@@ -53,8 +54,11 @@ def command(
     """What is there: one line a stream, and how complete it is.
 
     `complete` is the share of the events known to exist that are here; a dash, when something of
-    unknown size is missing. Times are UTC. The last line also says how many events the collector that
-    runs on the store still waits for; with --json, standard error does.
+    unknown size is or may be missing. `state` is `open` while a collector takes in what comes, `silent`
+    when the file rests, `unwatched` when no collector has the store, `ended`; and `unfinished?` for a
+    stream that has not said its end, once its process is gone, its file rests or nobody watches. Times
+    are UTC. The last line also says how many events the collector that runs on the store still waits
+    for; with --json, standard error does.
     """
     loaded = load_config(config, store)
 
@@ -92,7 +96,7 @@ class Totals:
 
     def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
         for page in pages:
-            for _, _, _, _, events, missing, complete, open_spans, *_ in page:
+            for _, _, _, _, events, missing, complete, _, open_spans, *_ in page:
                 self.streams += 1
                 self.events += events
                 self.missing += missing

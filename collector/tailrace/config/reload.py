@@ -75,6 +75,7 @@ _TAKES: dict[type[Section], dict[str, Takes]] = {
         "idle_interval": Takes.NOW,
         "files_max": Takes.NOW,
         "hole_timeout": Takes.NOW,
+        "rest_time": Takes.NOW,
     },
 }
 

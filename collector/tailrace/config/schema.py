@@ -218,6 +218,8 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """Files held open at a time, those that grew last."""
     hole_timeout: Duration = Duration(5)
     """How long a part of a file that nobody has written yet is waited for before it is passed over."""
+    rest_time: Duration = Duration(300)
+    """A file that was not written for this long rests: `tailrace streams` says so, and, of a stream that has not said its end, `unfinished?`."""
 
 
 ConnectionConfig = TcpConfig | UnixConfig

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -64,6 +64,33 @@ class FileDecoder(Decoder, Protocol):
         ...
 
 
+@runtime_checkable
+class EndingDecoder(FileDecoder, Protocol):
+    """A decoder of files whose streams say that they end: the lack of an end tells something."""
+
+    @property
+    def stream(self) -> str:
+        """The stream whose end is meant."""
+        ...
+
+    @property
+    def lacking(self) -> str:
+        """What of the end has not come so far, in the word of the gap that `end` would give; "" when
+        nothing is lacking."""
+        ...
+
+
+class Writer(NamedTuple):
+    """The process that writes a file, as the file's path names it."""
+
+    host: str
+    pid: int
+
+
+def _unnamed(path: str) -> Writer | None:  # noqa: ARG001 - a path that names no process
+    return None
+
+
 def _alone(path: str) -> tuple[str, ...]:  # noqa: ARG001 - a stream without documents
     return ()
 
@@ -85,6 +112,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     `group` is the run that a stream belongs to: streams of one group share names and a clock.
     `copy` is what two files have in common when one may be a moved or compressed copy of the other;
     they are taken for one stream only if their first bytes are the same, too.
+    `writer` is the process that writes a stream, where its path names one.
     `recognises` says of a path and the file's first bytes (uncompressed, up to 4 KiB) whether they
     are this format's.
     `document_max` bytes is the longest document that is read.
@@ -94,6 +122,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     documents: Callable[[str], tuple[str, ...]] = _alone
     group: Callable[[str], str] = posixpath.dirname
     copy: Callable[[str], str] = without_gz
+    writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
     document_max: int = 16 * 2**20
 

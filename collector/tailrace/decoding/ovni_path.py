@@ -13,7 +13,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from tailrace.decoding.decoder import without_gz
+from tailrace.decoding.decoder import Writer, without_gz
 from tailrace.decoding.ovni_document import OFFSETS, PROCESS
 from tailrace.decoding.ovni_frame import MAGIC
 
@@ -63,6 +63,14 @@ def trace(path: str) -> str:
     """The directory of the trace: names and clocks are common to what is in it."""
     match = _PATH.fullmatch(without_gz(path))
     return match["trace"] if match else posixpath.dirname(path)
+
+
+def writer(path: str) -> Writer | None:
+    """The process whose thread writes a stream, as its own PID namespace numbers it."""
+    match = _PATH.fullmatch(without_gz(path))
+    if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
+        return None
+    return Writer(match["loom"].partition(".")[0], int(match["pid"]))
 
 
 def identity(path: str) -> str:

@@ -44,13 +44,16 @@ class Course:
         attach: Callable[[OpenInfo, RunState], Run],
         *,
         unordered: bool,
+        of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """`unordered`: whether events may overtake each other, and the words that tell whose they are."""
+        """`unordered`: whether events may overtake each other, and the words that tell whose they are.
+        `of_file` returns what the rows of a file's runs say beside what all say."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
         self._new_run = attach
         self._unordered = unordered
+        self._of_file = of_file
         self.run = self._attach(state.run)
         """The run in being."""
         self.previous = self._attach(state.previous) if state.previous else None
@@ -63,7 +66,7 @@ class Course:
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "opened": now}
         if info.replaces:
             about["replaces"] = info.replaces
-        self.run.own.session("open", about | self._group(), now)
+        self.run.own.session("open", about | self._of_file(), now)
 
     def take(self, columns: Sequence[Sequence[Any]], now: int) -> None:
         """Take records without session or malformed ones among them, given as columns."""
@@ -285,7 +288,7 @@ class Course:
     def _say_restart(self, old: str, now: int) -> None:
         self._tally.restarts += 1
         about = {"continues": old, "opened": now}
-        self.run.own.session("restart", about | self._group(), now)
+        self.run.own.session("restart", about | self._of_file(), now)
 
     # Announced sessions
 
@@ -381,10 +384,6 @@ class Course:
         if isinstance(state, str):
             return self._announcements[state].run
         return self._new_run(self._state.info, state)
-
-    def _group(self) -> dict[str, object]:
-        group = self._state.info.group
-        return {"group": group} if group else {}
 
 
 def _event_after(records: list[Record], index: int) -> tuple[str, int | None, int] | None:

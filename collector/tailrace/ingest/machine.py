@@ -152,6 +152,9 @@ class Ingest:
                 announcements.started(before, now)
             self.heartbeats.end("collector restart", now)
             return
+        if kind == EntryKind.STOP:
+            for number in sorted(self._sessions):
+                self._sessions[number].stopped(now)
         for number in sorted(self._waiting):
             course = self._sessions[number].course
             course.expire(now) if kind == EntryKind.TICK else course.settle(now)

@@ -10,7 +10,9 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
-from tailrace.decoding.decoder import Decoder, FileDecoder, Format
+from msgspec.structs import replace
+
+from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.course import Course
@@ -20,6 +22,7 @@ from tailrace.ingest.state import (
     FileState,
     Loss,
     OpenInfo,
+    Rest,
     RunState,
     SessionState,
     Tally,
@@ -63,13 +66,17 @@ class Session:
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
         unordered = datagrams and numbered
-        self.course = Course(state, tally, announcements, attach, unordered=unordered)
+        self.course = Course(
+            state, tally, announcements, attach, unordered=unordered, of_file=self._of_file
+        )
 
     def data(self, payload: bytes, now: int) -> None:
         """Bytes of a stream, cut anywhere."""
         self._received(len(payload), now)
-        if self.state.file:
-            self.state.file.read(payload)
+        if file := self.state.file:
+            if file.facts.rest:
+                self._rest(file, None, now)
+            file.read(payload)
         self.course.reach()
         records = self.decoder.feed(payload)
         if records or not self.state.record_since:
@@ -115,13 +122,44 @@ class Session:
         self._take(waiting, now)
 
     def file(self, facts: FileFacts, now: int) -> None:
-        """Its file has another name or place, or a member of it begins."""
+        """Its file has another name or place, a member of it begins, or it rests."""
         file = self.state.file
         if file is None:
             return
         if facts.path != file.facts.path:
             self.course.run.own.session("moved", {"peer": facts.path}, now)
-        file.facts = facts
+        before, file.facts = file.facts.rest, facts
+        if facts.rest != before:
+            self._rest(file, facts.rest, now)
+
+    def stopped(self, now: int) -> None:
+        """The daemon stops: say of a file whose stream has ended that nothing more will come."""
+        file = self.state.file
+        if file and not file.facts.rest and self._lacking == "":
+            self._rest(file, Rest(why="ended", since=self.state.last), now)
+
+    def _rest(self, file: FileState, rest: Rest | None, now: int) -> None:
+        """Its file rests, or goes on; the row says what of the stream's end has not come."""
+        file.facts = replace(file.facts, rest=rest)
+        about: dict[str, object] = {"rest": rest.why if rest else "", "since": now}
+        if rest:
+            about["since"] = rest.since
+        if (lacking := self._lacking) is not None:
+            about["lacks"] = lacking
+        self.course.run.own.session("rest", about, now)
+
+    @property
+    def _lacking(self) -> str | None:
+        """What of the end has not come; None where the format has no end."""
+        return self.decoder.lacking if isinstance(self.decoder, EndingDecoder) else None
+
+    def _of_file(self) -> dict[str, object]:
+        """Return what the row of a file's run says beside what all say."""
+        group = self.state.info.group
+        about: dict[str, object] = {"group": group} if group else {}
+        if isinstance(self.decoder, EndingDecoder):
+            about["ends"] = self.decoder.stream
+        return about
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """A part of a document that tells of it, which was found or has changed."""

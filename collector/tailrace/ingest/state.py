@@ -45,6 +45,18 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     content: int
 
 
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """A file does not grow, as far as can be told.
+
+    process_gone: the process that wrote it is seen no more. silent: it has not grown for longer than
+    the source's `rest_time`. waits: neither has it, and the process that writes it lives. ended: its
+    stream had said its end when the daemon stopped."""
+
+    why: Literal["process_gone", "silent", "waits", "ended"]
+    since: int
+    """When it was written last (Unix ns)."""
+
+
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a FILE entry, and part of a file's OPEN entry: which file a session reads."""
 
@@ -55,6 +67,8 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """When it was made (Unix ns); 0 where the system does not say."""
     member: Member | None = None
     """None for a file that is not compressed."""
+    rest: Rest | None = None
+    """None for a file that grows, or may."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

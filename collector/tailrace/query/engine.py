@@ -150,6 +150,7 @@ def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
     spill = tempfile.mkdtemp(prefix="tailrace-query-")
     connection = duckdb.connect(config=_config(limits, spill))
     weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
+    connection.execute("SET VARIABLE watched = true")
     connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # binds the others in no time
     define(connection)
     if table.local:
@@ -191,6 +192,7 @@ def show(
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
     """Give a connection what `stored` reads, which each has for itself."""
+    connection.execute("SET VARIABLE watched = ?", [table.watched])
     if table.local:
         files = [_literal(file) for file in sorted(table.file_uris())]
         connection.execute("SET VARIABLE files = ?", [files])

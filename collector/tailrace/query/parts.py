@@ -49,9 +49,9 @@ CREATE MACRO part.place("offset", time) AS
 -- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
 -- one row, and joins it to every row even where nobody asks for its columns.
 CREATE VIEW part.session_words AS
-SELECT source, session, name, part.place("offset", time) AS place,
+SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
-  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'close') THEN words END AS ours,
+  CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'rest', 'close') THEN words END AS ours,
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
@@ -72,6 +72,31 @@ SELECT source, session,
   arg_max(nullif(ours ->> '$.group', ''), place) AS run
 FROM part.session_words
 GROUP BY source, session;
+
+-- Where each session is on its way to its end: whether it has one, and whether anybody sees to it. A
+-- session that says its own end (`ends`, the stream that is meant) and has neither said it nor been
+-- closed is doubtful once its file rests, or nobody watches. `waits` is a rest too: its writer lives.
+-- The variable `watched` says whether a collector has the store.
+CREATE VIEW part.courses AS
+SELECT *, CASE
+  WHEN closed OR rest <> '' AND lacks = '' THEN 'ended'
+  WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT getvariable('watched')) THEN 'unfinished?'
+  WHEN NOT getvariable('watched') THEN 'unwatched'
+  WHEN rest <> '' THEN 'silent'
+  ELSE 'open' END AS state
+FROM (
+  SELECT source, any_value(format) AS format, session, max(day) AS day, max("offset") AS "offset",
+    bool_or(ours ->> '$.closed' IS NOT NULL) AS closed,
+    arg_max(ours ->> '$.ends', place) AS ends,
+    coalesce(arg_max(ours ->> '$.rest', place), '') AS rest,
+    arg_max(try_cast(ours ->> '$.since' AS BIGINT), place) AS since,
+    arg_max(ours ->> '$.lacks', place) AS lacks
+  FROM part.session_words
+  GROUP BY source, session
+);
+
+-- The state of a session that no row of ours opened.
+CREATE MACRO part.unopened() AS CASE WHEN getvariable('watched') THEN 'open' ELSE 'unwatched' END;
 
 -- Connections that only go on with a session that another one began, and hold no events themselves.
 CREATE VIEW part.resuming AS
@@ -114,8 +139,8 @@ SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "o
 FROM part.shown
 WHERE kind IN ('gap', 'heal');
 
--- Every gap, healed or not. A heal repays the gap that has its numbers or, where there are none,
--- the oldest gaps of the same reason, record id and kind of record.
+-- Every gap, healed or not, and what a doubtful session may lack. A heal repays the gap that has its
+-- numbers or, where there are none, the oldest gaps of the same reason, record id and kind of record.
 CREATE VIEW all_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
 numbered AS MATERIALIZED (
@@ -156,7 +181,11 @@ FROM (
   LEFT JOIN without_number AS w
     ON g.seq IS NULL AND w.source = g.source AND w.session = g.session AND w.stream = g.stream
     AND w.name = g.name AND w.id IS NOT DISTINCT FROM g.id AND w."of" IS NOT DISTINCT FROM g."of"
-);
+)
+UNION ALL
+SELECT day, source, format, session, ends, 'truncated', 'unfinished?', NULL, NULL, NULL, 0, NULL, NULL, NULL,
+  json_object('count', 0, 'detail', 'unfinished?', 'rest', rest, 'since', since)::VARCHAR, "offset"
+FROM part.courses WHERE state = 'unfinished?';
 
 -- What is missing of each stream.
 CREATE VIEW part.missing_events AS

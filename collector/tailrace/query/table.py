@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
 from tailrace.store.layout import is_local, open_table, table_root
+from tailrace.store.lock import is_held
 from tailrace.store.refusal import line
 from tailrace.store.schema import SCHEMA, check_readable
 from tailrace.store.snapshot import Snapshot
@@ -37,6 +38,12 @@ class TableReader(Snapshot):
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
         super().__init__(open_table(self.root, options, check_readable))
+
+    @property
+    def watched(self) -> bool:
+        """Whether a collector has the store now. One behind a URL is taken to have one, since nothing
+        there says that it has none."""
+        return not self.local or is_held(Path(self.root).parent)
 
     def file_uris(self) -> list[str]:
         """The files of this version: absolute paths, or URLs."""

@@ -138,6 +138,12 @@ GAPS = View(
     'source, session, try_cast(stream AS BIGINT), stream, first, "offset"',
 )
 
+STATES = (
+    "open: a collector takes in what comes; silent: its file rests; unfinished?: its file rests, or"
+    " no collector has the store, and it has not said its end; unwatched: no collector has the store,"
+    " and its format has no end to say; ended"
+)
+
 SESSIONS = View(
     "sessions",
     "one row a session: who, when, by which clock, and how much of it is here",
@@ -172,6 +178,7 @@ SESSIONS = View(
         Column("events", "BIGINT", "its events in the table"),
         Column("missing", "BIGINT", "its events known to be missing"),
         Column("unknown", "BOOLEAN", "whether something of unknown amount is missing, too"),
+        Column("state", "VARCHAR", STATES),
     ),
     """
     WITH words AS (
@@ -210,11 +217,13 @@ SESSIONS = View(
       r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals, s."rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
-      coalesce(l.unknown, false) AS unknown
+      coalesce(l.unknown, false) AS unknown,
+      coalesce(y.state, part.unopened()) AS state
     FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
     LEFT JOIN words AS w USING (source, session)
     LEFT JOIN words AS f  -- the nth restart of a session x is x.n
       ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
+    LEFT JOIN part.courses AS y USING (source, session)
     LEFT JOIN part.runs AS r USING (source, session)
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
@@ -245,12 +254,19 @@ STREAMS = View(
         Column("first_time", "BIGINT", "of its earliest start (Unix ns); null without an epoch"),
         Column("last_time", "BIGINT", "of its latest start (Unix ns)"),
         Column("open_spans", "BIGINT", "spans begun and not ended"),
+        Column("state", "VARCHAR", "of its session: open, silent, unfinished?, unwatched or ended"),
+        Column(
+            "silent_since",
+            "BIGINT",
+            "when its file was written last, if that rests, or its latest start (Unix ns); null once ended",
+        ),
     ),
     """
     SELECT source, format, session, stream, first_seq, last_seq, events, missing,
       CASE WHEN NOT unknown AND (events > 0 OR missing > 0)
         THEN events / (events + missing::DOUBLE + elsewhere) END AS completeness,
-      first_time, last_time, open_spans
+      first_time, last_time, open_spans, state,
+      CASE WHEN state <> 'ended' THEN coalesce(rests_since, last_time) END AS silent_since
     FROM (
       SELECT source, format, session, stream, s.first_seq, s.last_seq,
         (coalesce(s.events, 0) + coalesce(o.open_spans, 0))::BIGINT AS events,
@@ -262,11 +278,13 @@ STREAMS = View(
           OR exposed AND coalesce(bool_or(l.unknown) FILTER (stream = '') OVER whole, false) AS unknown,
         least(s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS first_time,
         greatest(s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second)) AS last_time,
-        coalesce(o.open_spans, 0) AS open_spans
+        coalesce(o.open_spans, 0) AS open_spans,
+        coalesce(y.state, part.unopened()) AS state, CASE WHEN y.rest <> '' THEN y.since END AS rests_since
       FROM part.seen_events AS s
       FULL JOIN part.missing_events AS l USING (source, format, session, stream)
       LEFT JOIN part.open_counts AS o USING (source, format, session, stream)
       LEFT JOIN part.clocks AS c USING (source, session)
+      LEFT JOIN part.courses AS y USING (source, session)
       WINDOW whole AS (PARTITION BY source, format, session)
     )
     """,

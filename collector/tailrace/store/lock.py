@@ -8,10 +8,33 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Self
 
 from tailrace.errors import LockedError, StoreError
+
+NAME = "lock"
+
+PATIENCE_SECONDS = 0.2
+"""How long a lock that is taken is tried again: `is_held` has it for a moment."""
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a process is inside; true when that cannot be told."""
+    try:
+        fd = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 class DirectoryLock:
@@ -20,7 +43,7 @@ class DirectoryLock:
     Who enters with `wait` waits for it instead: only for locks that are held for seconds.
     """
 
-    def __init__(self, directory: Path, *, name: str = "lock", wait: bool = False) -> None:
+    def __init__(self, directory: Path, *, name: str = NAME, wait: bool = False) -> None:
         self.path = directory / name
         self._wait = wait
         self._fd = -1
@@ -31,7 +54,7 @@ class DirectoryLock:
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be opened: {error.strerror}") from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
+            self._take(fd)
         except BlockingIOError as error:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
             os.close(fd)
@@ -49,6 +72,22 @@ class DirectoryLock:
     def __exit__(self, *exc_info: object) -> None:
         os.close(self._fd)
         self._fd = -1
+
+    def _take(self, fd: int) -> None:
+        """Lock the file. Raise BlockingIOError when another process keeps it."""
+        if self._wait:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(PATIENCE_SECONDS / 20)
+            else:
+                return
 
     def _write_pid(self) -> None:
         """For the message of who is refused; a full disk must not keep us from starting."""

@@ -193,7 +193,8 @@ def desk_of(beside):
     unread = Unread()
     return Desk(
         intake=beside.intake, config=CONFIG, files=FILES, figures=SourceFigures(),
-        descriptors=unread, documents=beside.documents, clock=unread, remember=lambda *_: None,
+        descriptors=unread, documents=beside.documents, clock=unread, writers=unread,
+            remember=lambda *_: None,
     )  # fmt: skip
 
 

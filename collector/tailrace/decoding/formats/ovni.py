@@ -47,6 +47,7 @@ from tailrace.decoding.ovni_path import (
     read_path,
     recognises,
     trace,
+    writer,
 )
 from tailrace.decoding.ovni_stack import Stack, StackState
 from tailrace.decoding.ovni_usual import UsualReader
@@ -97,6 +98,22 @@ class OvniDecoder:
     def pending(self) -> int:
         return len(self._waiting)
 
+    @property
+    def stream(self) -> str:
+        return self._state.place.stream
+
+    @property
+    def lacking(self) -> str:
+        course = self._course.state
+        ended = (course.ended or course.stale) and not course.cut
+        if ended or self._state.fault == "bad_header":
+            return ""
+        if not self._state.documents.finished:
+            return "unfinished"
+        if course.last is None:
+            return "finished_without_data"
+        return "unfinished" if course.ran else ""
+
     def begin(self, path: str, dialect: str) -> None:  # noqa: ARG002 - there is only one
         self._state.place = read_path(path)
         self._state.names.process = self._state.place.process
@@ -128,8 +145,7 @@ class OvniDecoder:
                 fault = "bad_header"
             self._decode(records, self._malformed(0, stop, fault, records))
         records += self._documents.end(state.offset, state.place.stream)
-        lacking = "" if state.told else self._lacking()
-        if lacking:
+        if not state.told and (lacking := self.lacking):
             state.told = True
             records.append(self._gap(state.offset, lacking))
         state.fault = ""
@@ -247,18 +263,6 @@ class OvniDecoder:
             records.append(malformed(state.offset + at, data, reason, state.place.stream))
         return stop
 
-    def _lacking(self) -> str:
-        """What of the end is missing, in a word."""
-        course = self._course.state
-        ended = (course.ended or course.stale) and not course.cut
-        if ended or self._state.fault == "bad_header":
-            return ""
-        if not self._state.documents.finished:
-            return "unfinished"
-        if course.last is None:
-            return "finished_without_data"
-        return "unfinished" if course.ran else ""
-
     def _gap(self, offset: int, detail: str) -> Record:
         stream = self._state.place.stream
         return missing(offset, Reason.TRUNCATED, 0, stream=stream, detail=detail)
@@ -302,6 +306,7 @@ FORMAT = Format(
         documents=documents,
         group=trace,
         copy=identity,
+        writer=writer,
         recognises=recognises,
     ),
 )

@@ -21,6 +21,7 @@ from tailrace.sources.tail.identity import Trail, Verification, judge
 from tailrace.sources.tail.inflate import Bad, Begun, Torn
 from tailrace.sources.tail.place import Located
 from tailrace.sources.tail.raw import Hole
+from tailrace.sources.tail.resting import Resting
 from tailrace.sources.tail.session import Desk, Session
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
@@ -58,6 +59,7 @@ class Followed(Located):
         """It was written to and has not grown: something we have read may have changed."""
         self._verification: Verification | None = None
         self._known_from: Origin = "now"
+        self._resting = Resting(desk)
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -68,6 +70,7 @@ class Followed(Located):
         file.phase = "follows"
         file.session = Session.resumed(desk, number, state)
         file._known_from = "earlier"
+        file._resting = Resting(desk, facts.rest)
         file._go_on(file.session.content, facts.member)
         file.lose_path("deleted", now)
         file.changed_at = now
@@ -77,7 +80,7 @@ class Followed(Located):
     def facts(self) -> FileFacts:
         return FileFacts(
             path=spelled(self.path), device=self.device, inode=self.inode, birth=self.birth,
-            member=self._member,
+            member=self._member, rest=self._resting.told,
         )  # fmt: skip
 
     @property
@@ -148,6 +151,13 @@ class Followed(Located):
             return judge(known, head, last, grown=True).verdict == "same"
         finally:
             os.close(fd)
+
+    def rest(self, now: float) -> None:
+        """Say whether it rests: to be called when all of it is read. Raise OSError."""
+        if self.changed_at == now or self._written_at is None or self.session.number is None:
+            return
+        if self._resting.look(self.path, self.birth, self._written_at, now - self.changed_at):
+            self.session.tell(self.facts)
 
     def moved(self, path: str) -> None:
         """It has this path now."""
@@ -241,6 +251,7 @@ class Followed(Located):
 
     def _hand_on(self, piece: bytes | Hole | Begun | Torn | Bad) -> None:
         session = self.session
+        self._resting.grows()
         match piece:
             case Begun(member):
                 self._reach(member)
@@ -320,6 +331,7 @@ class Followed(Located):
         self.session = Session(self._desk)
         self._reader = self._member = self._verification = None
         self._known_from = "now"
+        self._resting = Resting(self._desk)
 
     def _begin(self, fd: int) -> Reader | None:
         """Read from its beginning, once its first bytes tell how. Raise OSError."""

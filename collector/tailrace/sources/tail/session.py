@@ -15,6 +15,7 @@ from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
 from tailrace.sources.tail.identity import Trail
+from tailrace.sources.tail.writers import Writers
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
 """Ends after which what stands beside the file may be the next one's already."""
@@ -32,6 +33,7 @@ class Desk(msgspec.Struct):
     descriptors: Descriptors
     documents: Documents
     clock: Clock
+    writers: Writers
     remember: Callable[[str, Trail], None]
     """Told of the path of every session that ends, and of what was read in it."""
     replaces: Mapping[str, tuple[str, ...]] = {}

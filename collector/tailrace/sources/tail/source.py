@@ -33,6 +33,7 @@ from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 from tailrace.sources.tail.session import Desk
+from tailrace.sources.tail.writers import Writers
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
@@ -100,7 +101,8 @@ class TailSource:
     ) -> None:
         desk = self._desk = Desk(
             intake=intake, config=self._config, files=self._files, figures=self._figures,
-            descriptors=self._descriptors, clock=self._clock, remember=self._catalog.remember,
+            descriptors=self._descriptors, clock=self._clock, writers=Writers(self._clock),
+            remember=self._catalog.remember,
             documents=Documents(self._files, self._roots, intake, self._failed),
             replaces=self._chosen or {},
         )  # fmt: skip
@@ -248,6 +250,7 @@ class TailSource:
                 self._admit(desk, path)
         self._schedule.after_look(file, now, len(self._catalog))
         if file.phase == "follows" and file.gone is None and not file.has_more and not self._once:
+            file.rest(now)
             return  # as nearly always
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
