@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from threading import Timer
 from typing import NamedTuple
@@ -25,9 +24,6 @@ SHOWN = ("text", "toml", "rust", "console")
 
 ANYTHING = "…"
 """In a block of output: what differs from run to run. On a line by itself, any number of lines."""
-
-LOOKS = re.compile(r"tailrace (query|streams|gaps)\b|import (tailrace|json)\n")
-"""How a block begins that changes nothing."""
 
 SERVES = re.compile(r"^tailrace serve .*> ?(\S+) 2>&1 &$", re.MULTILINE)
 """A daemon that is started, and where it says that it listens."""
@@ -142,21 +138,16 @@ class Shell:
             f"line {block.line}: the shell ended, or took too long:\n{''.join(printed)}"
         )
 
-    def read(self, block: Block, seconds: float = 60) -> str:
-        """Run a block that must do what the page shows; what it prints. One that only looks is
-        run again for a while: a reader is slower than a collector, a test is not."""
-        deadline = time.monotonic() + seconds
-        while True:
-            code, printed = self.run(block)
-            good = code == 0 and (block.output is None or matches(block.output, printed))
-            if good:
-                return printed
-            if not LOOKS.match(block.text) or time.monotonic() > deadline:
-                raise AssertionError(
-                    f"line {block.line}, exit code {code}:\n{block.text}\nprinted:\n{printed}"
-                    f"\nand should have printed:\n{block.output}"
-                )
-            time.sleep(0.2)
+    def read(self, block: Block) -> str:
+        """Run a block once, as a reader does; what it prints, which is what the page shows. What takes
+        its time the page itself waits for."""
+        code, printed = self.run(block)
+        if code or not (block.output is None or matches(block.output, printed)):
+            raise AssertionError(
+                f"line {block.line}, exit code {code}:\n{block.text}\nprinted:\n{printed}"
+                f"\nand should have printed:\n{block.output}"
+            )
+        return printed
 
 
 def wrappers(directory: Path) -> Path:

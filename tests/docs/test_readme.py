@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.docs.pages import ROOT, Shell, blocks, environment
+from tests.docs.pages import ROOT, Block, Shell, blocks, environment
 
 README = ROOT / "README.md"
 STORE = "/tmp/tailrace"  # noqa: S108 - in the README; replaced here
@@ -27,5 +27,8 @@ def test_every_command_of_the_readme_does_what_it_says(tmp_path):
             if block.text != DEMO:
                 text = block.text.replace(STORE, str(tmp_path / "store"))
                 printed.append(shell.read(block._replace(text=text)))
+        assert shell.run(Block("sh", "jobs\n", 0, None)) == (0, ""), "all that it starts it ends"
     assert len(printed) >= 7
-    assert all(name in "".join(printed) for name in ("step", "spike", "no gaps", "0 missing"))
+    shown = ("step", "spike", "no gaps", "0 missing", "final ledger")
+    assert all(words in "".join(printed) for words in shown)
+    assert not (tmp_path / "data").exists(), "one store throughout: nothing goes to the default one"
