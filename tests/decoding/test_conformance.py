@@ -27,8 +27,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tailrace.decoding.decoder import Decoder, Format
+from tailrace.decoding.decoder import Decoder, EndingDecoder, Format
 from tailrace.decoding.formats import FORMATS
+from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -145,6 +146,11 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
 
 ALL = [Vector(path) for path in sorted(VECTORS.glob("*/*.in"))]
 every = pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
+ending = pytest.mark.parametrize(
+    "vector",
+    [vector for vector in ALL if isinstance(vector.decoder(), EndingDecoder)],
+    ids=lambda v: v.name,
+)
 small = pytest.mark.parametrize(
     "vector",
     [
@@ -360,3 +366,18 @@ def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
             records = decode(format_.decoder(limit, None), [vector.data])
             assert all(record.size <= limit for record in records)
             check_tiling(format_, records, vector.data)
+
+
+@ending
+def test_what_is_said_to_be_lacking_is_what_the_end_misses(vector: Vector) -> None:
+    """At every place where nothing waits for its end: as long as the stream may go on, only the word
+    for it is known, and the gap comes with the end."""
+    for stop in [*range(0, len(vector.data), 1 + len(vector.data) // 50), len(vector.data)]:
+        decoder = vector.decoder()
+        decoder.feed(vector.data[:stop])
+        if decoder.pending:
+            continue
+        lacking = decoder.lacking
+        missed = [r for r in decoder.end() if r.kind == Kind.GAP and r.name == Reason.TRUNCATED]
+        words = {(r.stream, r.detail.detail) for r in missed if isinstance(r.detail, Missing)}
+        assert words == ({(decoder.stream, lacking)} if lacking else set())

@@ -12,6 +12,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import HEAD, LAST, FileFacts, Member, Rest
 from tailrace.spool.entry import PAYLOAD_MAX, EntryKind
+from tests.decoding.dftracer_lines import end, event, start, text
 from tests.decoding.ovni_bytes import HEADER, ends, starts
 from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, run
@@ -264,4 +265,21 @@ def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):
     _, rows = run(log.entries)
     told = [row for row in of(rows, "session") if row["name"] == "rest"]
     assert [row["session"] for row in told] == [f"session{done}"]
-    assert attributes(told[0]) == {"rest": "ended", "since": log.now, "lacks": ""}
+    about = {"rest": "ended", "since": log.now, "lacks": "", "ends": "a/1/2"}
+    assert attributes(told[0]) == about
+
+
+def test_dftracer_has_an_end_to_say_once_it_has_said_its_start(log):
+    """Older ones say neither; of the others a `start` without an `end` is doubtful."""
+    old, cut, whole = (log.open_file("dftracer", f"/runs/{name}.pfw") for name in "abc")
+    log.data(old, text("[", event(1)))
+    log.data(cut, text("[", start(), event(2)))
+    log.data(whole, text("[", start(), event(2), end(3)))
+    for session in (old, cut, whole):
+        log.file(session, RESTS)
+    _, rows = run(log.entries)
+    about = {
+        row["session"]: attributes(row) for row in of(rows, "session") if row["name"] == "rest"
+    }
+    assert [about[f"session{n}"].get("lacks") for n in (old, cut, whole)] == [None, "no_end", ""]
+    assert [about[f"session{n}"].get("ends") for n in (old, cut, whole)] == [None, "", ""]

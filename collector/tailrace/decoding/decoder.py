@@ -65,18 +65,18 @@ class FileDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
-class EndingDecoder(FileDecoder, Protocol):
-    """A decoder of files whose streams say that they end: the lack of an end tells something."""
+class EndingDecoder(Decoder, Protocol):
+    """A decoder of streams that say their end: the lack of an end tells something."""
 
     @property
     def stream(self) -> str:
-        """The stream whose end is meant."""
+        """The stream whose end is meant, "" for the whole session."""
         ...
 
     @property
-    def lacking(self) -> str:
+    def lacking(self) -> str | None:
         """What of the end has not come so far, in the word of the gap that `end` would give; "" when
-        nothing is lacking."""
+        nothing is lacking, None while it is not known whether an end will be said."""
         ...
 
 

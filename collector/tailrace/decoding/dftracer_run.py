@@ -33,6 +33,10 @@ _NUMBERED = re.compile(rb'\s*\{"id":([0-9]{1,18}),')
 _BEGINS = re.compile(rb'\s*\{"(?:id|name)":')
 
 
+NO_END = "no_end"
+"""Why a run may lack more than its numbers say: its `end` has not come."""
+
+
 class RunState(msgspec.Struct):
     """stage: before (no `start` yet), open, ended (claims wait), settled.
 
@@ -157,10 +161,17 @@ class Run:
 
     def over(self, offset: int) -> list[Record]:
         """What the run lacks at the end of its part of the file."""
-        if self._state.stage == "open" or self._state.blanks:
+        if self.lacking:
             self._state.stage, self._state.blanks = "settled", False
-            return [missing(offset, Reason.TRUNCATED, 0, detail="no_end")]
+            return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)]
         return self.settle(offset)
+
+    @property
+    def lacking(self) -> str | None:
+        """What of its end a run lacks so far; None before a `start`, since older tracers write none."""
+        if self._state.stage == "open" or self._state.blanks:
+            return NO_END
+        return None if self._state.stage == "before" else ""
 
     def lost(self, data: bytes) -> None:
         """A malformed record: it is one missing event already. Its number, where it shows one, is

@@ -146,20 +146,24 @@ class Session:
             about["since"] = rest.since
         if (lacking := self._lacking) is not None:
             about["lacks"] = lacking
-        self.course.run.own.session("rest", about, now)
+        self.course.run.own.session("rest", about | self._end, now)
 
     @property
     def _lacking(self) -> str | None:
-        """What of the end has not come; None where the format has no end."""
+        """What of the end has not come; None where no end is known to come."""
         return self.decoder.lacking if isinstance(self.decoder, EndingDecoder) else None
+
+    @property
+    def _end(self) -> dict[str, object]:
+        """The stream whose end is known to come, as rows say it."""
+        known = isinstance(self.decoder, EndingDecoder) and self.decoder.lacking is not None
+        return {"ends": self.decoder.stream} if known else {}
 
     def _of_file(self) -> dict[str, object]:
         """Return what the row of a file's run says beside what all say."""
         group = self.state.info.group
         about: dict[str, object] = {"group": group} if group else {}
-        if isinstance(self.decoder, EndingDecoder):
-            about["ends"] = self.decoder.stream
-        return about
+        return about | self._end
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """A part of a document that tells of it, which was found or has changed."""

@@ -88,6 +88,14 @@ class DFTracerDecoder:
     def pending(self) -> int:
         return len(self._held) + self._lines.pending
 
+    @property
+    def stream(self) -> str:
+        return ""
+
+    @property
+    def lacking(self) -> str | None:
+        return self._run.lacking
+
     def feed(self, data: bytes) -> list[Record]:
         for piece in self._lines.feed(data):
             self._piece(piece)
