@@ -156,8 +156,10 @@ class Session:
     @property
     def _end(self) -> dict[str, object]:
         """The stream whose end is known to come, as rows say it."""
-        known = isinstance(self.decoder, EndingDecoder) and self.decoder.lacking is not None
-        return {"ends": self.decoder.stream} if known else {}
+        decoder = self.decoder
+        if isinstance(decoder, EndingDecoder) and decoder.lacking is not None:
+            return {"ends": decoder.stream}
+        return {}
 
     def _of_file(self) -> dict[str, object]:
         """Return what the row of a file's run says beside what all say."""
