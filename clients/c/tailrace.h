@@ -5,7 +5,7 @@
  * C99 or C++17, POSIX threads and sockets, gcc or clang. In exactly one file of the program:
  *
  *     #define TAILRACE_IMPLEMENTATION
- *     #include "tailrace.h"        // before other headers where -std=c99 hides POSIX
+ *     #include "tailrace.h"        // before other headers, or with _POSIX_C_SOURCE defined, where -std=c99 hides POSIX
  *
  * and `#include "tailrace.h"` in the others.
  *
@@ -78,7 +78,9 @@ int tailrace_connect(const char *address, const tailrace_options *options);
  * of which `size` bytes are used. 0 and no words while nothing is known to be wrong. Not in signal handlers. */
 int tailrace_last_error(char *text, size_t size);
 
-/* Send what was emitted before this call, waiting at most so long. 0: the kernel has all of it. */
+/* Send what was emitted before this call, waiting at most so long. 0: the kernel has all of it. -1: it has not,
+ * or it has said since the last flush that nobody is where datagrams went, or TAILRACE_ADDRESS is set and
+ * nothing was ever connected. */
 int tailrace_flush(unsigned milliseconds);
 
 /* Send the rest and the final numbers, waiting at most `linger_ms`; from then on off. By exit(), too. */
@@ -298,6 +300,11 @@ extern "C" {
 
 #include <errno.h>
 #include <fcntl.h>
+
+#ifndef O_CLOEXEC /* only the compiler's command line, or an earlier line of the file, can bring it back */
+#error "tailrace.h: POSIX is hidden. Define _POSIX_C_SOURCE=200809L (or _GNU_SOURCE) before any header, include tailrace.h first, or compile with -std=gnu99"
+#else
+
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -384,6 +391,8 @@ typedef struct tlr_sender {
     int fd;
     int blocked;           /* the kernel takes nothing at the moment */
     int broken;            /* the connection is; it is closed by the next step */
+    int carried;           /* events went since it was opened */
+    int refused;           /* datagrams with events were, since the last flush */
     unsigned opened;       /* how often */
     uint64_t opened_at;
     const char *wrong;     /* what was, at the last attempt, or NULL */
@@ -709,6 +718,8 @@ static void tlr_fail(uint64_t now) {
     } else if (out->state >= TLR_SHOWING && tlr.transport == TLR_TCP) {
         out->question = tlr.token[0] || tlr.token_file[0] ? "; does it know the token?" : "; does it want a token?";
     }
+    if (tlr.transport == TLR_UDP && out->carried) out->refused = 1;
+    out->carried = 0;
     out->state = TLR_DOWN;
     out->broken = out->blocked = 0;
     out->half = NULL; /* its packet goes whole into the next connection */
@@ -853,6 +864,7 @@ static int tlr_send_stream(tlr_stream *stream) {
         return 1;
     }
     if (error || !done) return 0;
+    out->carried = 1;
     done += skip;
     while (whole < done && whole + tlr_get32(first + whole + 4) <= done) whole += tlr_get32(first + whole + 4);
     out->half = whole < done ? stream : NULL;
@@ -1601,7 +1613,7 @@ static void tlr_reset(void) {
     tlr_lock(&out->lock);
     out->state = TLR_DOWN;
     out->fd = -1;
-    out->blocked = out->broken = out->announced = 0;
+    out->blocked = out->broken = out->announced = out->carried = out->refused = 0;
     out->retry_at = out->back_off = out->announce_at = 0;
     out->which = out->half_done = out->control_size = out->control_done = 0;
     out->half = NULL;
@@ -1805,13 +1817,32 @@ static int tlr_drain(uint64_t deadline) {
     }
 }
 
+/* Whether datagrams with events found nobody since this was asked last. */
+static int tlr_were_refused(void) {
+    tlr_sender *out = &tlr.sender;
+    int refused;
+    tlr_lock(&out->lock);
+    if (tlr.transport == TLR_UDP && out->state == TLR_UP && tlr_is_gone()) tlr_fail(tlr_monotonic());
+    refused = out->refused;
+    out->refused = 0;
+    tlr_unlock(&out->lock);
+    return refused;
+}
+
+/* Whether somebody wants a trace, and the program has never connected, or in vain. */
+static int tlr_never_connected(void) {
+    const char *address = getenv("TAILRACE_ADDRESS");
+    return !tlr.streams && address && *address;
+}
+
 int tailrace_flush(unsigned milliseconds) {
-    int saved = errno, left = 0, cancelled;
+    int saved = errno, left = tlr_never_connected() ? -1 : 0, cancelled;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
         tlr_thread.busy = 1; /* a handler's event must not wait for us */
         tlr_hurry();
         left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
+        if (tlr_were_refused()) left = -1;
         tlr_thread.busy = 0;
     }
     pthread_setcancelstate(cancelled, NULL);
@@ -1878,7 +1909,29 @@ static void tlr_stop_thread(void) {
     tlr.sender_runs = 0;
 }
 
-/* The rest of the events, then the end of every stream; all again where the connection breaks meanwhile. */
+/* Say on a connection that no more comes, and wait for its peer, which closes it when it has read all. 0: it
+ * broke, and what was sent last may be lost. */
+static int tlr_is_read(uint64_t deadline) {
+    tlr_sender *out = &tlr.sender;
+    char heard[256];
+    if (tlr.transport == TLR_FILE || tlr.transport == TLR_UDP) return 1;
+    if (out->state != TLR_UP) return 0;
+    shutdown(out->fd, SHUT_WR);
+    for (;;) {
+        ssize_t got = recv(out->fd, heard, sizeof heard, 0);
+        if (!got) return 1;
+        if (got > 0 || errno == EINTR) continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) break;
+        if (tlr_monotonic() >= deadline) return 1;
+        tlr_wait(10 * tlr_ms, -1);
+    }
+    tlr_note("the collector closed the connection", errno);
+    tlr_fail(tlr_monotonic());
+    return 0;
+}
+
+/* The rest of the events, then the end of every stream; the end again where the connection breaks before it
+ * is read. */
 static void tlr_say_the_end(uint64_t deadline) {
     unsigned opened;
     do {
@@ -1886,7 +1939,7 @@ static void tlr_say_the_end(uint64_t deadline) {
         opened = tlr.sender.opened;
         tlr_say_last_ranges(deadline);
         tlr_say_goodbye(deadline);
-    } while (opened != tlr.sender.opened && tlr_monotonic() < deadline);
+    } while ((opened != tlr.sender.opened || !tlr_is_read(deadline)) && tlr_monotonic() < deadline);
 }
 
 static void tlr_close(void) {
@@ -1932,6 +1985,8 @@ void tailrace_close(void) {
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#endif /* O_CLOEXEC */
 
 #endif /* TAILRACE_IMPLEMENTATION */
 

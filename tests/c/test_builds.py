@@ -21,6 +21,28 @@ def test_it_compiles_without_a_warning(compiler, standard):
     build(HERE / "forms.c", f"-std={standard}", "-O1", compiler=compiler)
 
 
+LATE = """
+#include <stdio.h>
+#define TAILRACE_IMPLEMENTATION
+#include "tailrace.h"
+int main(void) { puts("here"); return tailrace_connect(NULL, NULL); }
+"""
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_where_posix_is_hidden_one_error_says_what_to_define(tmp_path, compiler):
+    need(compiler)
+    source = tmp_path / "late.c"
+    source.write_text(LATE)
+    command = [compiler, "-std=c99", f"-I{CLIENT}", "-c", source, "-o", tmp_path / "late.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert done.stderr.count("error: ") == 1
+    assert "Define _POSIX_C_SOURCE=200809L" in done.stderr
+    for flag in ("-D_POSIX_C_SOURCE=200809L", "-D_GNU_SOURCE", "-std=gnu99"):
+        build(source, *(["-std=c99"] if "D_" in flag else []), flag, compiler=compiler)
+
+
 @pytest.mark.parametrize("level", ["-O0", pytest.param("-Os", marks=pytest.mark.slow), "-O3"])
 def test_no_level_of_optimisation_finds_more_to_warn_of(level):
     for compiler in ("gcc", "clang"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 
 import pytest
 
@@ -140,6 +141,57 @@ def test_a_collector_that_comes_later_gets_everything(clients, tmp_path, kind):
     heard = heard_by(peer)
     assert indices(heard) == [*range(1000), *range(1000)]
     heard.check_complete()
+
+
+def test_datagrams_that_find_nobody_any_more_are_not_delivered(clients):
+    peer = Udp()
+    client = clients()
+    assert client.ask(f"connect {peer.address}") == "connect 0 0"
+    client.tell("many 10")
+    assert client.ask("flush 5000") == "flush 0"
+    peer.close()
+    client.tell("many 10")
+    assert client.ask("flush 5000") == "flush -1"
+    client.tell("many 10")
+    assert client.ask("flush 100") == "flush -1"
+
+
+def test_who_is_told_where_to_send_and_never_connects_delivers_nothing(clients):
+    peer = Udp()
+    assert clients(TAILRACE_ADDRESS=peer.address).ask("flush 10") == "flush -1"
+    assert clients(TAILRACE_ADDRESS="").ask("flush 10") == "flush 0"
+    wrong = clients(TAILRACE_ADDRESS="nowhere")
+    assert wrong.ask("connect -").startswith("connect -1")
+    assert wrong.ask("flush 10") == "flush -1"
+    connected = clients(TAILRACE_ADDRESS=peer.address)
+    assert connected.ask("connect -") == "connect 0 0"
+    connected.tell("close")
+    assert connected.ask("flush 10") == "flush 0"
+    peer.close()
+
+
+@THREAD
+def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(clients, options):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        client = clients()
+        client.ask(f"connect tcp://127.0.0.1:{listener.getsockname()[1]} linger=20000 {options}")
+        client.tell("many 10", "exit 0")
+        connection, _ = listener.accept()
+        data = b""
+        while b"tailrace.goodbye" not in data:
+            data += connection.recv(65536)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        connection, _ = listener.accept()
+        again = b""
+        with connection:
+            connection.settimeout(20)
+            while piece := connection.recv(65536):
+                again += piece
+        assert client.process.wait(20) == 0
+    assert hear(again).said("tailrace.goodbye") == hear(data).said("tailrace.goodbye")
+    assert hear(again).sessions == hear(data).sessions
 
 
 def test_a_collector_that_never_comes_costs_the_newest(program):
