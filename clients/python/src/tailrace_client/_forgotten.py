@@ -24,7 +24,7 @@ class _Past(NamedTuple):
     begin: int
     """How many bytes had been put before them."""
     turn: int
-    """That of the last announcement before they were sent."""
+    """That of the last announcement that may have overtaken them."""
     first: int
     next: int
 
@@ -44,8 +44,8 @@ class Forgotten:
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Take note of a chunk that is let go, was sent after the announcement of `turn`, and began
-        behind `begin` bytes."""
+        """Take note of a chunk that is let go, cannot arrive behind an announcement later than that of
+        `turn`, and began behind `begin` bytes."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None

@@ -62,7 +62,7 @@ class Link:
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
-        self.queue = Queue(room, recorder.release)
+        self.queue = Queue(room, recorder.release, late=int(transport.datagrams))
         self.queue.keep = transport.answers and dialogue.asks
         self.fresh = False
         """Whether the recorder may have something."""

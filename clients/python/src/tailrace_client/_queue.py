@@ -63,8 +63,9 @@ class _Item:
 class Queue:
     """Chunks in; pieces for system calls out. One caller at a time."""
 
-    def __init__(self, room: int, release: Callable[[int], None]) -> None:
-        """`room`: bytes that may be kept; `release(size)` is told of bytes that are let go."""
+    def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
+        """`room`: bytes that may be kept; `release(size)` is told of bytes that are let go. `late`: how
+        many questions may overtake an event."""
         self.keep = True
         self.put_bytes = 0
         """Bytes ever put."""
@@ -78,6 +79,7 @@ class Queue:
         self.lost_at = inf
         """How many bytes had been put before the first event that was put and is lost for good."""
         self._room = room
+        self._late = late
         self._release = release
         self._packets: deque[_Item] = deque()
         self._again: deque[_Item] = deque()
@@ -289,7 +291,7 @@ class Queue:
         while self.kept_bytes > self._room and self._kept:
             oldest = self._kept.popleft()
             self.in_flight_bytes -= oldest.room
-            self.forgotten.add(oldest.chunk, oldest.begin, oldest.turn)
+            self.forgotten.add(oldest.chunk, oldest.begin, oldest.turn + self._late)
             self._let_go(oldest)
 
     def _lost(self, found: Sequence[tuple[int, Range]]) -> Sequence[Range]:
