@@ -14,7 +14,9 @@ from collections import defaultdict
 import pytest
 
 import tailrace_client
+from tailrace_client import _datagrams
 from tests.system.producers import free_ports
+from tests.traffic.both_ways import BothWays
 
 TRANSPORTS = ["udp", "tcp", "unix"]
 
@@ -280,3 +282,36 @@ print(0, 1000, True, 0)
     assert len(found) == len({session for _, session in found}) == 7
     for (name, _), numbers in found.items():
         assert sorted(numbers) == list(range(300 if "child" in name else 1000))
+
+
+@pytest.mark.parametrize("buffer_bytes", [2**24, 2**16])
+def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_deliver_no_lost_event(
+    collector, place, buffer_bytes, monkeypatch
+):
+    """Answers get lost and overtake one another, too. What is not stored is discarded and counted."""
+    monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
+    collector.start()
+    host, _, port = place["udp"].rpartition(":")
+    with BothWays((host, int(port)), 1, loss=0.1, delay=0.3) as relay:
+        emitter = tailrace_client.Emitter(
+            f"udp://{relay.address[0]}:{relay.address[1]}", buffer_bytes=buffer_bytes
+        )
+        answers = []
+        for number in range(20_000):
+            emitter.event("x", n=number)
+            if number % 100 == 0:
+                time.sleep(0.003)
+            if number in {3000, 9000, 15_000}:
+                collector.kill()
+                collector.start()
+            if number % 5000 == 4999:
+                answers.append((number + 1, emitter.flush(30)))
+        answers.append((20_000, emitter.close(30)))
+    collector.settle()
+    collector.stop()
+    assert all(relay.lost)
+    stored = set(table(collector)[0]["x"][1])
+    for count, delivered in answers:
+        assert not delivered or stored >= set(range(count))
+    assert 20_000 - len(stored) <= sum(emitter.discarded.values())
+    assert answers[-1][1] == (buffer_bytes == 2**24)
