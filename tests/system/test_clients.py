@@ -14,7 +14,7 @@ from collections import defaultdict
 import pytest
 
 import tailrace_client
-from tailrace_client import _datagrams
+from tailrace_client import _datagrams, _link
 from tests.system.producers import free_ports
 from tests.traffic.both_ways import BothWays
 
@@ -289,6 +289,7 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
     collector, place, buffer_bytes, monkeypatch
 ):
     """Answers get lost and overtake one another, too. What is not stored is discarded and counted."""
+    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 20)  # it does answer
     monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
     collector.start()
     host, _, port = place["udp"].rpartition(":")

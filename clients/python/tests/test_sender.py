@@ -222,6 +222,20 @@ def test_an_answer_that_is_overtaken_by_a_later_one_delivers_nothing(emitters):
     assert set(again) >= set(range(50))
 
 
+def test_a_collector_whose_first_answers_are_lost_is_asked_before_it_is_taken_for_silent(
+    answering, emitters
+):
+    collector = answering("udp", lose=lambda number: number < 3)
+    collector.start()
+    emitter = emitters(collector.address)
+    emitter.event("x")
+    until(lambda: emitter._sender.link.queue.kept_bytes)
+    link = emitter._sender.link
+    link._greeted_at = -1e9  # it was long ago
+    assert emitter.flush(20)
+    assert whole(collector.only, s1=1)
+
+
 @pytest.mark.parametrize("scheme", ["tcp", "tls", "unix"])
 def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(answering, emitters, scheme):
     collector = answering(scheme).start()

@@ -32,7 +32,8 @@ from tailrace_client._window import Window
 ALL = -1
 
 FIRST_ANSWER_SECONDS = 0.5
-"""How long after connecting a flush waits for a collector that has said nothing yet."""
+"""How long a flush waits for a collector that has said nothing yet: after connecting, and where datagrams
+get lost once more after the first flush began."""
 
 _ANSWER_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
@@ -80,6 +81,8 @@ class Link:
         self._greeted = False
         self._torn = False
         self._awaiting = False
+        self._waited = False
+        """Whether anybody has ever waited for an answer to datagrams."""
         self._nobody = False
         """Whether the last datagram was refused: all but announcements waits."""
         self._introductions = 0
@@ -139,6 +142,10 @@ class Link:
         """Connect or ask at once, if that is what is waited for."""
         self._retry.at = 0.0
         self._asking.hurry()
+        if not self._waited and self.is_open and self.transport.datagrams:
+            # Questions so far were few, and may be lost: nobody is silent who was not asked in earnest.
+            self._waited = True
+            self._greeted_at = self._now()
 
     def end(self) -> None:
         """Say goodbye behind all that is recorded, until it is heard."""
