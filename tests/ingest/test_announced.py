@@ -650,7 +650,7 @@ def test_answers_go_to_the_connection_that_announced_last(log):
 
 @pytest.mark.parametrize("open_", [True, False], ids=["hole", "gap"])
 def test_a_hole_is_no_older_for_the_time_that_nobody_ran(log, open_):
-    session = log.open(transport="udp")
+    session = log.open(transport="udp", limits=LedgerConfig(resume_time=Duration(10)))
     log.datagrams(session, [heph_session(7, acknowledge=True) + events(0, 3)])
     log.tick(1 if open_ else 6)
     for _ in range(2):
@@ -671,7 +671,8 @@ def test_a_hole_is_no_older_for_the_time_that_nobody_ran(log, open_):
 
 
 def test_holes_are_named_while_they_are_worth_asking_for(log):
-    session = log.open(transport="udp", limits=LedgerConfig(reorder_events=16))
+    limits = LedgerConfig(reorder_events=16, resume_time=Duration(10))
+    session = log.open(transport="udp", limits=limits)
     log.datagrams(
         session, [heph_session(7, acknowledge=True), events(0, 3), heph_report([1, 4, 2])]
     )
@@ -684,10 +685,14 @@ def test_holes_are_named_while_they_are_worth_asking_for(log):
     assert len(gaps(rows)) == 3
     ((_, answer),) = told(ingest)
     assert (answer["streams"], answer["holes"]) == ({"1": 100}, [[1, 1, 2], [1, 7, 1]])
-    log.tick(11)
+    log.tick(9)
     log.datagrams(session, [events(100)])
     ((_, answer),) = told(run(log.entries)[0])
-    assert (answer["streams"], answer["holes"]) == ({"1": 101}, [])
+    assert (answer["streams"], answer["holes"]) == ({"1": 101}, [[1, 1, 2], [1, 7, 1]])
+    log.tick(2)
+    log.datagrams(session, [events(101)])
+    ((_, answer),) = told(run(log.entries)[0])
+    assert (answer["streams"], answer["holes"]) == ({"1": 102}, [])
 
 
 def test_what_is_told_by_each_answer_alone_is_true(log):

@@ -22,9 +22,6 @@ STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
 STREAMS_MOST = 8 * STREAMS_IN_ONE
 """Of very many streams, so many at a time: what a datagram client's socket has room for."""
 
-ASKED_NS = 10 * 10**9
-"""What has been missing for longer is given up."""
-
 _first = attrgetter("first")
 
 
@@ -86,7 +83,8 @@ def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]
     names = (new[after:] + new[:after])[:STREAMS_MOST]
     counters.news = set(new).difference(names)
     known.told = names[-1] if names else ""
-    asked = {name: _asked(followed[name], now) for name in names if followed[name].counted}
+    oldest_asked = now - known.state.info.ledger.resume_time.ns
+    asked = {name: _asked(followed[name], oldest_asked) for name in names if followed[name].counted}
     oldest = sorted(
         (hole.since, name, hole.first) for name in asked for hole in asked[name][:HOLES_IN_ONE]
     )
@@ -106,11 +104,10 @@ def _standing(known: Announced, now: int) -> list[tuple[str, int, list[_Missing]
     return standing
 
 
-def _asked(stream: StreamCounter, now: int) -> list[Hole]:
-    """The holes that are worth asking for, in order of number: the client has not thrown them away
-    and may have them still."""
+def _asked(stream: StreamCounter, oldest: int) -> list[Hole]:
+    """Return the holes that are worth asking for, in order of number: the client has not thrown them
+    away, and they were noticed after `oldest`. For a client that never heard of a hole, one that is
+    named no more is an event delivered: so holes are named as long as a session is waited for."""
     holes = [hole for hole in stream.holes if hole.reason != Reason.SENDER]
-    holes += [
-        gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since > now - ASKED_NS
-    ]
+    holes += [gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since > oldest]
     return sorted(holes, key=_first)
