@@ -2,7 +2,7 @@
 
 A session has a run in being, and may have the run before. On a datagram socket events of a run may
 come after the next run has begun, so a run lingers for `reorder_time`, unless it was silent for as
-long. Meanwhile each event goes to the run that it fits (`Run.owns`), and a repeated epoch or
+long. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch or
 announcement to the run whose it is.
 
 Where the first epoch or announcement of a producer comes by itself after events, it is in doubt
@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any
 
 from tailrace.ingest.announced import Announced, Announcements
+from tailrace.ingest.owning import candidates, owns
 from tailrace.ingest.run import Run, marks_of
 from tailrace.ingest.state import OpenInfo, RunState, SessionState, Tally
 from tailrace.ledger.findings import Account
@@ -192,14 +193,14 @@ class Course:
         done = 0
         while done < size:
             rest = [column[done:] for column in columns]
-            at = next(previous.candidates(rest, epoch), size - done)
+            at = next(candidates(previous, rest, epoch), size - done)
             taken = self.run.take([column[:at] for column in rest], now) if at else 0
             done += taken
             if taken < at:
                 return done
             if done < size:
                 one = [column[at : at + 1] for column in rest]
-                run = previous if previous.owns(one, self.run, now) else self.run
+                run = previous if owns(previous, one, self.run, now) else self.run
                 if not run.take(one, now):
                     return done
                 done += 1

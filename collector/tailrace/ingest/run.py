@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import add, attrgetter
 from typing import Any
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures
+from tailrace.ingest.lead import Lead
 from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
 from tailrace.ingest.state import RunState, SessionState, Tally
@@ -41,12 +42,6 @@ from tailrace.normalize import (
     wall_times,
     write_flaws,
 )  # fmt: skip
-
-_DRIFT = 1000
-"""Clocks differ by less than one part in so many."""
-
-_LEAD_SLACK = 50 * 10**6
-"""How much faster (ns) an event may arrive than the fastest before it."""
 
 _PARTS_MAX = 16
 """Unreadable parts of one chunk that have a row each: noise is to have few."""
@@ -88,6 +83,7 @@ class Run:
         self.own = OwnRows(state, tally, emit, quarantine)
         self._tally = tally
         self._emit = emit
+        self.lead = Lead(state)
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
@@ -140,7 +136,7 @@ class Run:
             self._spans.take(changing, now)
             self._rows(changing, [None] * taken)
         if self._datagrams and taken:
-            self._hear_clock(columns[END], now)
+            self.lead.hear(columns[END], now)
         state = self.state
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND])
@@ -156,7 +152,7 @@ class Run:
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         state.records += 1
         if facts.epoch is not None and self._datagrams:
-            self._hear_clock([0], now)  # whoever says when the clock began has begun
+            self.lead.hear([0], now)  # whoever says when the clock began has begun
         self._count([record.kind])
         # What a document says stands where the stream stood: only when tells what was said last.
         self._rows([(value,) for value in record], [None], None if record.size else [now])
@@ -275,72 +271,6 @@ class Run:
         """Whether no event of it came after that (Unix ns), as far as is remembered."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
-
-    def candidates(self, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
-        """Which records may be this run's although one with `next_epoch` has begun. Events that
-        ended after that began are not."""
-        counters, epoch = self._counters, self.state.epoch
-        if counters is None:
-            return
-        latest = None if epoch is None or next_epoch is None else next_epoch - epoch
-        events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
-        for index, (stream, count, mark, end) in enumerate(events):
-            if (latest is None or end is None or end <= latest) and counters.fits(
-                stream, count, mark
-            ):
-                yield index
-
-    def owns(self, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool:
-        """Return whether a candidate, given as columns, is an event of this run and not of the later
-        run. In this order: the event is known here to the last bit; its number is another event's in
-        the later run; the later run can have sent the event by now; its time is nearer here."""
-        mine, its = self._counters, later._counters
-        if mine is None or its is None:
-            return False
-        (stream,), (count,), (mark,), (end,) = (
-            event[STREAM], event[COUNT], marks_of(event), event[END],
-        )  # fmt: skip
-        expected = its.expects(stream, count)
-        if mine.fits(stream, count, mark) == "same":
-            # A simulation that is run again says the same to the last bit.
-            clocked = self.state.epoch is not None or later.state.epoch is not None
-            return clocked or not expected
-        if its.contradicts(stream, count, mark):
-            return True
-        in_time = self._has_happened(end or 0, later, now)
-        if in_time or (expected and in_time is None):
-            return False
-        return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
-
-    def _has_happened(self, end: int, later: Run, now: int) -> bool | None:
-        """Return whether the later run can have sent an event with this end (ns) by now, as far as the
-        clock that both share tells; None where it does not."""
-        epoch, next_epoch = self.state.epoch, later.state.epoch
-        if epoch is None or next_epoch is None:
-            return None
-        leads = [
-            run.state.epoch + lead
-            for run in (self, later)
-            if run.state.epoch is not None and (lead := run.lead(now)) is not None
-        ]
-        return bool(leads) and next_epoch + end - now <= max(leads) + _LEAD_SLACK
-
-    def lead(self, now: int) -> int | None:
-        """Return how far the producer's clock, its zero taken for 0, is at most ahead of ours (ns): an
-        event with end `e` arrives at `e - lead` or later. None before the first event.
-
-        The fastest event so far tells. Its word loses `_DRIFT` of the time since, so that clocks
-        which differ in speed are followed."""
-        lead = self.state.lead
-        return None if lead is None else lead - (now - self.state.lead_at) // _DRIFT
-
-    def _hear_clock(self, ends: Sequence[int | None], now: int) -> None:
-        latest = max((end for end in ends if end is not None), default=None)
-        if latest is None:
-            return
-        before = self.lead(now)
-        if before is None or latest - now > before:
-            self.state.lead, self.state.lead_at = latest - now, now
 
     # Whose its first events are
 

@@ -226,7 +226,7 @@ class RunState(msgspec.Struct, omit_defaults=True):
     spans: dict[int, OpenSpan] = {}
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `Run.lead`."""
+    """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `lead`."""
     lead_at: int = 0
     """When that was so (Unix ns)."""
     continues: list[str] = []

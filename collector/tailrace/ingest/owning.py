@@ -1,0 +1,61 @@
+"""Whose an event is, when two runs from one datagram address are possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tailrace.ingest.run import Run, marks_of
+from tailrace.normalize import COUNT, END, STREAM
+
+_SLACK = 50 * 10**6
+"""How much faster (ns) an event may arrive than the fastest before it."""
+
+
+def candidates(run: Run, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
+    """Yield the places of records that may be a run's although a run with `next_epoch` has begun.
+    Events that ended after that began are not."""
+    counters, epoch = run.counters, run.state.epoch
+    if counters is None:
+        return
+    latest = None if epoch is None or next_epoch is None else next_epoch - epoch
+    events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
+    for place, (stream, count, mark, end) in enumerate(events):
+        in_time = latest is None or end is None or end <= latest
+        if in_time and counters.fits(stream, count, mark):
+            yield place
+
+
+def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool:
+    """Return whether a candidate, given as columns, is an event of a run and not of the later run.
+
+    In this order: the event is known here to the last bit; its number is another event's in the later
+    run; the later run can have sent the event by now; its time is nearer here."""
+    mine, its = run.counters, later.counters
+    if mine is None or its is None:
+        return False
+    (stream,), (count,), (mark,), (end,) = (
+        event[STREAM], event[COUNT], marks_of(event), event[END],
+    )  # fmt: skip
+    expected = its.expects(stream, count)
+    if mine.fits(stream, count, mark) == "same":
+        # A simulation that is run again says the same to the last bit.
+        clocked = run.state.epoch is not None or later.state.epoch is not None
+        return clocked or not expected
+    if its.contradicts(stream, count, mark):
+        return True
+    sent = _can_have_sent(run, later, end or 0, now)
+    if sent or (expected and sent is None):
+        return False
+    return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
+
+
+def _can_have_sent(run: Run, later: Run, end: int, now: int) -> bool | None:
+    """Return whether the later run can have sent an event with this end (ns) by now, as far as the
+    clock that both runs share tells; None where no epochs tie its zeros together."""
+    epoch, next_epoch = run.state.epoch, later.state.epoch
+    if epoch is None or next_epoch is None:
+        return None
+    leads = [(epoch, run.lead.at(now)), (next_epoch, later.lead.at(now))]
+    known = [zero + lead for zero, lead in leads if lead is not None]
+    return bool(known) and next_epoch + end - now <= max(known) + _SLACK
