@@ -336,6 +336,7 @@ enum {
     TLR_BATCH = 32768, /* bytes in one write to a connection or file: bounds the longest event call */
     TLR_ROUND = 256,   /* writes in one round of the sending thread */
     TLR_SHOWING_MS = 100,
+    TLR_READ_MS = 500, /* for a peer to read the goodbye and close; one that never closes costs no more */
     TLR_ADDRESSES = 8,
     TLR_TOKEN_MIN = 16,
     TLR_TOKEN_MAX = 256,
@@ -1916,6 +1917,7 @@ static int tlr_is_read(uint64_t deadline) {
     char heard[256];
     if (tlr.transport == TLR_FILE || tlr.transport == TLR_UDP) return 1;
     if (out->state != TLR_UP) return 0;
+    if (deadline > tlr_monotonic() + TLR_READ_MS * tlr_ms) deadline = tlr_monotonic() + TLR_READ_MS * tlr_ms;
     shutdown(out->fd, SHUT_WR);
     for (;;) {
         ssize_t got = recv(out->fd, heard, sizeof heard, 0);

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,6 +186,7 @@ class Stream:
         try:
             while data := connection.recv(1 << 18):
                 into += data
+            connection.shutdown(socket.SHUT_RDWR)  # as a collector that has read all
         except OSError:
             pass
 
@@ -192,7 +194,8 @@ class Stream:
         """Close the listener and every connection, as a collector that ends does."""
         self._end_listening()
         for connection in self._connections:
-            connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has ended already
+                connection.shutdown(socket.SHUT_RDWR)
         for reader in self._threads:
             reader.join()
         for connection in self._connections:
