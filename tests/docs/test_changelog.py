@@ -8,7 +8,9 @@ from pathlib import Path
 from tests.docs.test_threats import functions_of
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.findall(r"`((?:clients/python/)?tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "CHANGELOG.md").read_text())
+NAMED = re.findall(
+    r"`((?:clients/python/)?tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "CHANGELOG.md").read_text()
+)
 
 
 def test_each_test_that_is_named_exists():

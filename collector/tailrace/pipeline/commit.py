@@ -66,8 +66,8 @@ class Committing:
         self.idle = trio.Event()
         """Set while no batch is being written."""
         self.idle.set()
-        self.said_missing = _said_missing(ingest)
-        """By source, how many events the rows in the table say are missing."""
+        self.said_missing: dict[str, int] = {}
+        """By source, how many events the rows in the table say are missing; empty until `begin`."""
         self._watchdog_seconds = watchdog_seconds
         self._committed = committed
         self._spool = spool
@@ -84,6 +84,10 @@ class Committing:
         self._saved_at = trio.current_time()
         self._saved_position = ingest.position
         self._relief = False
+
+    def begin(self) -> None:
+        """Take note that the ingest is where the table is."""
+        self.said_missing = _said_missing(self._ingest)
 
     @property
     def committed(self) -> int:

@@ -174,14 +174,17 @@ class Daemon:
         stop: trio.Event,
         *,
         started: Callable[[], None],
+        replayed: Callable[[], None] = lambda: None,
         beside: Callable[[], Awaitable[None]] = trio.sleep_forever,
     ) -> None:
-        """Collect until `stop` is set, then end in order; `beside` runs while sources take in. Raise
-        SyncError or FencedError when going on would break a promise."""
+        """Collect until `stop` is set, then end in order; `beside` runs while sources take in.
+        `replayed` is called when the ingest is where the table stood, before anything else is decoded.
+        Raise SyncError or FencedError when going on would break a promise."""
         gate = Gate(self.spool, self.config.spool.max_size)
         decoding = self.decoding = Decoding(
             self.spool, self.ingest, self.current, self.health,
-            committed=self.committed, ready=self._ready, reject=self.receiving.reject,
+            committed=self.committed, replayed=partial(self._at_table, replayed),
+            ready=self._ready, reject=self.receiving.reject,
         )  # fmt: skip
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
@@ -266,10 +269,14 @@ class Daemon:
         if checkpoint:
             upgrade.upgrade_state(self.checkpoints, checkpoint)
 
+    def _at_table(self, replayed: Callable[[], None]) -> None:
+        self.committing.begin()
+        replayed()
+        self.replayed.set()
+
     async def _commit(self) -> None:
         """Commit from where the table stood on, and keep it up."""
-        await self.decoding.reached(self.committed)
-        self.replayed.set()
+        await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.committing.run)
             if self.local:

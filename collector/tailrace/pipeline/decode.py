@@ -37,7 +37,8 @@ def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
 
 class Decoding:
     """The loop that decodes. `wake` is to be called when the spool has synced or a batch was taken;
-    entries below `committed` have their rows in the table already."""
+    entries below `committed` have their rows in the table already. `replayed` is called once, when the
+    ingest is there, before anything else is decoded."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Decoding:
         health: Health,
         *,
         committed: int,
+        replayed: Callable[[], None],
         ready: Callable[[], None],
         reject: Callable[[int], None],
     ) -> None:
@@ -55,6 +57,7 @@ class Decoding:
         self._current = current
         self._health = health
         self._committed = committed
+        self._replayed: Callable[[], None] | None = replayed
         self._ready = ready
         self._reject = reject
         self._more = trio.Event()
@@ -87,12 +90,14 @@ class Decoding:
     async def run(self) -> None:
         """Decode until cancelled."""
         while True:
+            self._look()
             await self._work()
             for entry in readable(self._spool, self._ingest, self._health):
                 if entry.end <= self._committed:
                     repeat(self._ingest, entry)
                     await trio.lowlevel.checkpoint()
                     continue
+                self._look()
                 await self._work()
                 self._ingest.apply(entry)
                 if len(self._ingest.batch):
@@ -100,6 +105,12 @@ class Decoding:
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
                 await trio.lowlevel.checkpoint()
+
+    def _look(self) -> None:
+        """Say it, if the ingest has come to where the table is."""
+        if self._replayed and self._ingest.position >= self._committed:
+            replayed, self._replayed = self._replayed, None
+            replayed()
 
     async def _work(self) -> None:
         """Return when there is something durable to decode and room in the batch for it."""

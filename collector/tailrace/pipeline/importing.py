@@ -99,15 +99,14 @@ def run(
         tamed_garbage_collection(),
         Daemon(loaded, SystemClock(), once=True, chosen=chosen) as daemon,
     ):
-        before = {
-            name: deepcopy(source_status(daemon, name, config)) for name, config in found.items()
-        }
         work = _Import(daemon, show)
         trio.run(work.main)
         if work.failure is not None:
             raise work.failure
         last = status(daemon)
-        last.sources = {name: _since(before[name], last.sources[name]) for name in before}
+        last.sources = {
+            name: _since(work.before.get(name, now), now) for name, now in last.sources.items()
+        }
         return Done(last, work.signal)
 
 
@@ -128,6 +127,8 @@ class _Import:
     def __init__(self, daemon: Daemon, show: Callable[[Progress], None]) -> None:
         self.failure: TailraceError | None = None
         self.signal = 0
+        self.before: dict[str, SourceStatus] = {}
+        """What the table had before, by source."""
         self._daemon = daemon
         self._show = show
         self._stop = trio.Event()
@@ -137,11 +138,16 @@ class _Import:
             nursery.start_soon(self._signals)
             nursery.start_soon(self._progress)
             try:
-                await self._daemon.run(self._stop, started=lambda: None)
+                await self._daemon.run(self._stop, started=lambda: None, replayed=self._replayed)
             except* TailraceError as group:
                 self.failure = first_failure(group)
             nursery.cancel_scope.cancel()
         self._tell()
+
+    def _replayed(self) -> None:
+        daemon = self._daemon
+        for name, config in daemon.config.sources.items():
+            self.before[name] = deepcopy(source_status(daemon, name, config))
 
     async def _progress(self) -> None:
         while True:
