@@ -73,7 +73,8 @@ def test_heartbeats_feed_the_watchdog_while_nobody_sends(managers):
         manager.wait_alive()
     status = collector.status()
     assert status["heartbeat"]["interval_seconds"] <= WATCHDOG / 3
-    assert status["commits"] == status["heartbeat"]["committed"] > 0
+    # On a busy machine a commit has two of them.
+    assert 0 < status["commits"] <= status["heartbeat"]["committed"]
 
 
 @pytest.mark.parametrize("hangs", ["the loop", "all others"])
