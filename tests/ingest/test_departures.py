@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures, host_of
+from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, heph_session, run
 from tests.ingest.test_announced import course, gaps, numbers
@@ -78,10 +79,48 @@ def test_a_long_way_between_is_believed_of_one_epoch_only(log, epochs, joined):
     _, rows = check(log)
     if joined:
         assert gaps(rows) == [(f"session{second}", "1", "late_join", 0, 90_000)]
-        assert details(rows) == [("late_join", "maybe in session0")]
+        assert details(rows) == [("late_join", None if epochs[0] else "maybe in session0")]
     else:
         assert gaps(rows) == [(f"session{second}", "1", "network", 1000, 89_000)]
         assert details(rows) == [("network", None)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "goes_on"),
+    [((9, 9), True), ((9, None), True), ((None, 9), True), ((9, 8), False)],
+)
+def test_a_producer_with_another_epoch_is_another_one(log, epochs, goes_on):
+    """A short run, and another one on the same host of which the first events are lost."""
+    old, new = (b"" if epoch is None else heph_epoch(epoch * 10**17) for epoch in epochs)
+    first = log.open(transport="udp")
+    log.datagrams(first, [old + events(0, 1, 2)])
+    log.close(first, "idle")
+    second = log.open(transport="udp", peer="127.0.0.1:6")
+    log.datagrams(second, [new + events(3, 4)])
+    ingest, rows = check(log)
+    lost = [] if goes_on else [(f"session{second}", "1", "late_join", 0, 3)]
+    assert gaps(rows) == lost
+    assert bool(continues(rows)) == goes_on
+    assert ingest.account("s").missing == (0 if goes_on else 3)
+
+
+def test_the_time_without_a_daemon_is_not_counted(log):
+    first = log.open()
+    log.data(first, events(*range(1000)))
+    log.close(first, "stop")
+    log.stop()
+    log.now += 3600 * SECOND
+    log.add(EntryKind.START)
+    log.now += 599 * SECOND
+    second = log.open()
+    log.data(second, events(1000))
+    log.close(second)
+    log.now += 2 * SECOND
+    third = log.open(peer="127.0.0.1:7")
+    log.data(third, events(1001, stream=1))
+    _, rows = check(log)
+    assert gaps(rows) == []
+    assert continues(rows) == {f"session{second}": "session0", f"session{third}": f"session{second}"}
 
 
 @pytest.mark.parametrize(

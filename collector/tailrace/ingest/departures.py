@@ -1,12 +1,13 @@
 """Producers that left without a word, as those are known again that come back.
 
-A producer that does not announce its session has a new one with each connection. A stream of it that
-begins above zero goes on with an earlier session's from the same host where its number and its time
-do: the number is the next, or one of the `reorder_events` after that; any later one where both
-sessions said the same epoch. Elsewhere an earlier session may have the numbers, and the gap says so.
+A producer that does not announce its session has a new session with each connection. A stream of the
+new session that begins above zero goes on with a stream of an earlier session from the same host if
+number and time fit: the number is the next number, or among the `reorder_events` after it; with the
+same epoch in both sessions, any later number. A session with another epoch is another producer's.
+Where number or time does not fit, an earlier session may have the numbers, and the gap says so.
 
-Sessions are remembered for `resume_time`, `sessions_max` of a source, with at most
-`source_streams_max` streams together.
+Sessions are remembered for `resume_time`, in which a daemon runs, `sessions_max` of a source, with at
+most `source_streams_max` streams together.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class Departure(msgspec.Struct, array_like=True):
     session: str
     host: str
     left: int
-    """Since when (Unix ns)."""
+    """Since when (Unix ns), later by the time for which no daemon ran."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, its next number and the mark of its last event."""
 
 
 class Earlier(NamedTuple):
-    """The session that had a stream before. `next` is the number with which the stream goes on; None
-    where nothing shows that it does."""
+    """The session that had a stream before. `next` is the number with which the stream goes on, None
+    where nothing shows that the stream goes on."""
 
     session: str
     next: int | None
@@ -58,6 +59,11 @@ class Departures:
         ):
             self._streams -= len(self._state.pop(0).streams)
 
+    def stood_still(self, time: int) -> None:
+        """Take note that for so long (ns) no daemon ran to which a producer could come back."""
+        for departure in self._state:
+            departure.left += time
+
     def find(
         self,
         stream: str,
@@ -80,10 +86,12 @@ class Departures:
                 break
             if departure.host != host or stream not in departure.streams:
                 continue
+            known = epoch is not None and departure.epoch is not None
+            if known and epoch != departure.epoch:
+                continue
             following, last = departure.streams[stream]
             ahead = (count - following) % (1 << bits)
-            same = epoch is not None and epoch == departure.epoch
-            most = 1 << (bits - 1) if same else limits.reorder_events
+            most = 1 << (bits - 1) if known else limits.reorder_events
             if ahead < most and not far_before(mark, last):
                 return Earlier(departure.session, following)
             newest = newest or Earlier(departure.session, None)

@@ -150,6 +150,8 @@ class Ingest:
         if kind == EntryKind.START:
             for announcements in sources:
                 announcements.started(before, now)
+            for source in self.state.departures:
+                self._departed(source).stood_still(now - before)
             self.heartbeats.end("collector restart", now)
             return
         if kind == EntryKind.STOP:
