@@ -95,6 +95,8 @@ class Receiving:
         """The sessions that sources have left open which do not run, by name and number."""
         self._until: dict[str, int] = {}
         """How far the spool was when sources ended, in this life of the daemon or in one before."""
+        self._waited_until = 0
+        """When sources were last seen to wait for room (Unix ns)."""
         for name, config in current.config.sources.items():
             self.sources[name] = self._source(name, config, self._listening)
 
@@ -294,11 +296,20 @@ class Receiving:
         return held
 
     def _cut_slow(self) -> None:
-        """Be rid of peers that take longer over one record than their source allows."""
+        """Be rid of peers that take longer over one record than their source allows. The time in which
+        sources wait for room does not count, nor the time for which the rest of a record may have
+        waited in the spool."""
+        wall = self._clock.wall_ns()
+        if self._gate.closed:
+            self._waited_until = wall
+        caught_up = self._ingest.position == self._spool.end
+        now = wall if caught_up else self._ingest.now
         sources = self._current.config.sources.items()
         timeouts = {n: c.record_timeout.ns for n, c in sources if isinstance(c, ConnectionConfig)}
         for timeout in set(timeouts.values()):
-            for number in self._ingest.slow(self._clock.wall_ns() - timeout):
+            if wall - self._waited_until < timeout:
+                continue
+            for number in self._ingest.slow(now - timeout):
                 name = self._ingest.source_of(number)
                 if timeouts.get(name) == timeout:
                     self.sources[name].cut(number, "slow")

@@ -1,0 +1,74 @@
+"""A table that takes nothing for a while costs no producer its connection."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.ingest.log import heph_event
+from tests.system.collector import until
+
+TIMEOUT_SECONDS = 1
+
+EVENTS = 300
+
+SOURCE = f"""
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+record_timeout = "{TIMEOUT_SECONDS} s"
+"""
+ONE_ROW = '[store]\ncommit_rows = 1\ncommit_interval = "10 ms"\n'
+SMALL = '[spool]\nsegment_size = "64 KiB"\nmax_size = "256 KiB"\n'
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["undecoded", "unread"])
+def test_the_rest_of_a_record_may_wait_for_the_table(collectors, full):
+    """The rest was sent in time, and waits in the spool or, once that is full, in the kernel."""
+    collector = collectors(sources=SOURCE, more=ONE_ROW + SMALL * full).start()
+    data = b"".join(heph_event(1, n, name=b"n" * 2000) for n in range(EVENTS))
+    # Each piece ends in the middle of a record.
+    pieces = [data[:3000], data[3000:7000], data[7000:]]
+    with socket.create_connection(collector.address("tcp")) as sock, _without_log(collector):
+        for piece in pieces:
+            before = _taken(collector)
+            sock.sendall(piece)
+            until(lambda before=before: _taken(collector) > before, "the piece")
+        until(lambda: "store" in _conditions(collector), "the table to be missed")
+        if full:
+            until(lambda: "spool" in _conditions(collector), "the spool to be full")
+        time.sleep(3 * TIMEOUT_SECONDS)
+    until(lambda: _tcp(collector)["sessions_closed"], "the end of the connection")
+    assert _tcp(collector)["refused"] == {}
+    assert (_tcp(collector)["seen_events"], _tcp(collector)["malformed_bytes"]) == (EVENTS, 0)
+
+
+@contextmanager
+def _without_log(collector):
+    """The table's log is not there meanwhile."""
+    collector.settle()
+    log = collector.store / "events" / "_delta_log"
+    aside = log.rename(log.with_name("aside"))
+    log.touch()
+    try:
+        yield
+    finally:
+        log.unlink()
+        aside.rename(log)
+
+
+def _taken(collector):
+    return _tcp(collector)["taken_bytes"]
+
+
+def _conditions(collector):
+    return json.loads(collector.get("/healthz")[1])["conditions"]
+
+
+def _tcp(collector):
+    return collector.status()["sources"]["tcp"]
