@@ -120,7 +120,10 @@ def test_the_time_without_a_daemon_is_not_counted(log):
     log.data(third, events(1001, stream=1))
     _, rows = check(log)
     assert gaps(rows) == []
-    assert continues(rows) == {f"session{second}": "session0", f"session{third}": f"session{second}"}
+    assert continues(rows) == {
+        f"session{second}": "session0",
+        f"session{third}": f"session{second}",
+    }
 
 
 @pytest.mark.parametrize(

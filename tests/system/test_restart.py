@@ -6,13 +6,14 @@ import socket
 
 import pytest
 import trio
+from msgspec import structs
 
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.pipeline.daemon import Daemon
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until as taken_in
-from tests.system.collector import until
+from tests.system.collector import SOURCES, until
 
 KEEP = '[spool]\ncheckpoint_interval = "10 min"\ncheckpoint_bytes = "1 GiB"\n'
 """No decoder state is saved: the next life decodes all of the spool."""
@@ -147,3 +148,44 @@ def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp
         assert collector.status()["sources"][name]["missing_events"] == 0
     collector.stop()
     assert _spans(collector) == sorted((kind, n) for kind in ("udp", "tcp") for n in range(50))
+
+
+def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(collectors, tmp_path):
+    """Its former session has been ended at the end of the log, which is not decoded that far yet."""
+    path = tmp_path / "file.heph"
+    path.write_bytes(b"".join(heph_event(3, n) for n in range(10)))
+    files = f'[sources.files]\ntype = "tail"\nformat = "heph"\npaths = ["{path}"]\n'
+    collector = collectors(more=KEEP + NEVER, sources=SOURCES + files).start()
+    until(lambda: collector.status()["sources"]["files"]["seen_events"] == 10, "the file")
+    with socket.create_connection(collector.address("tcp")) as sock:
+        sock.sendall(b"".join(heph_event(1, n) for n in range(OLD)))
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
+    collector.kill()
+    with path.open("ab") as file:
+        file.write(b"".join(heph_event(3, n) for n in range(10, 20)))
+
+    again = load(collector.config, environ={}, flags={"store": str(collector.store)})
+    others = {name: s for name, s in again.config.sources.items() if name != "files"}
+    without = again._replace(config=structs.replace(again.config, sources=others))
+    behind = []
+    with Daemon(without, SystemClock()) as daemon:
+        left = daemon.spool.durable
+
+        async def main():
+            stop, started = trio.Event(), trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: daemon.run(stop, started=started.set))
+                await started.wait()
+                await daemon.receiving.replace(again.config, put=lambda: daemon.current.put(again))
+                behind.append(left - daemon.ingest.position)
+                await taken_in(lambda: daemon.receiving.sources["files"].figures().bytes)
+                await taken_in(lambda: daemon.ingest.position == daemon.spool.end)
+                stop.set()
+
+        trio.run(main)
+    assert behind[0] > 0
+    sessions = {row["session"]: [] for row in collector.rows() if row["source"] == "files"}
+    for row in collector.rows():
+        if row["source"] == "files" and row["kind"] == "span":
+            sessions[row["session"]].append(row["seq"])
+    assert sorted(map(sorted, sessions.values())) == [[*range(10)], [*range(20)]]

@@ -49,7 +49,7 @@ LOOK_SECONDS = 0.5
 """How often peers are looked at that take long over one record."""
 
 DECODED_SECONDS = 0.02
-"""How often a file source that starts anew looks whether what it read before is decoded."""
+"""How often a file source that starts looks whether the log is decoded that far."""
 
 CHANGED = "source changed"
 REMOVED = "source removed"
@@ -93,8 +93,6 @@ class Receiving:
         self._running: dict[str, Running] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
         """The sessions that sources have left open which do not run, by name and number."""
-        self._until: dict[str, int] = {}
-        """How far the spool was when sources ended, in this life of the daemon or in one before."""
         self._waited_until = 0
         """When sources were last seen to wait for room (Unix ns)."""
         for name, config in current.config.sources.items():
@@ -115,7 +113,6 @@ class Receiving:
         that cannot be had."""
         self._spool, self._gate, self._ingest, self._ended = spool, gate, ingest, ended
         self._ahead = ahead
-        self._until = dict.fromkeys(self.sources, spool.end)
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         if not self._once:
@@ -203,14 +200,11 @@ class Receiving:
         config = self._current.config.sources[name]
         try:
             with running.scope:
-                if isinstance(config, TailConfig) and self._ingest.position < self._until.get(
-                    name, 0
-                ):
-                    # How far its files are read is known when that is decoded. They can wait.
+                if isinstance(config, TailConfig):
+                    # How far its files are read is known once the log is decoded up to here. They can wait.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
-                    while self._ingest.position < self._until[name]:  # noqa: ASYNC110 - entries come in from many sides
-                        await trio.sleep(DECODED_SECONDS)
+                    await self._decoded(self._spool.end)
                 running.intake = SourceIntake(
                     name, config.format, self._current, earlier=left,
                     spool=self._spool, gate=self._gate, ingest=self._ingest, ahead=self._ahead,
@@ -219,11 +213,15 @@ class Receiving:
                 await source.run(running.intake, task_status=task_status)
         finally:
             self._left[name] = running.intake.open_now if running.intake else left
-            self._until[name] = self._spool.end
             del self._running[name]
             running.over.set()
         if not running.scope.cancelled_caught and not self._running:
             self._ended()
+
+    async def _decoded(self, position: int) -> None:
+        """Return once the log is decoded up to a position."""
+        while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
+            await trio.sleep(DECODED_SECONDS)
 
     def _in_the_way(self, config: Config) -> list[str]:
         """The sources that have a port of which another configuration wants another address."""
