@@ -102,7 +102,9 @@ def imported(store, path):
     return done.output
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
+)
 def test_each_record_is_shown_once_whatever_happens_between_imports(seed, tmp_path):
     store, directory = tmp_path / "store", Directory(tmp_path / "runs", seed)
     directory.begin()
