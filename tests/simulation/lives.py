@@ -99,7 +99,7 @@ class Simulation:
         next_: Counter[int] = Counter()
         streams = random.sample(range(1, 9), random.randint(1, 3))
         for _ in range(random.randint(1, 12)):
-            for _ in range(random.choice([1, 10, 100, 500])):
+            for _ in range(random.choice([1, 10, 100, 500, 2000])):
                 self._emit(
                     client, life, Event(number, stream := random.choice(streams), next_[stream])
                 )
