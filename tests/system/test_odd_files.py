@@ -87,7 +87,7 @@ def test_what_could_not_be_read_in_the_end_is_said_and_is_a_failure(tmp_path):
     document.rename(tmp_path / "elsewhere.json")
     document.symlink_to(tmp_path / "elsewhere.json")
     said = do(tmp_path / "store", runs, code=1)
-    assert "some of it could not be read: EXDEV" in said
+    assert "some files could not be read: EXDEV" in said
     assert ask(tmp_path / "store", "SELECT count(*) FROM sessions") == [(4,)]
 
 

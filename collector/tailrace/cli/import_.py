@@ -61,13 +61,13 @@ def command(
 ) -> None:
     """Take in finished files, and all below directories; then say what came and what is missing.
 
-    The same command again adds nothing twice and misses nothing new: files that the table has, and
-    copies of others, are left out and named; one that has grown is read anew, and its session takes
-    the place of the former one. What was interrupted goes on where it stopped. No daemon may be
-    running on the same store.
+    A repeated command stores nothing twice and misses nothing new: it leaves out, and names, files that
+    the table has and copies of other files. It reads a file that has grown anew, and the new session
+    takes the place of the former session. An interrupted import goes on where it stopped. No daemon
+    may run on the same store.
 
-    Exits with 1 when something could not be read, a named file is no trace, or not a single event
-    came of all.
+    Exits with 1 when a file could not be read, a named file is no trace, or none of the files has an
+    event.
 
     With --json: `files` are those taken in, each with its `session`, `events` and what is `missing`
     by reason (`unknown`: of unknown amount, too); `events`, `missing` and `unknown` are their sums.
@@ -121,7 +121,7 @@ def _json(summary: Summary) -> str:
 
 
 def _left_out(files: list[LeftOut]) -> Iterator[str]:
-    """A paragraph a reason."""
+    """Yield the lines of a paragraph for each reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
@@ -134,7 +134,7 @@ def _left_out(files: list[LeftOut]) -> Iterator[str]:
 
 
 def _counted(why: Why, count: int) -> str:
-    """In words, how many files were left out for a reason."""
+    """Return in words how many files were left out for a reason."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (
@@ -153,15 +153,15 @@ def _counted(why: Why, count: int) -> str:
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Why the command fails, or is to be given again."""
+    """Yield why the command fails, or has to be repeated."""
     if summary.interrupted:
-        yield "interrupted: the same command goes on with it"
+        yield "interrupted: repeat the same command to go on"
         return
     if summary.errors:
         errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
-        yield f"some of it could not be read: {errors}"
+        yield f"some files could not be read: {errors}"
     if summary.without_events:
-        yield "no event came of all that was asked for"
+        yield "none of the files has an event"
     if max_loss is not None and summary.exceeds(max_loss):
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
 

@@ -55,10 +55,10 @@ def command(
 
     `complete` is the share of the events known to exist that are here; a dash, when something of
     unknown size is or may be missing. `state` is `open` while a collector takes in what comes, `silent`
-    when the file rests, `unwatched` when no collector has the store, `ended`; and `unfinished?` for a
-    stream that has not said its end, once its process is gone, its file rests or nobody watches. Times
+    when the file rests, `unwatched` when no collector runs on the store, `ended`; and `unfinished?` when
+    the stream has not said its end and its process is gone, its file rests or no collector runs. Times
     are UTC. The last line also says how many events the collector that runs on the store still waits
-    for; with --json, standard error does.
+    for; with --json, standard error says it.
     """
     loaded = load_config(config, store)
 

@@ -1,9 +1,9 @@
-"""What the end of the log says to those who go on writing it, before all of it is decoded.
+"""The state that sources need at the end of the log, found before the log is decoded.
 
-Sources append to the log while its older part is still being decoded. To go on with what an earlier
-life of the daemon left open they need the sessions in being and the kernel's counts of drops as they
-stand at the log's end. Both follow from a few entries alone, which are told apart without decoding
-what the others hold. How far files are read does not, so sources of files wait.
+Sources append to the log while an older part of the log is still being decoded. To go on with what an
+earlier life of the daemon left open, a source needs the sessions in being and the kernel's counts of
+drops, both as they stand at the log's end. A few kinds of entries give both, and no other entry has to
+be decoded for them. How far a file is read depends on all entries, so sources of files wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return how many drops at a socket the log tells of, by the kernel's number of the socket."""
+        """Return how many drops at a socket the log tells of, given the kernel's number of the socket."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

@@ -1,16 +1,17 @@
 """The runs of one session's producer: which run a record is of, and when a run is over.
 
-A session has a run in being, and may have the run before. On a datagram socket events of a run may
-come after the next run has begun, so a run lingers for `reorder_time`, unless it was silent for as
-long. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch or
-announcement to the run whose it is.
+A session has a run in being, and may have the run before. On a datagram socket, events of a run may
+come after the next run has begun. So a run that ends lingers for `reorder_time`, unless nothing came
+of it for as long. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch
+or announcement to the run that said it first.
 
-Where the first epoch or announcement of a producer comes by itself after events, it is in doubt
-whether those are its: their own words may be lost. A new run begins, and the next event, report or
-goodbye tells. If it is the run before, that goes on and has the words' clock and session.
+The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
+producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
+A new run begins in doubt, and the next event, report or goodbye decides. If that fits the run before,
+the run before goes on, with the clock and the session that were said.
 
-Where the client announces its session, the run is that of the session (see `announced`), whose name and
-numbers other connections before this one may have given it, and others after it go on with.
+Where the client announces its session, the run belongs to the announced session (see `announced`).
+Earlier connections may have begun that run, and later connections may go on with it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _EPOCHS_KEPT = 8
 
 
 class Course:
-    """The runs of one session. What outlives the process is in the session's state after `save`."""
+    """The runs of one session. After `save`, the session's state holds all that outlives the process."""
 
     def __init__(
         self,
@@ -47,8 +48,9 @@ class Course:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """`unordered`: whether events may overtake each other, and the words that tell whose they are.
-        `of_file` returns what the rows of a file's runs say beside what all say."""
+        """Take up the runs of a state. With `unordered`, events may overtake each other, and also the
+        epochs and announcements that tell whose they are. `of_file` returns what only the rows of a
+        file's runs say."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -98,14 +100,14 @@ class Course:
         return self.run
 
     def reach(self) -> None:
-        """The runs are where the session's bytes are."""
+        """Move the runs to the place that the session's bytes have reached."""
         state = self._state
         reached = self.run.state.reached = state.base + state.place
         if self.previous:
             self.previous.state.reached = reached
 
     def tell(self) -> None:
-        """There may be something new of the announced sessions that it carries."""
+        """Note that there may be news of the announced sessions that this connection carries."""
         for run in (self.run, self.previous):
             if run and run.state.id:
                 self._announcements.heard(run.state.id)
@@ -128,7 +130,7 @@ class Course:
             run.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """The connection, peer or file is over."""
+        """End the runs: the connection, peer or file is over."""
         self._finish_previous(now)
         if id_ := self.run.state.id:
             self._leave(id_, reason, about, now)
@@ -137,7 +139,7 @@ class Course:
             self.run.finish(reason, about, now)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """An announced session may go on by another connection; a file has no other."""
+        """Leave an announced session, which may go on by another connection; of a file, end it."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.run.own.session("leave", left | about, now)
         self._announcements.leave(id_, self._state.number, now)
@@ -154,12 +156,12 @@ class Course:
 
     @property
     def awaited(self) -> Iterator[Run]:
-        """Yield its own runs that wait for late events."""
+        """Yield the runs of this session alone that wait for late events."""
         return (run for run in self.own_runs if run.waiting)
 
     @property
     def account(self) -> Account:
-        """That of its own runs; announced ones are not only its."""
+        """Return the account of the runs of this session alone; other connections share announced runs."""
         account = Account()
         for run in self.own_runs:
             account.add(run.account)
@@ -177,7 +179,7 @@ class Course:
 
     @property
     def _lingering(self) -> Run | None:
-        """The run before this one, where only time keeps it."""
+        """Return the run before the one in being, if it waits for late events and for nothing else."""
         return None if self._state.doubt else self.previous
 
     @property
@@ -187,7 +189,7 @@ class Course:
     # Whose an event is, when two runs are possible
 
     def _take_apart(self, previous: Run, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Take records of two runs; give how many: the one after these is of a third."""
+        """Take records of two runs. Return how many were taken: the next record is of a third run."""
         size = len(columns[KIND])
         epoch = self.run.state.epoch
         done = 0
@@ -218,10 +220,10 @@ class Course:
         self._know(epoch, self.run.state.name)
 
     def _introduced(self, why: str, records: list[Record], index: int, now: int) -> None:
-        """Hear the first words of a producer whose run had none so far.
+        """Hear the first epoch or announcement of a run that has events already.
 
-        The events before may be another producer's, which ended and whose own words were lost. The
-        event behind the words tells. Where none follows, a new run begins in doubt."""
+        The events may be another producer's. The event that follows in the same chunk decides. Where
+        no event follows, a new run begins in doubt."""
         event = _event_after(records, index)
         if self._state.doubt or self.run.empty:
             return
@@ -266,7 +268,7 @@ class Course:
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
     def _restart(self, why: str, now: int) -> None:
-        """The producer began anew within the same connection or from the same address."""
+        """Begin a new run: the producer began anew in the same connection or from the same address."""
         old = self.run.state.name
         self._begin(f"restart: {why}", now)
         self._say_restart(old, now)
@@ -294,8 +296,8 @@ class Course:
     # Announced sessions
 
     def _announced(self, said: Announcement, records: list[Record], index: int, now: int) -> Run:
-        """The client names its session: the run that is meant, with which the connection goes on
-        unless it is the one before."""
+        """Return the run of the session that the client names. The connection goes on with that run
+        unless it is the run before the one in being."""
         announcements, number = self._announcements, self._state.number
         known = announcements.find(said.id, now)
         if known and known.run is self.previous:
@@ -313,8 +315,7 @@ class Course:
         return known.run
 
     def _resume(self, known: Announced, offset: int, now: int) -> None:
-        """The connection goes on with a session that others have begun; the record at a place in its
-        bytes says so."""
+        """Go on with a session that other connections have begun, from the record at this offset on."""
         own, info = self.run.state, self._state.info
         # First of all: it may be about to be forgotten.
         self._announcements.carry(known.run.state.id, self._state.number)
@@ -330,7 +331,7 @@ class Course:
         self.reach()
 
     def _take_over_clock(self, other: Run, about: dict[str, object], now: int) -> None:
-        """The run in being goes on where another run has begun; a row says so."""
+        """Give the run in being the clock of another run that turned out to be its own; a row says so."""
         run, own = self.run.state, other.state
         if own.epoch is not None and run.epoch is None:
             run.epoch, run.clock = own.epoch, own.clock
@@ -343,8 +344,8 @@ class Course:
     # The run before
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """The connection goes on with another run. While datagrams of this one may
-        be late, it lingers; so it does while it is in doubt whether it is over."""
+        """Make room for another run. The run in being lingers while its datagrams may be late, and
+        while it is in doubt whether it is over."""
         self._finish_previous(now)
         run = self.previous = self.run
         run.state.ended, run.state.ended_at = why, now
@@ -356,7 +357,7 @@ class Course:
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
-        """Nothing more is taken for the run before this one."""
+        """Take nothing more for the run before the one in being."""
         if self._state.doubt:
             self._began(now)
         run, self.previous = self.previous, None
@@ -366,8 +367,8 @@ class Course:
             run.finish(run.state.ended, {}, run.state.ended_at)
 
     def _earlier(self, epoch: int | None) -> Run | None:
-        """The run, before this one, whose epoch is said again, late. One that is over takes nothing
-        but that."""
+        """Return the earlier run whose epoch is repeated late, None if there is none. A run that is
+        over takes nothing but the repeated epoch."""
         name = self._state.epochs.get(epoch) if epoch is not None else None
         if name is None or name == self.run.state.name or not self._unordered:
             return None

@@ -1,7 +1,8 @@
-"""How far a producer's clock is ahead of ours, as its fastest datagrams tell.
+"""How far a producer's clock is ahead of the collector's, as the fastest datagrams tell.
 
-An event with end `e` arrives at `e - lead` or later. The fastest event so far tells the lead. Its word
-loses one part in `_DRIFT` of the time since, so that clocks which differ in speed are followed.
+An event with end `e` arrives at `e - lead` or later. The event that travelled fastest tells the lead.
+The lead then falls by one part in `_DRIFT` of the time that passes, so that it follows a clock whose
+speed differs.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _SLACK = 50 * 10**6
 
 
 def candidates(run: Run, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
-    """Yield the places of records that may be a run's although a run with `next_epoch` has begun.
-    Events that ended after that began are not."""
+    """Yield the places of records that may be of a run although a run with `next_epoch` has begun.
+    An event that ended after the next run began is none."""
     counters, epoch = run.counters, run.state.epoch
     if counters is None:
         return

@@ -101,7 +101,7 @@ class Session:
         self.course.tell()
 
     def _without_copies(self, copies: Copies, payloads: list[bytes], now: int) -> None:
-        """Take datagrams of which the producer numbers nothing: those that came before are counted."""
+        """Take datagrams of a producer that numbers nothing: count copies, and decode all others."""
         waiting: list[Record] = []
         for payload in payloads:
             events = copies.events_of(payload, now)
@@ -117,12 +117,11 @@ class Session:
             if Kind.MALFORMED not in kinds:
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
-        self.course.run.datagrams(len(payloads))
         self.course.reach()
         self._take(waiting, now)
 
     def file(self, facts: FileFacts, now: int) -> None:
-        """Its file has another name or place, a member of it begins, or it rests."""
+        """Take note that the session's file has another name or place, begins a member, or rests."""
         file = self.state.file
         if file is None:
             return
@@ -133,13 +132,13 @@ class Session:
             self._rest(file, facts.rest, now)
 
     def stopped(self, now: int) -> None:
-        """The daemon stops: say of a file whose stream has ended that nothing more will come."""
+        """Say of a file whose stream has ended that nothing more will come: the daemon stops."""
         file = self.state.file
         if file and not file.facts.rest and self._lacking == "":
             self._rest(file, Rest(why="ended", since=self.state.last), now)
 
     def _rest(self, file: FileState, rest: Rest | None, now: int) -> None:
-        """Its file rests, or goes on; the row says what of the stream's end has not come."""
+        """Say in a row that the file rests, or goes on, and what of the stream's end has not come."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else "", "since": now}
         if rest:
@@ -150,12 +149,12 @@ class Session:
 
     @property
     def _lacking(self) -> str | None:
-        """What of the end has not come; None where no end is known to come."""
+        """Return what of the stream's end has not come; None where no end is known to come."""
         return self.decoder.lacking if isinstance(self.decoder, EndingDecoder) else None
 
     @property
     def _end(self) -> dict[str, object]:
-        """The stream whose end is known to come, as rows say it."""
+        """Return, as members of a row, the stream whose end is known to come."""
         decoder = self.decoder
         if isinstance(decoder, EndingDecoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}

@@ -1,10 +1,10 @@
-"""Which of the found files an import takes in: what is new, each content once.
+"""Which of the found files an import reads: new content, and each content once.
 
-Two files may hold one stream by the rule that `tail` has (`Files.copy`, the inode), and hold it if
-their content is the same; a content that begins another one is an earlier state of it. What counts
-is all of the content, by its checksum. So the same command changes nothing when it is repeated, and
-of a file that has changed since nothing is missed: one that has grown is read anew and replaces the
-session that read its beginning; one that says something else is read beside it.
+By the rule of `tail` (`Files.copy`, the inode), two files may hold the same stream. They do if their
+whole content has the same checksum; if the content of one file begins the other file's, the first is
+an earlier state of the second. So a repeated command changes nothing, and no change of a file is
+missed: a file that has grown is read anew, and its session replaces the session that read its
+beginning; a file whose content is another is read beside the earlier session.
 
 Files in different directories that begin alike are one stream only if they have `HEAD` bytes in
 common: the first few are alike in many.
@@ -48,7 +48,8 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose among the found files, by what was read before; `again`: but for what is finished."""
+    """Choose which of the found files to read, given what was read before. With `again`, finished
+    readings do not count."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -79,7 +80,7 @@ class _Known:
             self._by_node.setdefault((file.device, file.inode), []).append(reading)
 
     def of(self, key: str, files: list[str]) -> list[Reading]:
-        """Return those that may be of one of these files, which have this key."""
+        """Return the readings that may be of one of these files, which have this key."""
         found = {id(reading): reading for reading in self._by_key.get(spelled(key), ())}
         for file in files:
             found |= {id(reading): reading for reading in self._by_node.get(_node(file), ())}
@@ -119,7 +120,8 @@ class _Group:
             kept.append(file)
 
     def _in_order(self) -> list[str]:
-        """Those that are being read first, then the longest: others may be its beginning."""
+        """Return the files in the order of choice: those whose reading was interrupted, then the longest
+        first, since a shorter file may be the beginning of a longer one."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         sizes = [reading.file.size for reading in self._readings]
@@ -148,7 +150,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """The finished readings that have all that is in this file, and beside it."""
+        """Yield the finished readings of this content, and of the documents beside this file."""
         mine = self._prints.get(file)
         for reading in self._readings:
             read = reading.file
@@ -161,7 +163,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """The sessions that have read the beginning of this file, and not all of it."""
+        """Yield the sessions that have read the beginning of this file, and not all of it."""
         mine = self._prints.get(file)
         for reading in self._readings:
             read = reading.file
@@ -176,7 +178,7 @@ class _Group:
                 yield reading.session
 
     def _documents(self, file: str) -> dict[str, int]:
-        """The checksums of the documents beside a file, as far as the tail would read them."""
+        """Return the checksums of the documents beside a file, as far as the tail would read them."""
         files = FORMATS[self._format].files
         found: dict[str, int] = {}
         for name in files.documents(file):
@@ -216,13 +218,13 @@ def _is_at(read: AsRead, file: str) -> bool:
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether a file is the one that was read, by what a session of which no checksum is
-    known says of it."""
+    """Return whether a file is the one that was read, by path and inode: earlier versions kept no
+    checksum."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 
 def _node(file: str) -> Node:
-    """Device and inode; of a file that is gone, which nobody will read, what no other file has."""
+    """Return device and inode; of a file that is gone, a value that no other file has."""
     try:
         found = os.stat(file)  # noqa: PTH116 - three times as fast
     except OSError:

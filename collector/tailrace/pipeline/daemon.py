@@ -85,10 +85,10 @@ def _nothing() -> None:
 class Daemon:
     """One collector on one store. Enter it, then `run`.
 
-    With `once`, it is there for what its sources find now and no longer: files are read to their end,
-    sessions that other sources have left open are not its business; of files, what is `chosen`, each
-    for itself, or else all that there are. With `last`, its producers do not
-    outlive it: what they have left open is over at the end.
+    With `once`, it ends when its sources have read what they find: files are read to their end, and
+    sessions that other sources have left open stay open. It then reads the `chosen` files, each for
+    itself, or all files if None is given. With `last`, no producer outlives it: what producers have
+    left open is over at the end.
 
     `descriptors` keep its sources' sockets while no process has them, and sockets in `held` are there
     already; `watchdog_seconds` is how long somebody waits for its next commit, and `working` is called
@@ -235,7 +235,8 @@ class Daemon:
         logger.error("the table did not take all in time: the rest stays in the spool")
 
     def _look_ahead(self) -> tuple[Ahead, int]:
-        """In a worker thread, before anything is decoded: what the end of the log says, and where it is."""
+        """Return what the end of the log says, and where the log ends. Runs in a worker thread, before
+        anything is decoded."""
         return look_ahead(self.spool, self.ingest), self.spool.durable
 
     async def _acknowledge(self, acknowledging: Acknowledging, left: int) -> None:

@@ -107,7 +107,7 @@ class Decoding:
                 await trio.lowlevel.checkpoint()
 
     def _look(self) -> None:
-        """Say it, if the ingest has come to where the table is."""
+        """Call `replayed`, once, when the ingest is where the table is."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

@@ -39,7 +39,7 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""What the table's sums of a source have of each import."""
+"""The sums of a source that include earlier imports; those in `SUMS_BY_REASON` are by reason."""
 
 
 class Progress(msgspec.Struct):

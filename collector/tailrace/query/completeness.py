@@ -1,4 +1,4 @@
-"""What is missing of what somebody is shown: every answer says it, and some demand that it is nothing."""
+"""The events that an answer lacks: every answer tells them, and some callers demand that it lacks none."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """What an answer is about: a selection, and a condition that chooses the gaps, and the events,
-    that may be of it."""
+    """The subject of an answer: a selection, and a condition that chooses the gaps and the events that
+    may belong to it."""
 
     selection: Selection
     gaps: Condition
@@ -85,9 +85,9 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return it as the snapshot's gaps and the running collector tell it.
+    """Return the completeness of an answer, from the snapshot's gaps and from the running collector.
 
-    Raise QueryError or StoreError when it cannot be told."""
+    Raise QueryError or StoreError when the gaps cannot be read."""
     sql = (
         "SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps"  # noqa: S608 - our own words
         f" WHERE {scope.gaps.sql} GROUP BY reason ORDER BY reason"
@@ -103,8 +103,8 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Tell whether there is an event in the scope. The collector's own events say nothing of any
-    producer's: they count where somebody asks for them."""
+    """Return whether there is an event in the scope. The collector's own events prove nothing about a
+    producer, so they count only where somebody asks for them."""
     producers = Condition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     chosen = all_of([scope.gaps, *([] if asked_for_own else [producers])])

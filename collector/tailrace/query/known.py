@@ -1,4 +1,4 @@
-"""Whether there is what somebody asks for: a name that nothing has is a mistake, not an empty answer."""
+"""A name that no row has is a mistake of the question, and not an empty answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collector that runs on a store knows and the table does not say yet."""
+"""The events that the collector of a store still waits for, which the table does not tell of yet."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class Awaited(NamedTuple):
 
 
 class Live(NamedTuple):
-    """What a running collector says: the `sources` that it has, whether they have rows or not, and
-    what is `awaited`. `unasked` is why it does not say; then both are empty."""
+    """The answer of a running collector: its `sources`, with or without rows, and the events that are
+    `awaited`. `unasked` is the reason why the collector gave no answer; then both are empty."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[Awaited, ...] = ()
     unasked: str = ""
 
     def of(self, selection: Selection) -> list[Awaited]:
-        """Return what is awaited of a selection. What may be of it is."""
+        """Return the awaited events that may belong to a selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 
 NOBODY = Live()
-"""No collector runs: nothing is awaited."""
+"""The answer where no collector runs: nothing is awaited."""
 
 UNFINISHED = (
-    "the last collector of this store was killed, and what it had not committed comes with the next"
-    " start, or it runs where this process does not see it (in another container, on another host)"
+    "the last collector of this store was killed, and the next start will commit what it had received;"
+    " or it runs where this process cannot see it (in another container, on another host)"
 )
 
 Look = Callable[[], Live]

@@ -51,9 +51,9 @@ CREATE MACRO part.first_name_of(names, source, session, keys) AS CASE
   ELSE part.name_of(names, source, session, keys)
 END;
 
--- A member of an object by its name, whatever that is.
-CREATE MACRO part.named_member(object, name) AS
-  object ->> ('/' || replace(replace(name, '~', '~0'), '/', '~1'));
+-- Where a member of an object is, by its name, whatever that is; and the member as text.
+CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
+CREATE MACRO part.named_member(object, name) AS object ->> part.pointer(name);
 
 -- Those of the members that are known, as JSON.
 CREATE MACRO part.known_members(names, source, session, asked) AS list_filter(
@@ -161,7 +161,6 @@ FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id, start;
 
 -- A member of an object by its name, as JSON, and members as text.
-CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
 CREATE MACRO part.value_of(object, name) AS (object -> part.pointer(name))::VARCHAR;
 CREATE MACRO part.members(object, names) AS coalesce(list_aggregate(
   list_transform(names, lambda n: to_json(n)::VARCHAR || ':' || part.value_of(object, n)), 'string_agg', ','

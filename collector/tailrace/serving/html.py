@@ -19,7 +19,7 @@ PAGES = {
     "/healthz": "200 as long as a restart would not help",
     "/readyz": "200 while what is sent is taken in",
 }
-"""What the endpoint serves, and what for."""
+"""The paths that the endpoint serves, each with its purpose."""
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -32,7 +32,7 @@ td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 """
 
 STYLE_SOURCE = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
-"""What the Content-Security-Policy allows, and nothing else."""
+"""The only style that the Content-Security-Policy allows."""
 
 ALARMING = frozenset(
     {
@@ -41,13 +41,13 @@ ALARMING = frozenset(
         "failure", "admin_refused",
     }
 )  # fmt: skip
-"""Figures that are marked where they are anything but nothing."""
+"""Figures that a page marks unless they are zero or empty."""
 
 FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
     "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
-"""Of a source, what people look for first."""
+"""The figures of a source that come first on its table."""
 
 
 def index(version: str) -> str:
@@ -89,7 +89,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure for eyes; of figures by name, those that are not zero."""
+    """Return a figure as text for people; of a dict of figures, those that are not zero."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"

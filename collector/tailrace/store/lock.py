@@ -17,7 +17,7 @@ from tailrace.errors import LockedError, StoreError
 NAME = "lock"
 
 PATIENCE_SECONDS = 0.2
-"""How long a lock that is taken is tried again: `is_held` has it for a moment."""
+"""How long a taken lock is tried again: `is_held` of another process takes it for a moment."""
 
 
 def is_held(directory: Path) -> bool:

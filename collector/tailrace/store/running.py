@@ -23,15 +23,16 @@ class Daemon(NamedTuple):
 def find(data: Path, directories: Iterable[Path], root: Path = Path("/")) -> Daemon | None:
     """Return the collector that holds a lock in one of these directories, None if none does.
 
-    `data` is the directory in which it says where it listens; `root` is where /proc is looked for. A
-    process in another container, or on another host, is not seen; it has not finished, however."""
+    `data` is the directory of its `ports.json`; `root` has the /proc that is read. A collector in
+    another container, or on another host, is not seen; `is_finished` tells of it."""
     held = (_holder(directory / "lock", root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
     return None if pid is None else Daemon(pid, _addresses(data / "ports.json", pid))
 
 
 def begin(data: Path) -> None:
-    """Note in a collector's directory that it has begun. A full disk must not keep it from that."""
+    """Note in a collector's directory that it has begun. A full disk must not keep a collector from
+    beginning."""
     with suppress(OSError):
         (data / UNFINISHED).touch()
 
@@ -43,7 +44,7 @@ def finish(data: Path) -> None:
 
 
 def is_finished(data: Path) -> bool:
-    """Tell whether the last collector here noted that, or none ever began."""
+    """Return whether the last collector here noted that it finished, or none ever began."""
     return not (data / UNFINISHED).exists()
 
 

@@ -1,9 +1,9 @@
 """Whether the process that writes a file still runs, as far as this host can tell.
 
-A file's path may name its writer by host and PID. A PID says little by itself: it is reused, it may be
-another host's, or that of another PID namespace. So a process is taken for the writer only while it is
-seen to be the writer, and known from then on by its start time too; its end is an end only of a process
-that was seen. Where none was, nothing is said.
+A file's path may name its writer by host and PID. A PID alone proves little: the system reuses PIDs,
+and the PID may be of another host or of another PID namespace. So a process counts as the writer only
+once it was seen to be the writer. From then on its start time identifies it, too. Only a process that
+was seen can be said to have ended; where no process was seen, nothing is said.
 
 A process is seen to be the writer when it has the file open. Another user's descriptors cannot be read;
 then its host and the file's owner must be its own, it must be older than the file, and it must be in
@@ -77,7 +77,7 @@ class Writers:
         return seen
 
     def _process(self, pid: int) -> Process | None:
-        """The process with this PID, if there is one that has not ended."""
+        """Return the process with this PID, None if there is none or it has ended."""
         try:
             with open(f"{self._proc}/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123 - as fast as it can be
                 state, *fields = stat.read().rpartition(")")[2].split()
@@ -100,7 +100,7 @@ class Writers:
         return frozenset(nodes)
 
     def _is_ours(self, process: Process, file: os.stat_result, birth: int) -> bool:
-        """Whether a process whose descriptors cannot be read may have made a file."""
+        """Return whether a process whose descriptors cannot be read may have made a file."""
         about = Path(self._proc, str(process.pid))
         try:
             owner = int(_after(about / "status", "Uid:")[1])
@@ -118,6 +118,6 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """The words that follow one at the beginning of a line."""
+    """Return the words that follow `word` on the line that begins with it."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
