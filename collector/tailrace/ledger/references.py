@@ -59,6 +59,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     """Records that came once more, in a datagram equal to another."""
     unreported: int = 0
     """Malformed records that no total has been held against yet."""
+    explained: dict[str, int] = {}
+    """By kind, malformed records that a total lacked."""
 
 
 class References:
@@ -186,7 +188,7 @@ class References:
             seen = state.ends if kind == Kind.END else state.seen.get(kind, 0)
             if seen is None:
                 continue
-            short = totals[kind] - seen - state.short.get(kind, 0)
+            short = totals[kind] - seen - state.short.get(kind, 0) - state.explained.get(kind, 0)
             if kind == Kind.BEGIN:
                 short -= state.given_up
             if short <= 0:
@@ -197,8 +199,10 @@ class References:
                 )
                 continue
             explained = min(short, state.unreported)
-            state.unreported -= explained
-            short -= explained
+            if explained:
+                state.unreported -= explained
+                state.explained[kind] = state.explained.get(kind, 0) + explained
+                short -= explained
             if short:
                 state.short[kind] = state.short.get(kind, 0) + short
                 estimate = state.copies > 0
