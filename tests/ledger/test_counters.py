@@ -252,8 +252,9 @@ def test_holes_past_the_limit_are_closed_oldest_first(holes):
     assert len(ledger.state.streams["1"].gaps) == min(holes, 9 - holes)
 
 
-def test_a_very_late_duplicate_of_an_early_event_is_no_restart():
-    ledger = counters()
+@pytest.mark.parametrize("window", [8, 64, 512])
+def test_a_very_late_duplicate_of_an_early_event_is_no_restart(window):
+    ledger = counters(LedgerConfig(reorder_events=window))
     feed(ledger, events(range(10_000)))
     seqs, restart = feed(ledger, events([0, 7, 63]))
     assert not restart

@@ -47,8 +47,10 @@ def test_a_dropped_datagram_held_as_many_events_as_others_do():
     assert drops.unassigned == 0
 
 
-ADD = st.tuples(st.just("add"), st.integers(0, 3), st.integers(1, 9))
-HOLE = st.tuples(st.just("hole"), st.integers(0, 6), st.integers(1, 12))
+TENTHS = st.integers(0, 30)
+"""Of a second: what comes so much late at most is of the same look at the socket."""
+ADD = st.tuples(st.just("add"), TENTHS, st.integers(1, 9))
+HOLE = st.tuples(st.just("hole"), TENTHS, st.integers(1, 12))
 
 
 @settings(max_examples=300, deadline=None)
@@ -60,12 +62,12 @@ def test_every_drop_is_taken_once_by_a_hole_of_its_time(course):
     now = dropped = explained = 0
     for what, length, count in course:
         if what == "add":
-            begin, now = now, now + length * SECOND
+            begin, now = now, now + length * SECOND // 10
             drops.add(begin, now, count)
             tokens += [(begin, now)] * count
             dropped += count
         else:
-            since = now - length * SECOND
+            since = now - length * SECOND // 10
             fitting = [token for token in tokens if token[1] + SECOND // 10 >= since]
             taken = fitting[:count]
             events, estimate = explain(drops, count, since, now)
@@ -83,3 +85,19 @@ def test_memory_is_bounded_and_no_drop_is_forgotten():
         drops.add(n * SECOND, (n + 1) * SECOND, 2)
     assert len(drops.state.samples) == _SAMPLES_MAX
     assert explain(drops, 10**6, 0, 10**6 * SECOND)[0] == 6 * _SAMPLES_MAX
+
+
+def test_drops_that_were_put_together_are_an_estimate_of_either():
+    drops = Drops(DropsState())
+    for n in range(_SAMPLES_MAX + 1):
+        drops.add(n * SECOND, (n + 1) * SECOND, 2)
+    assert explain(drops, 4, SECOND // 2, SECOND // 2) == (4, True)
+    assert explain(drops, 4, 5 * SECOND // 2, 5 * SECOND // 2) == (2, False)
+
+
+def test_the_kernels_count_is_that_of_the_socket_it_was_told_of():
+    drops = Drops(DropsState())
+    drops.tell(7, 40)
+    assert (drops.told(7), drops.told(8)) == (40, 0)
+    drops.tell(8, 3)
+    assert (drops.told(7), drops.told(8)) == (0, 3)

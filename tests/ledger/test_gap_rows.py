@@ -17,8 +17,8 @@ SECOND = 10**9
 LIMITS = LedgerConfig(gap_rows_max=3, reorder_time=Duration(2))
 
 
-def gap(seq, count=1, reason="network", stream="1"):
-    return Finding("gap", stream, seq, count, reason)
+def gap(seq, count=1, reason="network", stream="1", *, estimate=False):
+    return Finding("gap", stream, seq, count, reason, estimate=estimate)
 
 
 @pytest.fixture
@@ -72,8 +72,47 @@ def test_records_without_a_number_are_not_held_back(rows):
     assert rows.state == {}
 
 
+def test_a_heal_of_what_is_not_gathered_writes_nothing_else(rows):
+    heal = Finding("heal", "1", 6, 1, "network")
+    assert list(rows.write([heal], 0)) == [heal]
+    list(rows.write([gap(n, reason="kernel") for n in range(0, 10, 2)], 0))
+    assert list(rows.write([heal], 0)) == [heal]
+    assert short(rows.close()) == [("gap", 6, 2, 8)]
+
+
+@pytest.mark.parametrize("again", [15, 20, 21])
+def test_a_gap_that_is_not_above_the_gathered_ones_is_a_row_of_its_own(rows, again):
+    list(rows.write([gap(n) for n in (0, 2, 4, 10)] + [gap(20, 2)], 0))
+    assert short(rows.write([gap(again)], 0)) == [("gap", again, 1, None)]
+    assert short(rows.close()) == [("gap", 10, 3, 21)]
+
+
+def test_a_gap_at_the_end_of_the_time_is_of_the_next(rows):
+    list(rows.write([gap(n) for n in (0, 2, 4, 6)], 0))
+    written = short(rows.write([gap(8)], 2 * SECOND))
+    assert written == [("gap", 6, 1, None), ("gap", 8, 1, None)]
+
+
+@pytest.mark.parametrize("estimates", [(True, False), (False, True), (False, False)])
+def test_a_range_is_an_estimate_where_one_of_its_gaps_is(rows, estimates):
+    list(rows.write([gap(n) for n in (0, 2, 4)], 0))
+    list(rows.write([gap(6 + 2 * n, estimate=e) for n, e in enumerate(estimates)], 0))
+    assert [f.estimate for f in rows.close()] == [any(estimates)]
+
+
+def test_gathered_gaps_are_awaited_by_stream(rows):
+    for stream in ("1", "2"):
+        list(rows.write([gap(n, 3, stream=stream) for n in (0, 4, 8, 12, 16)], 0))
+        list(rows.write([gap(20, 2, "kernel", stream)], 0))
+    list(rows.write([gap(0, stream="3")], 0))
+    assert list(rows.awaited()) == [("1", 8), ("2", 8)]
+
+
 COURSE = st.lists(
-    st.tuples(st.integers(1, 4), st.integers(1, 3), st.sampled_from(["network", "kernel"]), st.integers(0, SECOND)),
+    st.tuples(
+        st.integers(1, 4), st.integers(1, 3), st.sampled_from(["network", "kernel"]),
+        st.integers(0, SECOND) | st.just(2 * SECOND),
+    ),
     max_size=60,
 )  # fmt: skip
 

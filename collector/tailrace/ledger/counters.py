@@ -111,7 +111,7 @@ class Counters:
                 if count == seq & mask:
                     stream.next = seq + 1
                     recent = stream.recent
-                    if len(recent) == window:
+                    if len(recent) == window and seq >= HEAD:
                         recent[seq % window] = mark & _FINGERPRINT
                     else:
                         stream.remember(seq, mark, window)

@@ -1,0 +1,219 @@
+"""What a session's counters answer when they are asked, held against the list of what came.
+
+The counter has eight bits here: each question is asked of every number that there is.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.counters import Counters
+from tailrace.ledger.statements import Statements
+from tailrace.ledger.stream import HEAD, NEVER, CountersState
+from tailrace.units import Duration
+from tests.ledger.test_counters import missing_numbers
+
+SECOND = 10**9
+BITS, WINDOW = 8, 16
+LIMITS = LedgerConfig(reorder_events=WINDOW, reorder_time=Duration(2))
+FAR = 5
+"""A mark far before all others."""
+
+
+def ledger(limits=LIMITS):
+    commons = Commons(CommonsState())
+    counters = Counters(limits, BITS, CountersState(), commons)
+    return counters, Statements(counters, BITS, commons)
+
+
+def mark(number):
+    """Of an event that is not far before any other one: times that grow a little."""
+    return 10**9 + 1000 * number
+
+
+def feed(counters, numbers, stream="1", now=0):
+    for number in numbers:
+        seqs, restart = counters.observe([stream], [number % 2**BITS], [mark(number)], now)
+        assert not restart
+        assert seqs[0] is not None
+    assert counters.account.imbalance == 0
+
+
+@st.composite
+def courses(draw):
+    """Numbers in order, the first and the last of which came."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    length = draw(st.integers(1, 300))
+    share = draw(st.sampled_from([0, 0.1, 0.6]))
+    return [n for n in range(length) if n in (0, length - 1) or rng.random() >= share]
+
+
+def unwrapped(count, following):
+    """The number with these bits that is nearest to the next one; half the range off is behind."""
+    return next(n for n in range(following - 2**7, following + 2**7) if n % 2**BITS == count)
+
+
+def remembered(came, number):
+    """Whether the mark of a number is kept: of the last ones, and of the first ones for good."""
+    return number in came and (number > came[-1] - WINDOW or number < HEAD)
+
+
+@settings(deadline=None)
+@given(courses(), st.sampled_from(["own", "another", "far"]), st.booleans())
+def test_what_is_answered_is_what_came(came, what, closed):
+    counters, _ = ledger()
+    feed(counters, came)
+    if closed:
+        counters.windows.close()
+    following, have = came[-1] + 1, set(came)
+    for count in range(2**BITS):
+        number = unwrapped(count, following)
+        own = {"own": mark(number), "another": mark(number) + 7, "far": FAR}[what]
+        same = remembered(came, number) and what == "own"
+        ahead, lacks = number >= following, 0 <= number < following and number not in have
+        asked = ("1", count, own)
+        if ahead:
+            fits = "near" if number < following + WINDOW and what != "far" else None
+        elif lacks and what != "far":
+            fits = "near"
+        elif lacks:
+            fits = near_a_forgotten(came, number)
+        else:
+            fits = "same" if same else None
+        assert counters.fits(*asked) == fits
+        assert counters.expects("1", count) == (number == following)
+        contradicts = remembered(came, number) and what != "own"
+        assert counters.contradicts(*asked) == contradicts
+        anew = what == "far" and (
+            number > following
+            or (lacks and near_a_forgotten(came, number) is None)
+            or (count < HEAD and 0 <= number < following and not lacks)
+        )
+        assert counters.begins_anew(*asked) == anew
+    assert not counters.expects("2", 1)
+    assert counters.expects("2", 0)
+    assert counters.fits("2", 0, mark(0)) is None
+    assert not counters.contradicts("2", 0, mark(0))
+
+
+def near_a_forgotten(came, number):
+    """A hole behind an event whose mark is not kept fits an event of any time."""
+    before = max(n for n in came if n < number)
+    return None if remembered(came, before) else "near"
+
+
+@settings(deadline=None)
+@given(courses())
+def test_the_newest_events_are_remembered_and_the_end_is_known(came):
+    counters, statements = ledger()
+    feed(counters, came)
+    statements.goodbye({"1": (came[-1] + 40) % 2**BITS, "2": 3}, 0)
+    following = came[-1] + 40
+    kept_mark = came[-1] >= following - WINDOW or came[-1] < HEAD
+    last = mark(came[-1]) if kept_mark else NEVER
+    assert counters.ends() == {"1": (following, last), "2": (3, NEVER)}
+    kept = [n for n in came if n >= following - WINDOW]
+    assert list(counters.remembered()) == [("1", n % 2**BITS, mark(n)) for n in kept]
+
+
+@settings(deadline=None)
+@given(st.integers(1, WINDOW), st.integers(0, 5))
+def test_all_that_came_is_handed_over_where_all_of_it_is_remembered(count, lost):
+    counters, _ = ledger()
+    came = [n for n in range(count) if n != lost or n == count - 1]
+    feed(counters, came)
+    feed(counters, range(3), stream="2")
+    assert counters.hand_over() == [
+        *(("1", n, mark(n)) for n in came), *(("2", n, mark(n)) for n in range(3)),
+    ]  # fmt: skip
+    assert (counters.account.expected, counters.account.seen, counters.account.missing) == (0, 0, 0)
+    assert counters._commons.state.streams == counters._commons.state.ranges == 0
+    assert not counters.windows.waiting
+    assert list(counters.windows.awaited()) == []
+    feed(counters, range(5), now=9 * SECOND)
+    counters.windows.close()
+    assert counters.findings == []
+
+
+def too_many(counters):
+    feed(counters, range(WINDOW + 1))
+
+
+def a_gap(counters):
+    feed(counters, [0, 2])
+    counters.windows.close()
+
+
+def a_duplicate(counters):
+    feed(counters, [0, 1, 1])
+
+
+def another_under_one_number(counters):
+    feed(counters, [0, 1])
+    counters.observe(["1"], [1], [mark(1) + 7], 0)
+
+
+def an_uncounted_stream(counters):
+    feed(counters, [0, 1])
+    counters.observe(["2"], [0], [mark(0)], 0)
+
+
+@pytest.mark.parametrize(
+    "course", [too_many, a_gap, a_duplicate, another_under_one_number, an_uncounted_stream]
+)
+def test_nothing_is_handed_over_where_something_would_be_lost_by_it(course):
+    counters, _ = ledger(LedgerConfig(reorder_events=WINDOW, streams_max=1))
+    course(counters)
+    before = counters.account
+    assert counters.hand_over() == []
+    assert counters.account == before
+    assert list(counters.state.streams) == ["1"]
+
+
+@settings(deadline=None)
+@given(courses(), st.integers(1, 20))
+def test_a_client_is_denied_what_came_after_it_said_that_it_was_not_sent(came, ahead):
+    counters, statements = ledger()
+    feed(counters, came)
+    following, have = came[-1] + 1, set(came)
+    for count in range(2**BITS):
+        number = unwrapped(count, following)
+        assert statements.deny([("1", count, 1)], {}) == (number in have)
+        assert statements.deny([("2", 0, 1), ("1", count, 1)], {}) == (number in have)
+        assert statements.deny([], {"2": 0, "1": count}) == (number < following)
+    assert not statements.deny([("2", 0, 1)], {"2": 0})
+    assert not statements.deny(
+        [("1", (following + ahead) % 2**BITS, 1)], {"1": following % 2**BITS}
+    )
+
+
+def test_open_holes_are_awaited_by_stream_and_grow_no_older_while_nothing_can_come():
+    counters, _ = ledger()
+    for stream in ("b", "a"):
+        feed(counters, [0, 3, 5], stream=stream)
+    feed(counters, [0, 1], stream="c")
+    assert list(counters.windows.awaited()) == [("a", 3), ("b", 3)]
+    counters.windows.stood_still(9 * SECOND)
+    counters.windows.heard({"c"}, 11 * SECOND - 1)
+    assert counters.findings == []
+    counters.windows.heard({"c"}, 11 * SECOND)
+    assert missing_numbers(counters.findings, "a") == {1, 2, 4}
+    counters.windows.stood_still(9 * SECOND)
+    assert not counters.windows.waiting
+
+
+def test_marks_that_are_forgotten_leave_every_number_seen():
+    """Of the numbers below too: no event contradicts what is not known."""
+    counters, _ = ledger()
+    feed(counters, [*range(5), *range(6, 40)])
+    counters.forget_marks()
+    seqs, restart = counters.observe(["1"] * 3, [0, 39, 5], [mark(0) + 7, mark(39) + 7, mark(5)], 0)
+    assert (seqs, restart) == ([-1, -1, 5], False)
+    assert counters.last_mark("1") == counters.last_mark("2") == 0
+    feed(counters, [40])
+    assert counters.last_mark("1") == mark(40)
