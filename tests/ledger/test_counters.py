@@ -234,6 +234,24 @@ def test_a_counter_that_never_counts_is_given_up_and_claims_nothing():
     assert ledger.account.duplicates == 0
 
 
+def test_a_counter_is_given_up_when_its_last_number_repeats_three_times_in_a_row():
+    ledger = counters()
+    feed(ledger, events(range(10)))
+    others = [9, 9, 5, 9, 9, 5, 9, 9, 9, 9, 10]
+    seqs, _ = feed(ledger, [("1", n, 1_009_500 + at) for at, n in enumerate(others)], chunk=1)
+    assert seqs == [*others[:-2], None, None]
+    assert ledger.account.seen == 10 + len(others)
+    assert ledger.account.duplicates == 0
+
+
+def test_what_was_forgotten_to_be_missing_is_kept_when_it_comes_and_what_came_is_a_duplicate():
+    ledger = counters(LedgerConfig(reorder_events=8, holes_max=1))
+    feed(ledger, events(n for n in range(400) if n % 100 not in (97, 98)))
+    assert ledger._commons.state.forgotten == 2
+    seqs, _ = feed(ledger, events([197, 198, 199, 297]), now=1)
+    assert seqs == [197, 198, DUPLICATE, 297]
+
+
 def test_streams_past_the_limit_are_counted_but_not_followed():
     ledger = counters(LedgerConfig(streams_max=2))
     seqs, _ = feed(ledger, [("a", 0, 1), ("b", 0, 1), ("c", 7, 1), ("c", 9, 2)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
+from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
 from tailrace.ledger.stream import CountersState
 from tailrace.units import Duration
@@ -19,10 +21,19 @@ SECOND = 10**9
 LIMITS = LedgerConfig(reorder_events=64, reorder_time=Duration(2))
 
 
-def ledger(limits=LIMITS):
+def ledger(limits=LIMITS, bits=32):
     commons = Commons(CommonsState())
-    counters = Counters(limits, 32, CountersState(), commons)
-    return counters, Statements(counters, 32, commons)
+    counters = Counters(limits, bits, CountersState(), commons)
+    return counters, Statements(counters, bits, commons)
+
+
+def restored(counters):
+    """Return the same ledger after a checkpoint."""
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(counters.state), type=CountersState)
+    commons = counters._commons
+    again = Counters(LIMITS, 32, saved, commons)
+    again.findings += counters.findings
+    return again, Statements(again, 32, commons)
 
 
 def reasons(findings, stream="1"):
@@ -62,8 +73,11 @@ def courses(draw):
     thrown = {n for n in sent if rng.random() < share} - {first}
     lost = {n for n in sent if n not in thrown and rng.random() < 0.1} - {first}
     steps = [(n + rng.random() * far, "event", n) for n in sent if n not in thrown | lost]
-    steps += [(n + rng.random() * far, "report", (n, size)) for n, size in ranges(thrown)]
-    steps += [(first + rng.random() * len(sent), "time", None) for _ in range(rng.randrange(3))]
+    # Reports come before or behind the events after them, some of them when their hole is a gap.
+    late = draw(st.sampled_from([0, 100]))
+    steps += [(n + rng.random() * (far + late), "report", (n, size)) for n, size in ranges(thrown)]
+    for what in ("time", "checkpoint"):
+        steps += [(first + rng.random() * len(sent), what, None) for _ in range(rng.randrange(4))]
     steps.append((sent.stop + rng.random() * far, "goodbye", None))
     # Of a stream that is about to wrap, a number before that comes first.
     steps.sort(key=lambda step: (first > 0 and step[1:] != ("event", first), step[0]))
@@ -83,6 +97,8 @@ def test_each_number_that_did_not_come_is_missing_for_its_own_reason(course):
             statements.discarded([("1", about[0] % 2**32, about[1])], now)
         elif what == "goodbye":
             statements.goodbye({"1": sent.stop % 2**32}, now)
+        elif what == "checkpoint":
+            counters, statements = restored(counters)
         else:
             now += 3 * SECOND
             counters.windows.expire(now)
@@ -134,6 +150,10 @@ def test_a_goodbye_that_is_behind_says_nothing():
     statements.goodbye({"1": 4, "2": 2**31}, 0)
     statements.goodbye({"1": (10 + 2**31) % 2**32}, 0)
     assert counters.account.missing == 0
+    assert counters.findings == []
+    statements.goodbye({"1": 10}, 0)
+    assert not counters.windows.waiting
+    assert set(counters.state.streams) == {"1"}
 
 
 def test_goodbyes_are_believed_so_much_and_what_goes_beyond_is_named_once():
@@ -143,9 +163,8 @@ def test_goodbyes_are_believed_so_much_and_what_goes_beyond_is_named_once():
     statements.goodbye(finals, 0)
     counters.windows.close()
     assert counters.account.missing == TAILS_MAX
-    assert [(f.stream, f.seq, f.count) for f in counters.findings if not f.count] == [
-        ("0", None, 0)
-    ]
+    (beyond,) = [f for f in counters.findings if not f.count]
+    assert beyond == Finding("gap", "0", None, 0, "network", detail="goodbye")
 
 
 def test_events_after_a_goodbye_count_as_ever():
@@ -186,6 +205,8 @@ def test_any_report_is_taken_and_makes_nothing_missing(first, count):
     statements.discarded([("1", first, count), ("2", first, count)] * 3, 0)
     assert counters.account.missing == 0
     assert counters.account.imbalance == 0
+    for stream in counters.state.streams.values():
+        assert all(d.first <= d.last < stream.next + 2**32 for d in stream.discarded)
     feed(counters, events([10, 12]))
     assert counters.account.missing == 1
 
@@ -208,3 +229,89 @@ def test_a_number_that_is_sent_after_it_was_thrown_away_repays_its_gap():
     feed(counters, events([3]))
     assert reasons(counters.findings) == {1: "sender"}
     assert counters.findings[-1][:5] == ("heal", "1", 3, 1, "sender")
+
+
+def test_what_was_named_missing_and_is_then_said_to_be_thrown_away_is_named_anew():
+    counters, statements = ledger()
+    feed(counters, events([0, 9]))
+    counters.windows.close()
+    del counters.findings[:]
+    for _ in range(2):
+        statements.discarded([("1", 2, 3)], 0)
+    assert counters.findings == [
+        Finding("heal", "1", 2, 3, "network"),
+        Finding("gap", "1", 2, 3, "sender"),
+    ]
+    assert counters.account.missing == 8
+
+
+def test_a_stream_for_which_there_is_no_room_hides_no_other():
+    counters, statements = ledger(LedgerConfig(streams_max=2))
+    feed(counters, events([0], stream="a") + events([0], stream="b"))
+    statements.discarded([("c", 1, 2), ("b", 1, 2)], 0)
+    statements.goodbye({"c": 5, "d": 0, "e": 2**31, "b": 3, "a": 2}, 0)
+    counters.windows.close()
+    assert reasons(counters.findings, "b") == {1: "sender", 2: "sender"}
+    assert reasons(counters.findings, "a") == {1: "network"}
+    assert set(counters.state.streams) == {"a", "b"}
+
+
+def test_a_stream_that_does_not_count_is_told_nothing():
+    counters, statements = ledger()
+    feed(counters, [("1", 0, 50_000 + n) for n in range(9)])
+    statements.discarded([("1", 5, 2)], 0)
+    statements.goodbye({"1": 9}, 0)
+    assert counters.account.missing == 0
+    assert counters.state.streams["1"].ranges == 0
+
+
+@pytest.mark.parametrize("first", [0, 3 * 2**30])
+def test_numbers_are_thrown_away_and_streams_end_in_either_half_of_the_range(first):
+    counters, statements = ledger()
+    statements.discarded([("1", first + 10, 5)], 0)
+    feed(counters, events([first, first + 20]))
+    statements.goodbye({"1": first + 22}, 0)
+    counters.windows.close()
+    missing = reasons(counters.findings)
+    assert missing.keys() == {*range(first + 1, first + 20), first + 21}
+    assert {n - first for n, reason in missing.items() if reason == "sender"} == set(range(10, 15))
+
+
+def test_a_stream_of_which_one_event_was_lost_is_known_by_its_goodbye():
+    counters, statements = ledger()
+    statements.goodbye({"1": 1}, 0)
+    counters.windows.close()
+    assert reasons(counters.findings) == {0: "network"}
+
+
+@pytest.mark.parametrize("say", ["discarded", "goodbye", "over"])
+def test_there_is_news_of_the_streams_that_something_was_said_of(say):
+    counters, statements = ledger()
+    feed(counters, events([0], stream="a") + events([0], stream="b"))
+    statements.discarded([("a", 5, 1)], 0)
+    counters.news.clear()
+    arguments = {"discarded": [[("a", 7, 1)]], "goodbye": [{"a": 2}], "over": []}[say]
+    getattr(statements, say)(*arguments, 0)
+    assert counters.news == {"a"}
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 120), st.integers(1, 12)), max_size=12))
+def test_the_numbers_thrown_away_ahead_are_kept_as_few_ranges(said):
+    counters, statements = ledger(bits=8)
+    feed(counters, events([0]))
+    numbers = set()
+    for first, count in said:
+        statements.discarded([("1", first, count)], 0)
+        numbers |= {n for n in range(first, first + count) if n > 0}
+        kept = counters.state.streams["1"].discarded
+        expected = ranges(numbers)
+        assert [[d.first, d.last - d.first + 1] for d in kept] == expected[:DISCARDED_MAX]
+        numbers &= {n for d in kept for n in range(d.first, d.last + 1)}
+
+
+def test_no_range_reaches_further_than_the_counter():
+    counters, statements = ledger(bits=8)
+    feed(counters, events([0, 1]))
+    statements.discarded([("1", 5, 10**6)], 0)
+    assert [(d.first, d.last) for d in counters.state.streams["1"].discarded] == [(5, 2 + 255)]
