@@ -99,6 +99,22 @@ class Course(RuleBasedStateMachine):
         assert queue.kept_bytes == sum(item.room for item in sent)
         assert queue.in_flight_bytes == sum(item.room for item in queue._kept)
 
+    @invariant()
+    def places_are_counted_in_bytes_put(self):
+        """The number of an event is its place, too: each is one byte."""
+        queue = self.queue
+        fresh = (*queue._under_way, *queue._new)
+        unsent = [item.chunk.first for item in (*fresh, *queue._again)]
+        kept = [item.chunk.first for item in queue._kept]
+        never = [item.chunk.first for item in fresh if item.turn < 0]
+        assert queue.put_bytes == self.put_bytes
+        assert queue.handed() == min([self.put_bytes, *unsent])
+        assert queue.settled() == min([self.put_bytes, *unsent, *kept])
+        assert queue.sent.get(1, 0) == min([self.put_bytes, *never])
+        assert queue.idle == (not unsent)
+        assert [c.first for c in queue.unsent()] == never
+        assert sorted(c.first for c in queue.unsent(in_vain=True)) == sorted(unsent)
+
 
 TestCourse = Course.TestCase
 TestCourse.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -254,4 +270,145 @@ def test_pieces_are_whole_and_in_order_and_together_no_longer_than_asked(sizes):
         assert len(pieces) == 1 or sum(map(len, pieces)) <= 1432
         seen += map(len, pieces)
         queue.through(sum(map(len, pieces)), 0, 0.0)
+        following = sizes[len(seen) : len(seen) + 1]
+        assert not following or sum(map(len, pieces)) + following[0] > 1432
     assert seen == sizes
+
+
+def test_one_call_is_offered_so_many_pieces_and_no_more():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(n, 1) for n in range(1000)])
+    assert len(queue.pieces(10**6)) == 512
+
+
+def test_a_chunk_that_the_kernel_takes_in_many_parts_goes_on_where_it_stopped():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 10), chunk(10, 2)])
+    for taken in range(0, 12, 3):
+        assert b"".join(queue.pieces(100)) == bytes(range(taken, 12))
+        queue.through(3, 0, 0.0)
+    assert queue.idle
+    assert queue.sent == {1: 12}
+
+
+def test_what_was_offered_and_not_taken_keeps_its_order_and_its_turn():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 2), chunk(2, 2), chunk(4, 2)])
+    sent(queue)
+    queue.repeat(before=1)
+    queue.put([chunk(6, 2)])
+    queue.packet(b"report")
+    for size in (6, 8, 10, 100):
+        queue.pieces(size)
+        queue.back()
+    assert queue.settle(Answer(0, {1: 2})) == (False, [])
+    assert queue.handed() == 2
+    assert sent(queue) == b"report\2\3\4\5\6\7"
+
+
+def test_only_what_was_sent_before_a_turn_is_repeated():
+    queue = Queue(10**6, lambda size: None)
+    for turn in range(3):
+        queue.put([chunk(turn, 1)])
+        sent(queue, turn=turn)
+    queue.repeat(before=1)
+    assert sent(queue, turn=2) == b"\0"
+    queue.repeat(before=2)
+    queue.repeat(before=2)
+    assert queue.in_flight_bytes == sum(item.room for item in queue._kept)
+    assert sent(queue, turn=2) == b"\1"
+
+
+def test_a_goodbye_does_not_outlive_its_connection():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 1)])
+    queue.last_packets([b"bye"])
+    queue.broken()
+    assert sent(queue) == b"\0"
+
+
+def test_what_was_sent_longest_ago_is_the_oldest():
+    queue = Queue(771, lambda size: None)
+    assert queue.oldest == inf
+    for number in range(3):
+        queue.put([chunk(number, 1)])
+        queue.pieces(9)
+        queue.through(1, 0, 5.0 + number)
+    assert queue.oldest == 5.0
+    queue.settle(Answer(0, {1: 1}))
+    assert queue.oldest == 6.0
+    for number in range(3, 5):
+        queue.put([chunk(number, 1)])
+        queue.pieces(9)
+        queue.through(1, 0, 9.0)
+    assert queue.oldest == 0.0, "of what is forgotten it is not known any more"
+    assert queue.in_flight_bytes == queue.kept_bytes == 771, "room for just three"
+
+
+def test_where_a_question_may_overtake_events_only_the_next_answer_shows_that_they_are_lost():
+    queue = Queue(0, lambda size: None, late=1)
+    queue.put([chunk(0, 5)])
+    sent(queue)
+    hole = {1: [Range(1, 0, 5)]}
+    assert queue.settle(Answer(1, {1: 5}, hole)) == (False, [])
+    assert queue.settle(Answer(2, {1: 5}, hole)) == (True, [Range(1, 0, 5)])
+
+
+def test_what_the_kernel_will_never_take_is_lost_from_its_place_on():
+    released = []
+    queue = Queue(10**6, released.append)
+    queue.put([chunk(0, 2)])
+    sent(queue)
+    queue.put([chunk(2, 3), chunk(5, 1)])
+    queue.packet(b"report")
+    assert queue.pieces(9) == [b"report", b"\2\3\4"]
+    assert queue.refused() == [chunk(2, 3)]
+    assert queue.lost_at == 2
+    assert released == [3]
+    assert sent(queue) == b"\5"
+    queue.repeat(before=1)
+    queue.pieces(2)
+    assert queue.refused() == [], "it was sent before, and may have arrived"
+    assert queue.lost_at == 0
+    assert released == [3, 2]
+    assert queue.kept_bytes == 256 + 1, "of the other one, which is to be sent again"
+
+
+def test_nothing_is_held_once_all_is_let_go():
+    released = []
+    queue = Queue(10**6, released.append)
+    queue.put([chunk(n, 1) for n in range(4)])
+    queue.pieces(2)
+    queue.through(2, 0, 0.0)
+    queue.repeat(before=1)
+    queue.forget()
+    assert sum(released) == 2
+    assert (queue.kept_bytes, queue.in_flight_bytes) == (0, 0)
+    queue.packet(b"report")
+    queue.pieces(7)
+    queue.through(6, 0, 0.0)
+    queue.clear()
+    assert sum(released) == 4
+    assert queue.idle
+    queue.put([chunk(4, 1)])
+    assert sent(queue) == b"\4"
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=6)
+
+
+@given(SPANS, SPANS, st.integers(0, 600))
+def test_what_of_holes_cannot_be_sent_again_is_what_no_chunk_has(chunks, holes, room):
+    """Some of the events are forgotten, and some of another stream. A stream whose number cannot be
+    true has holes of which nothing is said."""
+    queue = Queue(room, lambda size: None)
+    queue.put([chunk(first, count) for first, count in chunks])
+    sent(queue)
+    queue.put([chunk(0, 40, stream=2)])
+    named = {3: [Range(3, 0, 9)], 1: [Range(1, f, f + count) for f, count in holes]}
+    gone = queue.unreachable(Answer(0, {1: 40, 2: 40}, named))
+    have = {n for first, count in chunks for n in range(first, first + count)}
+    expected = [{*range(f, f + count)} - have for f, count in holes]
+    assert all(r.stream == 1 and r.first < r.next for r in gone)
+    numbers = [n for r in gone for n in range(r.first, r.next)]
+    assert numbers == [n for missing in expected for n in sorted(missing)]

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from clients.python.tests.collectors import option
 from clients.python.tests.reader import packets
@@ -52,15 +53,40 @@ def test_a_report_has_what_was_discarded_with_numbers_as_on_the_wire():
     ]
 
 
-@given(st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 2**40), max_size=400))
-def test_goodbyes_name_every_stream_once_and_the_last_says_so(numbers):
-    parts = list(Session(epoch=0).goodbyes(numbers, {"full": 7}, 1432))
-    assert all(len(part) <= 1432 for part in parts)
-    fields = [said(part)[0][1] for part in parts]
+@given(st.integers(0, 200), st.integers(0, 40), st.integers(0, 2**32))
+def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed):
+    """In as few packets as the size allows, with at least a stream in each."""
+    rng = random.Random(seed)
+    numbers = {rng.randrange(2**31, 2**32): rng.randrange(2**40) for _ in range(count)}
+    size = 256 + 26 * each
+    parts = list(Session(epoch=0).goodbyes(numbers, {"full": 7, "nested": 0}, size))
+    assert all(len(part) <= max(size, 256 + 26) for part in parts)
+    assert len(parts) == max(1, -(-len(numbers) // max(1, each)))
+    fields = [dict(said(part))["tailrace.goodbye"] for part in parts]
     assert [f["more"] for f in fields] == [True] * (len(fields) - 1) + [False]
-    assert fields[-1]["discarded"] == {"full": 7}
+    assert [f.get("discarded") for f in fields] == [None] * (len(fields) - 1) + [{"full": 7}]
     named = [(int(s), n) for f in fields for s, n in f["streams"].items()]
-    assert sorted(named) == sorted((s, n % 2**32) for s, n in numbers.items())
+    assert named == sorted((s, n % 2**32) for s, n in numbers.items())
+
+
+def test_a_packet_holds_no_byte_too_many():
+    """What fits into a datagram is reckoned so."""
+    session = Session(epoch=0)
+    assert b" " not in session.report({"full": 3}, [Range(1, 5, 8), Range(2, 0, 1)])
+    assert b" " not in next(session.goodbyes({1: 5, 2: 7}, {"full": 7}, 1432))
+
+
+@given(st.lists(st.one_of(st.just(None), st.integers(0, 300)), max_size=20), st.binary(max_size=7))
+def test_the_events_among_packets_are_counted(packets, torn):
+    """Each an option, or an event of so many bytes, which may look like another event's beginning."""
+    event = (0xC1FC1FB7).to_bytes(4, "big")
+    data = b"".join(
+        option("tailrace.report", {}) if size is None
+        else event + (8 + 4 * size).to_bytes(4, "big") + event * size
+        for size in packets
+    )  # fmt: skip
+    events = sum(size is not None for size in packets)
+    assert Session(epoch=0).count(data + torn) == events
 
 
 def test_an_answer_says_what_is_durable_and_names_holes():
@@ -92,15 +118,29 @@ def test_what_an_answer_says_does_not_depend_on_those_before_it():
     assert [heard.has(1, 50, 100) for heard in said] == [True, False, False]
 
 
-@given(st.integers(0, 2**33), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+@given(st.integers(0, 2**33), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))
+@example(2**32 + 5, 6, 0)
+@example(2**33, 2**31 - 1, 2**31 - 1)
+@example(2**33, 2**31, 0)
 def test_numbers_of_answers_are_unwrapped(following, behind, size):
+    """What is half the range or more behind says nothing."""
     session = Session(epoch=0)
     number = max(0, following - behind)
     first = max(0, number - size)
     fields = {"streams": {"1": number % 2**32}, "holes": [[1, first % 2**32, 3]]}
     heard = session.hear(answer(session, **fields), {1: following}, {1: following})
-    assert heard.below == {1: number}
-    assert heard.holes == {1: [Range(1, first, min(first + 3, following))]}
+    if following - number >= 2**31:
+        assert heard.below == {}
+    else:
+        assert heard.below == {1: number}
+        assert heard.holes == {1: [Range(1, first, min(first + 3, following))]}
+
+
+def test_an_answer_that_names_no_turn_is_of_the_first():
+    session = Session(epoch=0)
+    fields = {"session": session.id, "streams": {"1": 5}}
+    heard = session.hear(json.dumps(fields).encode(), {1: 9}, {1: 9})
+    assert heard == (0, {1: 5}, {}, False)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +159,8 @@ def test_numbers_of_answers_are_unwrapped(following, behind, size):
         {"session": None},
         {"streams": {"1": "50"}},
         {"streams": {"1": 50.0}},
+        {"streams": {"1": 2**32 + 50}},
+        {"streams": {"1": 50 - 2**32}},
         {"streams": {"one": 50}},
         {"streams": [[1, 50]]},
         {"streams": {"1": 50}, "holes": [[1]]},
@@ -193,11 +235,25 @@ def test_answers_are_read_however_they_are_cut(cuts):
         b"HTTP/1.1 400 Bad Request\r\n",
         b"\x75\xd1\x1d\x4d\xff\xff\xff\xff",
         b"\x75\xd1\x1d\x4d\x00\x00\x00\x00",
+        b"\x75\xd1\x1d\x4d\x00\x00\x00\x09",
+        b"\x75\xd1\x1d\x4d\x01\x00\x00\x10" + bytes(8),
         bytes(20),
     ],
 )
 def test_behind_what_is_no_packet_nothing_is_heard_or_kept(garbage):
     reader = Answers()
     assert reader.feed(garbage) == []
+    assert reader._pending == b""
     assert reader.feed(option("tailrace.ack", {})) == []
     assert reader._pending == b""
+
+
+def test_the_shortest_and_the_longest_packets_are_read():
+    nameless = bytes.fromhex("75d11d4d0000000a0000")
+    empty = len(option("tailrace.ack", {"a": ""}))
+    longest = option("tailrace.ack", {"a": "x" * (2**20 - empty)})
+    reader = Answers()
+    (value,) = reader.feed(nameless + longest)
+    assert len(value) + 24 - 2 == len(longest) == 2**20
+    assert reader.feed(option("tailrace.ack", {})) == [b"{}"]
+    assert Answers().feed(option("tailrace.ack", {"a": "x" * (2**20 - empty + 1)})) == []
