@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tailrace.ledger.drops import _SAMPLES_MAX, Drops, DropsState
 
@@ -55,6 +55,7 @@ HOLE = st.tuples(st.just("hole"), TENTHS, st.integers(1, 12))
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ADD | HOLE, max_size=40))
+@example([("add", 10, 5), ("add", 2, 1), ("hole", 1, 9)])
 def test_every_drop_is_taken_once_by_a_hole_of_its_time(course):
     """Single events: what is explained is exactly the tokens that the model lets the hole have."""
     drops = Drops(DropsState())

@@ -122,10 +122,12 @@ def test_the_newest_events_are_remembered_and_the_end_is_known(came):
 
 
 @settings(deadline=None)
-@given(st.integers(1, WINDOW), st.integers(0, 5))
-def test_all_that_came_is_handed_over_where_all_of_it_is_remembered(count, lost):
+@given(st.integers(1, WINDOW), st.integers(0, 5), st.sampled_from([0, 200]))
+def test_all_that_came_is_handed_over_where_all_of_it_is_remembered(count, lost, begin):
+    """From a number in the upper half on, too."""
     counters, _ = ledger()
-    came = [n for n in range(count) if n != lost or n == count - 1]
+    lost = max(lost, 1 if begin else 0)
+    came = [begin + n for n in range(count) if n != lost or n == count - 1]
     feed(counters, came)
     feed(counters, range(3), stream="2")
     assert counters.hand_over() == [
@@ -195,13 +197,13 @@ def test_a_client_is_denied_what_came_after_it_said_that_it_was_not_sent(came, a
 def test_open_holes_are_awaited_by_stream_and_grow_no_older_while_nothing_can_come():
     counters, _ = ledger()
     for stream in ("b", "a"):
-        feed(counters, [0, 3, 5], stream=stream)
-    feed(counters, [0, 1], stream="c")
+        feed(counters, [0, 3, 5], stream=stream, now=SECOND)
+    feed(counters, [0, 1], stream="c", now=SECOND)
     assert list(counters.windows.awaited()) == [("a", 3), ("b", 3)]
     counters.windows.stood_still(9 * SECOND)
-    counters.windows.heard({"c"}, 11 * SECOND - 1)
+    counters.windows.heard({"c"}, 12 * SECOND - 1)
     assert counters.findings == []
-    counters.windows.heard({"c"}, 11 * SECOND)
+    counters.windows.heard({"c"}, 12 * SECOND)
     assert missing_numbers(counters.findings, "a") == {1, 2, 4}
     counters.windows.stood_still(9 * SECOND)
     assert not counters.windows.waiting

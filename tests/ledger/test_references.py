@@ -211,6 +211,9 @@ def test_a_claim_of_the_decoder_is_missing_until_it_is_taken_back():
     ledger = references()
     claim = Finding("gap", STREAM, 4, 3, "network", detail="id")
     ledger.claim(claim)
+    ledger.claim(claim._replace(seq=9, count=1))
+    ledger.claim(claim._replace(kind="heal", seq=9, count=1))
+    del ledger.findings[1:]
     ledger.claim(claim._replace(kind="heal", seq=5, count=2))
     assert ledger.account.missing == 1
     ledger.claim(claim._replace(kind="heal", count=2))
@@ -235,7 +238,7 @@ def test_a_claim_beyond_belief_is_a_gap_of_unknown_size(count, stands):
 KINDS = st.sampled_from(["begin", "instant", "annotation", "end"])
 STEPS = st.one_of(
     st.tuples(st.just("count"), KINDS, st.integers(0, 4)),
-    st.tuples(st.just("add_malformed"), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["add_malformed", "add_copies"]), st.integers(0, 3)),
     st.tuples(st.just("define"), st.integers(0, 12)),
     st.tuples(st.just("refer"), st.integers(0, 12), st.integers(0, 9).map(SECOND.__mul__)),
     st.tuples(st.just("expire"), st.integers(0, 9).map(SECOND.__mul__)),
@@ -247,16 +250,23 @@ STEPS = st.one_of(
 def test_the_findings_sum_up_to_what_is_missing(steps):
     """But for malformed records, which have rows of their own. No kind is repaid more than it lacks."""
     ledger = references()
+    counted = dict.fromkeys(("begin", "instant", "annotation", "end", "malformed", "copies"), 0)
     for name, *arguments in steps:
         getattr(ledger, name)(*arguments)
+        if name == "count":
+            counted[arguments[0]] += arguments[1]
+        elif name.startswith("add_"):
+            counted[name.removeprefix("add_")] += arguments[0]
+        state, account = ledger.state, ledger.account
+        assert state.ends == counted["end"]
+        assert (state.malformed, state.copies) == (counted["malformed"], counted["copies"])
+        assert account.seen == sum(counted.values()) - state.ends - state.malformed
+        assert state.unreported + sum(state.explained.values()) == state.malformed
         lacks = {}
         for f in ledger.findings:
             of = f.of, f.reason
             lacks[of] = lacks.get(of, 0) + (f.count if f.kind == "gap" else -f.count)
             assert lacks[of] >= 0
-        assert sum(lacks.values()) == ledger.account.missing - ledger.state.malformed
-        assert ledger.account.imbalance == 0
-        assert ledger.state.unreported <= ledger.state.malformed
-        assert list(ledger.awaited()) == (
-            [(STREAM, len(ledger.state.unknown))] if ledger.waiting else []
-        )
+        assert sum(lacks.values()) == account.missing - state.malformed
+        assert account.imbalance == 0
+        assert list(ledger.awaited()) == ([(STREAM, len(state.unknown))] if ledger.waiting else [])

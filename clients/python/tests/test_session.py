@@ -77,6 +77,7 @@ def test_a_packet_holds_no_byte_too_many():
 
 
 @given(st.lists(st.one_of(st.just(None), st.integers(0, 300)), max_size=20), st.binary(max_size=7))
+@example([0], b"")
 def test_the_events_among_packets_are_counted(packets, torn):
     """Each an option, or an event of so many bytes, which may look like another event's beginning."""
     event = (0xC1FC1FB7).to_bytes(4, "big")
