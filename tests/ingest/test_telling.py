@@ -77,6 +77,25 @@ def test_a_question_is_answered_over_as_many_calls_as_it_takes():
     assert told(ingest) == {}
 
 
+def test_a_question_that_comes_before_an_answer_is_refused_is_answered_all_the_same():
+    log = Log()
+    session = log.open()
+    log.data(session, heph_session(1, acknowledge=True) + heph_event(1, 0) + heph_event(2, 0))
+    ingest, _ = run(log.entries)
+    assert told(ingest) == {session: {1: 1, 2: 1}}
+    before = len(log.entries)
+    log.data(session, heph_event(1, 1))
+    run(log.entries[before:], ingest)
+    answers = ingest.acknowledgements(lambda number: True)
+    answer = next(answers)
+    before = len(log.entries)
+    log.data(session, heph_session(1, acknowledge=True, turn=1))
+    run(log.entries[before:], ingest)
+    answer.taken = False
+    assert list(answers) == []
+    assert told(ingest) == {session: {1: 2, 2: 1}}
+
+
 def test_what_is_not_taken_is_told_another_time():
     log = Log()
     session = log.open()

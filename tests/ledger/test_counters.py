@@ -234,12 +234,23 @@ def test_a_counter_that_never_counts_is_given_up_and_claims_nothing():
     assert ledger.account.duplicates == 0
 
 
+def test_a_number_before_the_first_of_all_is_kept_and_has_no_place():
+    ledger = counters()
+    feed(ledger, events(range(3)))
+    seqs, _ = feed(ledger, [("1", 2**32 - 1, 1_009_500)])
+    assert seqs == [None]
+    assert ledger.account.seen == 4
+    assert ledger.account.missing == 0
+
+
 def test_a_counter_is_given_up_when_its_last_number_repeats_three_times_in_a_row():
     ledger = counters()
     feed(ledger, events(range(10)))
-    others = [9, 9, 5, 9, 9, 5, 9, 9, 9, 9, 10]
+    others = [9, 9, 0, 9, 9, 5, 9, 9, 9, 9, 10]
     seqs, _ = feed(ledger, [("1", n, 1_009_500 + at) for at, n in enumerate(others)], chunk=1)
     assert seqs == [*others[:-2], None, None]
+    assert ledger.state.streams["1"].counted is False
+    assert ledger.ends() == {}
     assert ledger.account.seen == 10 + len(others)
     assert ledger.account.duplicates == 0
 

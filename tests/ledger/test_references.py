@@ -125,6 +125,26 @@ def test_an_unresolved_or_malformed_record_is_not_missing_a_second_time_by_the_t
     assert ledger.account.missing == 3
 
 
+def test_an_unresolved_record_is_one_that_began():
+    ledger = references()
+    assert not ledger.refer(7, now=0)
+    ledger.count("begin", 1)
+    ledger.define(8)
+    assert ledger.refer(8, now=0)
+    ledger.total({"begin": 2, "instant": 1})
+    assert said(ledger) == [
+        ("gap", "unresolved", 1, 7, "begin"),
+        ("gap", "network", 1, None, "instant"),
+    ]
+
+
+def test_the_older_half_of_many_ranges_is_taken_as_one():
+    ledger = references()
+    for id_ in range(0, 18, 2):
+        ledger.define(id_)
+    assert [id_ for id_ in range(20) if not ledger.defined(id_)] == [7, 9, 11, 13, 15, 17, 18, 19]
+
+
 def test_a_footer_that_comes_twice_says_nothing_new():
     ledger = references()
     ledger.count("begin", 1)
@@ -160,7 +180,7 @@ def test_unknown_references_past_the_limit_are_given_up_oldest_first():
     for id_ in range(100, 120):
         ledger.refer(id_, now=0)
     assert len(ledger.state.unknown) == LIMITS.references_max
-    assert len(ledger.state.unresolved) <= LIMITS.references_max
+    assert len(ledger.state.unresolved) == LIMITS.references_max
     assert ledger.account.missing == 12
 
 

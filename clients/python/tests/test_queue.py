@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 from hypothesis import given, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._queue import Queue
@@ -34,23 +40,25 @@ class Course(RuleBasedStateMachine):
     def release(self, size):
         self.released += size
 
-    @rule(counts=st.lists(st.integers(1, 5), max_size=3))
+    @rule(counts=st.lists(st.integers(1, 5), min_size=1, max_size=3))
     def record(self, counts):
         for count in counts:
             self.queue.put([chunk(self.recorded, count)])
             self.recorded += count
             self.put_bytes += count
 
-    @rule(size=st.integers(1, 12), taken=st.integers(0, 12))
-    def send(self, size, taken):
+    @rule(size=st.integers(1, 12), lacks=st.integers(0, 3))
+    def send(self, size, lacks):
+        """The kernel takes what it is offered, but for so many bytes."""
         pieces = b"".join(self.queue.pieces(size))
+        taken = max(0, len(pieces) - lacks)
         self.connection += pieces[:taken]
-        self.queue.through(min(taken, len(pieces)), self.turn, 0.0)
+        self.queue.through(taken, self.turn, 0.0)
 
-    @rule(arrived=st.integers(0, 40))
-    def breaks(self, arrived):
-        """So much of what was sent has arrived; then there is a new connection."""
-        self.arrived |= set(self.connection[:arrived])
+    @rule(lost=st.integers(0, 12))
+    def breaks(self, lost):
+        """All that was sent has arrived, but for so many bytes; then there is a new connection."""
+        self.arrived |= set(self.connection[: max(0, len(self.connection) - lost)])
         self.connection = []
         self.queue.broken()
         self.turn += 1
@@ -117,7 +125,25 @@ class Course(RuleBasedStateMachine):
 
 
 TestCourse = Course.TestCase
-TestCourse.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCourse.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_the_courses_have_what_is_to_be_sent_again_and_parts_of_it_under_way():
+    """Else the invariants above would hold of less than they say."""
+    met = Counter()
+
+    class Watched(Course):
+        @invariant()
+        def is_met(self):
+            queue = self.queue
+            met["again"] += len(queue._again) > 1
+            met["kept"] += len(queue._kept) > 1
+            met["part"] += queue._part > 0
+            met["repeated, in part"] += queue._part > 0 and queue._under_way[0].turn >= 0
+
+    run_state_machine_as_test(Watched, settings=TestCourse.settings)
+    assert len(met) == 4
+    assert min(met.values()) > 10, met
 
 
 def sent(queue, *, turn=0, size=10**6):
@@ -312,6 +338,8 @@ def test_only_what_was_sent_before_a_turn_is_repeated():
         queue.put([chunk(turn, 1)])
         sent(queue, turn=turn)
     queue.repeat(before=1)
+    assert queue.unsent() == []
+    assert queue.unsent(in_vain=True) == [chunk(0, 1)]
     assert sent(queue, turn=2) == b"\0"
     queue.repeat(before=2)
     queue.repeat(before=2)
@@ -361,6 +389,7 @@ def test_what_the_kernel_will_never_take_is_lost_from_its_place_on():
     sent(queue)
     queue.put([chunk(2, 3), chunk(5, 1)])
     queue.packet(b"report")
+    assert queue.unsent() == queue.unsent(in_vain=True) == [chunk(2, 3), chunk(5, 1)]
     assert queue.pieces(9) == [b"report", b"\2\3\4"]
     assert queue.refused() == [chunk(2, 3)]
     assert queue.lost_at == 2

@@ -137,6 +137,30 @@ def test_numbers_of_answers_are_unwrapped(following, behind, size):
         assert heard.holes == {1: [Range(1, first, min(first + 3, following))]}
 
 
+@pytest.mark.parametrize(
+    ("fields", "below", "holes"),
+    [
+        ({"goodbye": True}, {}, {}),
+        ({"holes": [[2, 0, 3]]}, {2: 0}, {2: [Range(2, 0, 3)]}),
+        ({"holes": [[2, 1, 3]]}, {}, None),
+        ({"streams": {"7": 0}}, {7: 0}, {}),
+        ({"streams": {"7": 1}}, {}, {}),
+        ({"streams": {"3": 1}}, {3: 0}, {}),
+        ({"holes": [[7, 0, 3]]}, {7: 0}, {7: [Range(7, 0, 0)]}),
+        ({"holes": [[2, 0, 1]] * 1024}, {2: 0}, {2: [Range(2, 0, 1)] * 1024}),
+    ],
+)
+@pytest.mark.parametrize("goodbye", [True, False, 1, "true", None])
+def test_an_answer_may_leave_streams_out_and_name_others(fields, below, holes, goodbye):
+    """Of stream 2 events were sent, of stream 3 they wait, and of stream 7 there are none."""
+    session = Session(epoch=0)
+    said = {"session": session.id, **fields, "goodbye": goodbye}
+    heard = session.hear(json.dumps(said).encode(), {2: 9, 3: 9}, {2: 9})
+    assert heard.below == below
+    assert holes is None or heard.holes == holes
+    assert heard.goodbye is (goodbye is True)
+
+
 def test_an_answer_that_names_no_turn_is_of_the_first():
     session = Session(epoch=0)
     fields = {"session": session.id, "streams": {"1": 5}}
@@ -247,6 +271,11 @@ def test_behind_what_is_no_packet_nothing_is_heard_or_kept(garbage):
     assert reader._pending == b""
     assert reader.feed(option("tailrace.ack", {})) == []
     assert reader._pending == b""
+
+
+def test_an_event_may_be_longer_than_three_bytes_can_say():
+    event = bytes.fromhex("c1fc1fb701000010") + bytes(2**24 + 8)
+    assert Session(epoch=0).count(event + event) == 2
 
 
 def test_the_shortest_and_the_longest_packets_are_read():
