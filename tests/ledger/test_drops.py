@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.ledger.drops import _SAMPLES_MAX, Drops, DropsState
@@ -86,6 +87,27 @@ def test_memory_is_bounded_and_no_drop_is_forgotten():
         drops.add(n * SECOND, (n + 1) * SECOND, 2)
     assert len(drops.state.samples) == _SAMPLES_MAX
     assert explain(drops, 10**6, 0, 10**6 * SECOND)[0] == 6 * _SAMPLES_MAX
+
+
+@pytest.mark.parametrize(
+    ("seen", "datagrams", "events"),
+    [(0, 0, 4), (5, 0, 4), (7, 7, 4), (10, 5, 8), (3, 1, 12), (10, 4, 10)],
+)
+def test_events_in_a_datagram_are_reckoned_by_those_that_came(seen, datagrams, events):
+    """Four datagrams, for a hole that is much larger."""
+    drops = Drops(DropsState())
+    drops.add(0, SECOND, 4)
+    told = explain(drops, 60, 0, SECOND, seen=seen, datagrams=datagrams, alone=False)
+    assert told == (events, True)
+    assert isinstance(told[0], int)
+    assert drops.unassigned == 0
+
+
+def test_one_dropped_event_beside_others_is_an_estimate_and_none_is_none():
+    drops = Drops(DropsState())
+    drops.add(5 * SECOND, 6 * SECOND, 1)
+    assert explain(drops, 9, 0, SECOND, alone=False) == (0, False)
+    assert explain(drops, 9, 5 * SECOND, 6 * SECOND, alone=False) == (1, True)
 
 
 def test_drops_that_were_put_together_are_an_estimate_of_either():

@@ -13,8 +13,9 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
+from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import Statements
-from tailrace.ledger.stream import HEAD, NEVER, CountersState
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, parts_of
 from tailrace.units import Duration
 from tests.ledger.test_counters import missing_numbers
 
@@ -194,6 +195,70 @@ def test_a_client_is_denied_what_came_after_it_said_that_it_was_not_sent(came, a
     )
 
 
+@pytest.mark.parametrize("first", [200, 0])
+def test_a_stream_began_with_the_lowest_number_that_comes_within_its_window(first):
+    """A number in the upper half comes first; then some before it, the window's width at most."""
+    counters, _ = ledger()
+    feed(counters, [first + 20])
+    if not first:
+        counters.windows.close()
+        assert missing_numbers(counters.findings) == set(range(20))
+        return
+    feed(counters, [first + 19, first + 16, first + 5])
+    assert counters.state.streams["1"].base == first + 5
+    counters.windows.close()
+    assert missing_numbers(counters.findings) == {
+        *range(first + 6, first + 16), first + 17, first + 18,
+    }  # fmt: skip
+    assert counters.observe(["1"], [first + 4], [mark(first + 4)], 0) == ([first + 4], False)
+    assert counters.account.missing == 12
+    assert counters.state.streams["1"].base == first + 5
+
+
+def test_streams_counts_and_marks_are_as_many():
+    counters, _ = ledger()
+    with pytest.raises(ValueError, match="zip"):
+        counters.observe(["1", "1"], [0], [mark(0)], 0)
+
+
+def test_a_filled_hole_is_waited_for_no_more():
+    counters, _ = ledger()
+    feed(counters, [0, 2, 4])
+    feed(counters, [1])
+    assert counters.windows.waiting
+    feed(counters, [3])
+    assert not counters.windows.waiting
+
+
+def test_a_hole_is_as_old_as_the_event_that_showed_it_and_its_stream_was_heard_before():
+    counters, _ = ledger()
+    feed(counters, [0], now=SECOND)
+    feed(counters, [0], stream="2", now=2 * SECOND)
+    feed(counters, [3], now=3 * SECOND)
+    (hole,) = counters.state.streams["1"].holes
+    assert (hole.before, hole.since) == (SECOND, 3 * SECOND)
+    counters.windows.heard({"1"}, 5 * SECOND - 1)
+    assert counters.findings == []
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2, 3, 9])
+def test_what_the_kernel_dropped_of_a_hole_is_its_beginning(dropped):
+    counters, _ = ledger()
+    feed(counters, [0], now=SECOND)
+    if dropped:
+        counters._commons.drops.add(SECOND, 2 * SECOND, dropped)
+    feed(counters, [4], now=2 * SECOND)
+    counters.windows.close()
+    kernel = min(dropped, 3)
+    sure = dropped <= 3
+    expected = [Finding("gap", "1", 1, kernel, "kernel", estimate=not sure)] if kernel else []
+    if kernel < 3:
+        expected.append(Finding("gap", "1", 1 + kernel, 3 - kernel, "network", estimate=False))
+    assert counters.findings == expected
+    assert counters._commons.drops.unassigned == dropped - kernel
+    assert [gap.reason for gap in counters.state.streams["1"].gaps] == [f.reason for f in expected]
+
+
 def test_open_holes_are_awaited_by_stream_and_grow_no_older_while_nothing_can_come():
     counters, _ = ledger()
     for stream in ("b", "a"):
@@ -219,3 +284,21 @@ def test_marks_that_are_forgotten_leave_every_number_seen():
     assert counters.last_mark("1") == counters.last_mark("2") == 0
     feed(counters, [40])
     assert counters.last_mark("1") == mark(40)
+
+
+@given(st.lists(st.tuples(st.integers(-5, 35), st.integers(1, 6)), max_size=6))
+def test_parts_of_a_hole_are_the_ranges_in_it_and_what_is_between(spans):
+    """Ranges in order may touch, and lie before the hole, across its ends or behind it."""
+    ranges, at = [], -50
+    for first, count in sorted(spans):
+        first = max(first, at + 1)
+        ranges.append(Hole(first, first + count - 1, 7, 6, "x"))
+        at = ranges[-1].last
+    parts = parts_of(Hole(3, 30, 5, 4, "network"), ranges, "sender")
+    inside = {n for r in ranges for n in range(r.first, r.last + 1)}
+    assert [n for p in parts for n in range(p.first, p.last + 1)] == list(range(3, 31))
+    for part in parts:
+        numbers = set(range(part.first, part.last + 1))
+        assert numbers
+        assert (part.since, part.before) == (5, 4)
+        assert numbers <= inside if part.reason == "sender" else not numbers & inside
