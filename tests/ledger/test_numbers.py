@@ -8,14 +8,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import Statements
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, parts_of
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, far_before, parts_of
 from tailrace.units import Duration
 from tests.ledger.test_counters import missing_numbers
 
@@ -65,13 +65,18 @@ def remembered(came, number):
 
 
 @settings(deadline=None)
-@given(courses(), st.sampled_from(["own", "another", "far"]), st.booleans())
+@given(came=courses(), what=st.sampled_from(["own", "another", "far"]), closed=st.booleans())
+@example(came=list(range(100)), what="own", closed=False)
+@example(came=list(range(100)), what="far", closed=False)
 def test_what_is_answered_is_what_came(came, what, closed):
     counters, _ = ledger()
     feed(counters, came)
     if closed:
         counters.windows.close()
     following, have = came[-1] + 1, set(came)
+    stream = counters.state.streams["1"]
+    assert len(stream.recent) <= WINDOW
+    assert len(stream.head) <= HEAD
     for count in range(2**BITS):
         number = unwrapped(count, following)
         own = {"own": mark(number), "another": mark(number) + 7, "far": FAR}[what]
@@ -96,6 +101,9 @@ def test_what_is_answered_is_what_came(came, what, closed):
             or (count < HEAD and 0 <= number < following and not lacks)
         )
         assert counters.begins_anew(*asked) == anew
+    counters.announced = True
+    assert not any(counters.begins_anew("1", count, FAR) for count in range(2**BITS))
+    assert not counters.begins_anew("2", 5, FAR)
     assert not counters.expects("2", 1)
     assert counters.expects("2", 0)
     assert counters.fits("2", 0, mark(0)) is None
@@ -290,8 +298,8 @@ def test_marks_that_are_forgotten_leave_every_number_seen():
 def test_parts_of_a_hole_are_the_ranges_in_it_and_what_is_between(spans):
     """Ranges in order may touch, and lie before the hole, across its ends or behind it."""
     ranges, at = [], -50
-    for first, count in sorted(spans):
-        first = max(first, at + 1)
+    for begin, count in sorted(spans):
+        first = max(begin, at + 1)
         ranges.append(Hole(first, first + count - 1, 7, 6, "x"))
         at = ranges[-1].last
     parts = parts_of(Hole(3, 30, 5, 4, "network"), ranges, "sender")
@@ -302,3 +310,47 @@ def test_parts_of_a_hole_are_the_ranges_in_it_and_what_is_between(spans):
         assert numbers
         assert (part.since, part.before) == (5, 4)
         assert numbers <= inside if part.reason == "sender" else not numbers & inside
+
+
+def test_far_is_below_a_quarter_and_sizes_are_no_times():
+    assert not far_before(10**6, 4 * 10**6 + 2**17)
+    assert far_before(10**6, 4 * 10**6 + 2**17 + 1)
+
+
+@pytest.mark.parametrize(("first", "missing"), [(127, 127), (128, 0), (255, 0)])
+def test_a_stream_begins_where_its_first_number_is_in_the_upper_half(first, missing):
+    counters, _ = ledger()
+    feed(counters, [first])
+    assert counters.account.missing == missing
+
+
+def test_half_the_range_ahead_is_behind():
+    counters, _ = ledger()
+    feed(counters, [0])
+    assert counters.observe(["1"], [1 + 127], [mark(128)], 0) == ([128], False)
+    counters, _ = ledger()
+    feed(counters, [0])
+    assert counters.observe(["1"], [1 + 128], [mark(129)], 0) == ([None], False)
+    assert counters.account.missing == 0
+
+
+def test_a_hole_that_is_filled_as_late_as_can_be_is_remembered():
+    counters, _ = ledger()
+    feed(counters, [*range(101), *range(102, 117), 101])
+    assert counters.fits("1", 101, mark(101)) == "same"
+    assert counters.windows.waiting is False
+
+
+@pytest.mark.parametrize(("following", "base"), [(7, 7), (None, 0)])
+def test_a_stream_goes_on_where_an_earlier_session_left_it(following, base):
+    asked = []
+
+    def earlier(*about):
+        asked.append(about)
+        return following
+
+    counters = Counters(LIMITS, BITS, CountersState(), Commons(CommonsState()), earlier)
+    feed(counters, [9, 10], now=5)
+    assert asked == [("1", 9, mark(9), 5)]
+    assert counters.state.streams["1"].base == base
+    assert counters.account.missing == 9 - base

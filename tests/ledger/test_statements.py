@@ -40,6 +40,7 @@ def reasons(findings, stream="1"):
     """By number, why it is missing now. No number is claimed twice, or repaid for another reason."""
     missing = {}
     for finding in findings:
+        assert finding.stream is not None
         if finding.stream != stream or finding.seq is None:
             continue
         for number in range(finding.seq, finding.seq + finding.count):
@@ -105,6 +106,7 @@ def test_each_number_that_did_not_come_is_missing_for_its_own_reason(course):
         assert counters.account.imbalance == 0
         stream = counters.state.streams.get("1")
         ranges_kept = stream.ranges if stream else 0
+        assert not stream or all(d.first >= stream.next for d in stream.discarded)
         assert counters._commons.state.ranges == ranges_kept
     counters.windows.close()
     missing = reasons(counters.findings)
