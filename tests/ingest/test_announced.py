@@ -743,3 +743,71 @@ def test_a_session_that_is_away_takes_little_memory(log):
     log.close(session)
     ingest, _ = run(log.entries)
     assert len(ingest.snapshot()) < 4000
+
+
+def closes(rows):
+    return [
+        (row["session"], attributes(row)["closed"], row["time"] // SECOND)
+        for row in of(rows, "session")
+        if row["name"] == "close"
+    ]
+
+
+def test_a_session_that_is_gone_on_with_too_late_is_over_then_and_another_begins(log):
+    limits = LedgerConfig(resume_time=Duration(60))
+    begun = log.now // SECOND
+    first = log.open(limits=limits)
+    log.data(first, heph_session(7) + events(0, 1))
+    log.close(first)
+    log.now += 60 * SECOND
+    second = log.open(limits=limits)
+    log.data(second, heph_session(7, turn=1) + events(2, 3))
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 1], f"session{second}": [2, 3]}
+    assert closes(rows) == [("session0", "not resumed", begun + 60)]
+    assert_conserved(ingest)
+
+
+def test_sessions_that_wait_end_with_the_last_collector(log):
+    begun = log.now // SECOND
+    first, second = log.open(), log.open()
+    log.data(first, heph_session(7) + events(0, 2))
+    log.close(first)
+    log.data(second, heph_session(8) + events(0))
+    log.now += 5 * SECOND
+    log.stop(LAST)
+    ingest, rows = run(log.entries)
+    assert sorted(closes(rows)) == [
+        ("session0", "collector ended", begun + 5),
+        (f"session{second}", "collector ended", begun + 5),
+    ]
+    assert_conserved(ingest)
+
+
+def test_too_many_sessions_end_with_the_one_that_left_first(log):
+    limits = LedgerConfig(sessions_max=2)
+    begun = log.now // SECOND
+    for id_ in range(4):
+        number = log.open(limits=limits)
+        log.data(number, heph_session(id_) + events(0))
+        log.now += SECOND
+        log.close(number)
+    _, rows = run(log.entries)
+    assert [(why, when) for _, why, when in closes(rows)] == [
+        ("too many sessions", begun + 3), ("too many sessions", begun + 4),
+    ]  # fmt: skip
+    assert closes(rows)[0][0] == "session0"
+
+
+def test_a_connection_that_is_new_asks_for_all_streams(log):
+    first = log.open()
+    log.data(first, heph_session(7, acknowledge=True) + events(0) + events(0, stream=2))
+    ingest, _ = run(log.entries)
+    assert told(ingest)[0][1]["streams"] == {"1": 1, "2": 1}
+    assert told(ingest) == []
+    before = len(log.entries)
+    second = log.open()
+    log.data(second, heph_session(7, acknowledge=True))
+    run(log.entries[before:], ingest)
+    ((number, answer),) = told(ingest)
+    assert (number, answer["streams"]) == (second, {"1": 1, "2": 1})
