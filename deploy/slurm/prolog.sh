@@ -1,41 +1,60 @@
 #!/bin/sh
-# Prolog (as root, on each node, before the job): start the job's collector. Never fails.
-set -u
-program=${TAILRACE_PROGRAM:-tailrace}
-run=${TAILRACE_RUN:-/run/tailrace/jobs}/$SLURM_JOB_ID
-store=${TAILRACE_JOBS:-/var/lib/tailrace/jobs}/$SLURM_JOB_ID
+# Prolog (as root, on each node, before the job): start the job's collector as the job's user. Never fails.
+here=$(dirname "$(readlink -f "$0")")
+. "$here/job.sh"
 
-say() { logger -t tailrace "job $SLURM_JOB_ID: $1" 2>/dev/null || echo "tailrace: job $SLURM_JOB_ID: $1" >&2; }
+# A job that is queued anew keeps its number, and a node may have been cut off before the epilog.
+[ ! -e "$run" ] || "$here/epilog.sh"
 
-mkdir -p "${run%/*}" "${store%/*}" &&
-  install -d -m 0700 -o "$SLURM_JOB_USER" "$run" "$store" &&
-  cat >"$run/tailrace.toml" <<END || { say "no directories: no collector"; exit 0; }
+make_directories() {
+  make_root_only "$run_root" && make_root_only "$kept_root" && mkdir "$run" || return 1
+  # What an earlier job of the same number left, of another user, is not this user's.
+  [ ! -e "$kept" ] || [ "$(stat -c %U "$kept")" = "$SLURM_JOB_USER" ] || return 1
+  install -d -m 0700 -o "$SLURM_JOB_USER" "$run/sockets" "$kept"
+}
+
+write_configuration() {
+  cat >"$run/tailrace.toml" <<TOML
 [store]
-path = "$store"
+path = "$kept/store"
+retention_size = "$retention_size"
+
+[spool]
+max_size = "2 GB"
 
 [admin]
 listen = "127.0.0.1:0"
+tokens = "$kept/tokens"
 
 [sources.heph]
 type = "unix"
 format = "heph"
-listen = "$run/heph.sock"
+listen = "$run/sockets/heph.sock"
 
 [sources.jets]
 type = "unix"
 format = "jets"
-listen = "$run/jets.sock"
-END
-chmod 0644 "$run/tailrace.toml"
+listen = "$run/sockets/jets.sock"
+TOML
+}
 
-setsid runuser -u "$SLURM_JOB_USER" -- \
-  "$program" serve --config "$run/tailrace.toml" </dev/null >"$run/log" 2>&1 &
-echo $! >"$run/pid"
+make_directories && write_configuration || {
+  say "no collector: cannot make $run and $kept as directories that only root, or only the user, can change"
+  exit 0
+}
+# Loopback is open to every user of the node: its figures are for those who can read this file.
+$as_user sh -c 'umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d " \n" >"$1"' sh "$kept/tokens"
+# The log is opened by the user: it lies in a directory of the user's.
+$as_user setsid sh -c 'umask 077 && exec "$1" serve --config "$2" >"$3" 2>&1' \
+  sh "$program" "$run/tailrace.toml" "$kept/log" </dev/null >/dev/null 2>&1 &
+pid=$!
+started=$(identity $pid) || started=none
+printf '%s\n%s\n' "$pid" "$started" >"$run/process"
 
 waited=0
-while ! [ -S "$run/heph.sock" ]; do
-  if [ $waited -ge 100 ] || ! kill -0 "$(cat "$run/pid")" 2>/dev/null; then
-    say "the collector did not start: $(tail -n 1 "$run/log")"
+until $as_user test -S "$run/sockets/heph.sock"; do
+  if [ $waited -ge 100 ] || [ "$(identity $pid)" != "$started" ]; then
+    say "the collector did not start: $($as_user tail -n 1 "$kept/log")"
     exit 0
   fi
   sleep 0.1
