@@ -2,6 +2,7 @@
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
+    │   └── AddressError an address cannot be had now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
     ├── FullError        no room now: wait, try again
@@ -28,6 +29,10 @@ class ConfigError(TailraceError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class AddressError(ConfigError):
+    """An address of the configuration is taken, or not up yet; the same start may succeed later."""
 
 
 class LockedError(TailraceError):

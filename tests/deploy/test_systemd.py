@@ -205,3 +205,21 @@ def test_nothing_is_lost_by_restarts_reloads_crashes_and_hangs(machine):
     assert machine.show("NFileDescriptorStore") == "0"
     stored = [row["seq"] for row in machine.rows(["kind", "seq"]) if row["kind"] == "span"]
     assert sorted(stored) == list(range(sent))
+
+
+def test_a_port_that_is_taken_is_had_once_it_is_free(machine):
+    """More often than systemd's own limit, which is 5 starts in 10 s."""
+    port = int(machine.config.read_text().rsplit('listen = "127.0.0.1:', 1)[1].split('"')[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", port))
+        machine.systemctl("--no-block", "start", "tailrace.service")
+        until(lambda: int(machine.show("NRestarts")) >= 6, f"six starts anew; {machine.log()}")
+        assert f"cannot listen on 127.0.0.1:{port}: another process does" in machine.log()
+    machine.active()
+
+
+@pytest.mark.parametrize("unit", ["tailrace.service", "user.service"])
+def test_no_start_is_the_last_unless_the_configuration_is_wrong(unit):
+    text = (ROOT / "deploy/systemd" / unit).read_text()
+    assert "\nRestart=on-failure\nRestartPreventExitStatus=2\n" in text
+    assert "\nStartLimitIntervalSec=0\n" in text

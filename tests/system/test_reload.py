@@ -156,8 +156,8 @@ def test_an_address_that_is_taken_fails_the_reload_and_all_is_as_it_was(collecto
             source("tcp", format_="jets") + source("new", listen=f"127.0.0.1:{port}"),
         )
         (problem,) = now["config"]["last_reload"]["problems"]
-        assert problem.startswith("sources.new: ")
-        assert "in use" in problem
+        start = f"sources.new.listen: cannot listen on 127.0.0.1:{port}: another process does; "
+        assert problem.startswith(start)
         assert {*now["sources"]} == {"tcp", "goes"}
         sock.sendall(heph_event(1, 1))
         seen(collector, "tcp", 2)

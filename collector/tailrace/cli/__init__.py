@@ -19,7 +19,13 @@ from keyword import iskeyword
 import click
 
 from tailrace import __version__
-from tailrace.errors import ConfigError, IncompleteError, TailraceError, UnknownError
+from tailrace.errors import (
+    AddressError,
+    ConfigError,
+    IncompleteError,
+    TailraceError,
+    UnknownError,
+)
 
 COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
@@ -48,6 +54,8 @@ class ExitCode(IntEnum):
     """Completeness was demanded and is not there."""
     LOSS = 4
     """More was lost than the budget allows, or there was nothing to lose."""
+    ADDRESS_UNAVAILABLE = 5
+    """An address to listen on is taken or not up yet; a later start may have it."""
     INTERRUPTED = 130
     """Ctrl-C; what a shell says of a program that SIGINT ended."""
     BROKEN_PIPE = 141
@@ -114,7 +122,9 @@ def report(error: BaseException) -> ExitCode:
         case ConfigError():
             for problem in error.problems:
                 click.echo(problem, err=True)
-            return ExitCode.USAGE
+            return (
+                ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
+            )
         case UnknownError():
             click.echo(f"tailrace: {error}", err=True)
             return ExitCode.USAGE

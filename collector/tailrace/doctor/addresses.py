@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
-from tailrace.sources.address import bound, split
+from tailrace.sources.address import bound, cause, split
 from tailrace.sources.unix import in_use
 from tailrace.store.running import Daemon
 
@@ -76,32 +76,27 @@ def _running(daemon: Daemon) -> Finding:
 
 def _refused(listener: Listener, error: OSError) -> Finding:
     host, port = split(listener.listen)
-    what = f"{listener.name} cannot listen on {listener.listen}: "
-    why = "The collector does not start."
+    why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
     free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")  # the system chooses
     match error:
         case OSError(errno=errno.EADDRINUSE):
             flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
-            what += "another process does."
             commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", free]
         case OSError(errno=errno.EACCES) if port < PRIVILEGED:
-            what += f"this user may not use ports below {PRIVILEGED}."
+            why = f"this user may not use ports below {PRIVILEGED}"
             commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", free]
         case OSError(errno=errno.EADDRNOTAVAIL):
-            what += "this host has no such address."
             commands = ["ip -brief address  # those it has", other]
         case socket.gaierror():
-            what += "the name has no address."
             commands = [f"getent ahosts {host}", other]
         case _:
-            what += f"{error.strerror}."
             commands = [free]
     return Finding(
         check=CHECK,
         severity=Severity.PROBLEM,
-        what=what,
-        why=why,
+        what=f"{listener.name} cannot listen on {listener.listen}: {why}.",
+        why="The collector does not start.",
         commands=commands,
         figures={"listen": listener.listen},
     )

@@ -34,6 +34,7 @@ from tailrace.pipeline.current import Current
 from tailrace.pipeline.intake import Gate, SourceIntake
 from tailrace.security.guard import guard
 from tailrace.service_manager.descriptors import Descriptors, Slot
+from tailrace.sources.address import refusal
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place, address_of, place_of
@@ -175,11 +176,11 @@ class Receiving:
 
     async def _start(self, name: str) -> None:
         """Return once the source takes in. Raise ConfigError for an address that cannot be had."""
+        config = self._current.config.sources[name]
         try:
             await self._nursery.start(self._receive, name, self.sources[name])
         except* OSError as errors:
-            raise ConfigError([f"sources.{name}: {errors.exceptions[0]}"]) from errors
-        config = self._current.config.sources[name]
+            raise _refusal(name, config, errors.exceptions[0]) from errors
         address = self.sources[name].address
         logger.info("source %s: %s %s", name, config.format, address, extra={"source": name})
 
@@ -251,7 +252,7 @@ class Receiving:
                 if (place := place_of(name, wanted)) in listening:
                     listening[place].open()
             except OSError as error:
-                problems.append(f"sources.{name}: {error}")
+                problems += _refusal(name, wanted, error).problems
             except ConfigError as error:
                 problems += error.problems
         if problems:
@@ -325,6 +326,13 @@ class Receiving:
                     self._spool.append(EntryKind.CLOSE, number, REMOVED.encode())
                     self._gate.touched()
                     del sessions[number]
+
+
+def _refusal(name: str, config: SourceConfig, error: BaseException) -> ConfigError:
+    """Return what to raise for a source that could not start."""
+    if isinstance(config, TailConfig) or not isinstance(error, OSError):
+        return ConfigError([f"sources.{name}: {error}"])
+    return refusal(f"sources.{name}.listen", config.listen, error)
 
 
 def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:

@@ -35,7 +35,7 @@ from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import Health, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
-from tailrace.sources.address import bound, join
+from tailrace.sources.address import bound, join, refusal
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 
@@ -130,7 +130,7 @@ class _Service:
             self.failure = error
             return
         except OSError as error:
-            self.failure = ConfigError([f"admin.listen: {listen}: {error.strerror}"])
+            self.failure = refusal("admin.listen", listen, error)
             return
         self._admin = join(listener.getsockname())
         async with trio.open_nursery() as nursery:
@@ -142,9 +142,10 @@ class _Service:
                 await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                self._daemon.health.fail(str(self.failure))
-                self._daemon.replayed.set()
+                # What the configuration prevents is said once, by who started it.
                 if not isinstance(self.failure, ConfigError):
+                    self._daemon.health.fail(str(self.failure))
+                    self._daemon.replayed.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
 

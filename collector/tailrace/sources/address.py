@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import cast
+
+from tailrace.errors import AddressError, ConfigError
 
 
 def split(address: str) -> tuple[str, int]:
@@ -42,6 +45,35 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
     except OSError:
         return False
     return bool(bound_host == host and port in {0, bound_port})
+
+
+def refusal(key: str, listen: str, error: OSError) -> ConfigError:
+    """Return what to raise when the address `listen` of a key cannot be had: AddressError if time may
+    mend it. The text names the address, the cause and what to do."""
+    match error:
+        case PermissionError():
+            remedy = "change the key, or let this user"
+        case OSError(errno=errno.EADDRINUSE):
+            remedy = "`ss -lntuxp` says which process; end it, or change the key"
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            remedy = "`ip -brief address` lists those up; wait for it, or change the key"
+        case _:
+            remedy = "change the key, or wait and start again"
+    kind = ConfigError if isinstance(error, PermissionError) else AddressError
+    return kind([f"{key}: cannot listen on {listen}: {cause(error)}; {remedy}"])
+
+
+def cause(error: OSError) -> str:
+    """Return in words why an address cannot be had."""
+    match error:
+        case OSError(errno=errno.EADDRINUSE):
+            return "another process does"
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            return "this host has no such address"
+        case socket.gaierror():
+            return "the name has no address"
+        case _:
+            return error.strerror or str(error)
 
 
 def _resolved(
