@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 import tailrace
 from tests.security.authority import PAST, Authority, replace
 
-REFERENCE = Path(__file__).parents[2] / "config" / "tailrace.toml"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "config/tailrace.toml"
 COLLECTOR = Path(tailrace.__path__[0]).parent
 
 
@@ -115,6 +117,26 @@ def test_a_file_that_is_not_there_is_a_problem(check, tmp_path):
     done = check(tmp_path / "no.toml")
     assert done.returncode == 2
     assert done.stdout == f"{tmp_path}/no.toml: cannot be read: No such file or directory\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to put a unit in its place needs root")
+def test_what_the_installed_unit_blocks_is_a_warning(tmp_path):
+    units = tmp_path / "units"
+    units.mkdir()
+    shutil.copy(ROOT / "deploy/systemd/tailrace.service", units)
+    config = tmp_path / "tailrace.toml"
+    listen = 'listen = "0.0.0.0:7701"\nallow = ["10.0.0.0/8"]\n'
+    config.write_text(f'[sources.far]\ntype = "tcp"\nformat = "heph"\n{listen}')
+    check = ['mount --bind $0 /etc/systemd/system && exec "$@"', units, sys.executable]
+    check += ["-m", "tailrace", "check", config]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", *check], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == (
+        "  warning: tailrace.service blocks 10.0.0.0/8, which sources.far.listen (0.0.0.0:7701)"
+        " is for; see IPAddressAllow="
+    )
 
 
 def test_no_file_is_wrong_usage(check):

@@ -107,6 +107,9 @@ def test_systemd_accepts_the_units(manager, tmp_path):
     unit = tmp_path / "tailrace.service"
     text = UNIT if manager == "system" else USER_UNIT
     unit.write_text(text.replace("%h/.local/bin/tailrace", str(program)))
+    drop_ins = tmp_path / "tailrace.service.d"
+    drop_ins.mkdir()
+    shutil.copy(ROOT / "deploy/systemd/networks.conf", drop_ins)
     verify = ["systemd-analyze", f"--{manager}", "verify", unit]
     environ = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(verify, capture_output=True, text=True, check=False, env=environ)

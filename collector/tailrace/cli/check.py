@@ -13,6 +13,7 @@ from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.problem import Problem
 from tailrace.config.schema import SourceConfig, TailConfig
+from tailrace.doctor import unit
 from tailrace.security import guard
 
 
@@ -24,7 +25,8 @@ def command(file: Path, *, as_json: bool) -> None:
     in the files of certificates and tokens that it names.
 
     Prints one line a problem, `file:line: key: what is wrong; what is allowed`, and exits with 2;
-    or says what the configuration comes to.
+    or says what the configuration comes to, and warns of what the installed systemd unit keeps from
+    being reached.
     """
     loaded, problems = examine(file, environ=os.environ, flags={}, formats=file_formats())
     if loaded is not None and (unusable := guard.problems(loaded)):
@@ -46,6 +48,7 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     ]
     for name, source in config.sources.items():
         lines.append(f"  {name}: {source.format} over {_tag(source)} {' '.join(_places(source))}")
+    lines += [f"  warning: {warning}; see IPAddressAllow=" for warning in unit.blocked(config)]
     return "\n".join(lines)
 
 
@@ -59,6 +62,7 @@ def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
             "sha256": loaded.sha256,
             "store": store_path(config),
             "spool": spool_path(config),
+            "warnings": [str(warning) for warning in unit.blocked(config)],
             "admin": config.admin.listen,
             "sources": {
                 name: {"type": _tag(source), "format": source.format, "places": _places(source)}

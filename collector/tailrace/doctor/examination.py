@@ -14,11 +14,12 @@ from tailrace.doctor import (
     speed,
     tails,
     timekeeping,
+    unit,
 )
 from tailrace.doctor.finding import Finding, good
 from tailrace.doctor.host import Host
 
-LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, producers)
+LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, producers, unit)
 """Modules whose `check` only looks."""
 
 MEASUREMENTS = (speed, rate)

@@ -1,0 +1,177 @@
+"""Does the systemd unit let through the networks that the configuration is for? The kernel drops what
+IPAddressDeny= names without a word to either side.
+
+The unit is read from its files, so that `tailrace check` sees it within the unit's own sandbox; a
+filter set on the running service alone (`systemctl set-property --runtime`) is seen as its drop-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.config.listen import is_loopback, parse
+from tailrace.config.load import store_path
+from tailrace.config.network import Network, parse as parse_network
+from tailrace.config.schema import AdminConfig, Config, TcpConfig, UdpConfig
+from tailrace.doctor.finding import Finding, Severity, good
+from tailrace.doctor.host import Host
+
+CHECK = "unit"
+UNIT = "tailrace.service"
+
+DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
+"""Where units are, the first of which counts; `system.control` of the first two has what was set by hand."""
+
+ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+NAMES = {
+    "any": ALL,
+    "localhost": (ip_network("127.0.0.0/8"), ip_network("::1/128")),
+    "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
+    "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
+}
+"""Names that systemd has for networks."""
+
+
+class Filter(NamedTuple):
+    """Networks of a unit; `allowed` counts more than `denied`, and what is in neither is let through."""
+
+    allowed: list[Network]
+    denied: list[Network]
+
+    def blocks(self, network: Network) -> bool:
+        """Whether no address of a network, loopback aside, is let through."""
+        return any(_within(network, denied) for denied in self.denied) and not any(
+            _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
+        )
+
+
+class Blocked(NamedTuple):
+    key: str
+    address: str
+    networks: list[Network]
+
+    def __str__(self) -> str:
+        networks = "every network but loopback"
+        if not set(self.networks) & set(ALL):
+            networks = ", ".join(map(str, self.networks))
+        return f"{UNIT} blocks {networks}, which {self.key} ({self.address}) is for"
+
+
+def check(host: Host) -> Iterator[Finding]:
+    found = blocked(host.config, host.root)
+    for one in found:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.PROBLEM,
+            what=f"{one}.",
+            why="If the unit runs this configuration, IPAddressDeny= drops these packets, and nobody is told.",
+            commands=[
+                f"sudo systemctl edit {UNIT}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
+                f"sudo systemctl restart {UNIT}",
+            ],
+            figures={"address": one.address},
+        )
+    if not found and read(host.root) is not None:
+        yield good(CHECK, f"{UNIT} blocks no network that the configuration is for.")
+
+
+def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
+    """Return what of a configuration the unit's filter keeps from every peer that is meant; nothing
+    where no unit is installed."""
+    unit = read(root)
+    if unit is None:
+        return []
+    meant = [(key, address, list(networks)) for key, address, networks in _meant(config)]
+    found = [
+        Blocked(key, address, [network for network in networks if unit.blocks(network)])
+        for key, address, networks in meant
+    ]
+    # Where any network will do, another family is enough.
+    return [
+        one for one, (_, _, networks) in zip(found, meant, strict=True)
+        if one.networks and (one.networks == networks or not set(networks) & set(ALL))
+    ]  # fmt: skip
+
+
+def read(root: Path) -> Filter | None:
+    """Return the filter of the installed unit with its drop-ins; None if there is no unit."""
+    places = [root / place / "system" for place in DIRECTORIES]
+    unit = next((text for place in places if (text := _text(place / UNIT)) is not None), None)
+    if unit is None:
+        return None
+    by_hand = [root / place / "system.control" for place in DIRECTORIES[:2]]
+    drop_ins: dict[str, Path] = {}
+    for place in reversed([*by_hand, *places]):
+        drop_ins |= {path.name: path for path in place.glob(f"{UNIT}.d/*.conf")}
+    texts = [unit, *(_text(drop_ins[name]) or "" for name in sorted(drop_ins))]
+    found: dict[str, list[Network]] = {"IPAddressAllow": [], "IPAddressDeny": []}
+    for key, value in chain.from_iterable(map(_settings, texts)):
+        if key in found:
+            found[key] = [*found[key], *_networks(value)] if value else []
+    return Filter(found["IPAddressAllow"], found["IPAddressDeny"])
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings of [Service]; an empty value takes back what was set before."""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and not line.startswith(("#", ";")):
+            key, _, value = line.partition("=")
+            yield key.strip(), value.strip()
+
+
+def _networks(value: str) -> Iterator[Network]:
+    for word in value.split():
+        if word in NAMES:
+            yield from NAMES[word]
+        else:
+            try:
+                yield ip_network(word, strict=False)
+            except ValueError:
+                continue  # systemd passes over it, too, and says so
+
+
+def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
+    """Yield key, address and networks of all that is meant for other machines."""
+    listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
+    for name, source in config.sources.items():
+        if isinstance(source, UdpConfig | TcpConfig):
+            listeners[f"sources.{name}.listen"] = source
+    for key, listener in listeners.items():
+        host, _ = parse(listener.listen)
+        if not is_loopback(host):
+            networks = tuple(map(parse_network, listener.allow)) or _of_family(host)
+            yield key, listener.listen, networks
+    store = store_path(config)
+    if "://" in store:
+        yield "store.path", store, ALL
+
+
+def _of_family(host: str) -> tuple[Network, ...]:
+    """All networks that can reach an address; `::` hears both families, a name may be of either."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return ALL
+    return ALL if address.is_unspecified and address.version == 6 else (ALL[address.version == 6],)
+
+
+def _within(network: Network, other: Network) -> bool:
+    return network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type] # of one family
+
+
+def _overlap(network: Network, other: Network) -> bool:
+    return network.version == other.version and network.overlaps(other)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
