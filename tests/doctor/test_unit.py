@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,17 @@ def test_what_a_filter_does_not_let_through_of_one_family_only(tmp_path):
     put(tmp_path, **{ETC: "[Service]\nIPAddressDeny=0.0.0.0/0 nonsense\n"})
     both, old = tcp("[::]:1", open_to_all=True), tcp("0.0.0.0:2", open_to_all=True)
     assert "sources.old.listen" in only(check(tmp_path, sources={"both": both, "old": old})).what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to put a unit in its place needs root")
+def test_the_command_tells_it(tmp_path):
+    config = tmp_path / "tailrace.toml"
+    source = 'type = "tcp"\nformat = "heph"\nlisten = "0.0.0.0:0"\nallow = ["10.0.0.0/8"]\n'
+    config.write_text(f'[store]\npath = "{tmp_path}/store"\n[sources.far]\n{source}')
+    doctor = ["sh", "-c", 'mount --bind "$0" /etc/systemd/system && exec "$@"', str(DEPLOY)]
+    doctor += [sys.executable, "-m", "tailrace", "doctor", "--quick", "--config", str(config)]
+    done = subprocess.run(
+        ["unshare", "--mount", *doctor], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "tailrace.service blocks 10.0.0.0/8, which sources.far.listen" in done.stdout

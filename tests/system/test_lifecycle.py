@@ -185,15 +185,6 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_that_was_synced(collect
     )
 
 
-def test_an_address_in_use_is_a_configuration_error(collector, collectors):
-    taken = collector.ports["sources"]["tcp"]
-    other = collectors(sources=f'[sources.x]\ntype = "tcp"\nformat = "heph"\nlisten = "{taken}"\n')
-    other.start(wait=False)
-    assert other.process.wait(timeout=30) == 2
-    assert "sources.x" in other.log()
-    assert "in use" in other.log()
-
-
 def test_the_metrics_say_what_the_status_says(collector):
     send_tcp(collector, heph_event(1, 0) + heph_event(1, 2))
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "the events")
