@@ -199,6 +199,8 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
     size_bytes: int
+    free_bytes: int | None
+    """What may still be written to its file system; None if that does not say."""
     end: int
     durable: int
     decoded: int

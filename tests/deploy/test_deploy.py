@@ -91,6 +91,71 @@ def test_the_daemonset_is_one_and_its_environment_a_configuration():
     assert ports == listening
 
 
+def test_the_policy_and_the_monitor_are_of_the_daemonsets_pods_and_ports():
+    template = yaml.safe_load(DAEMONSET)["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port.get("protocol", "TCP") for port in container["ports"]}
+    policy = yaml.safe_load((ROOT / "deploy/kubernetes/networkpolicy.yaml").read_text())
+    kubernetes_validate.validate(policy, "1.37", strict=True)
+    monitor = yaml.safe_load((ROOT / "deploy/kubernetes/podmonitor.yaml").read_text())["spec"]
+    labels = template["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert monitor["selector"]["matchLabels"] == labels
+    producers, scrapers = policy["spec"]["ingress"]
+    opened = [
+        {port["port"]: port.get("protocol", "TCP") for port in rule["ports"]}
+        for rule in (producers, scrapers)
+    ]
+    scraped = {endpoint["port"]: "TCP" for endpoint in monitor["podMetricsEndpoints"]}
+    assert opened[1] == scraped == {"admin": "TCP"}
+    assert opened[0] | opened[1] == ports
+    # What the alerts ask for, as in up{job="tailrace"}.
+    assert labels[monitor["jobLabel"]] == "tailrace"
+    assert 'up{job="tailrace"}' in (ROOT / "deploy/prometheus/alerts.yml").read_text()
+
+
+def of_compose():
+    """Return the variables of the compose file."""
+    return yaml.safe_load(COMPOSE)["services"]["tailrace"]["environment"]
+
+
+def of_the_daemonset():
+    """Return the variables of the DaemonSet."""
+    (container,) = yaml.safe_load(DAEMONSET)["spec"]["template"]["spec"]["containers"]
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
+@pytest.mark.parametrize("environ", [of_compose, of_the_daemonset])
+def test_no_disk_is_filled_by_default(environ):
+    config = load(None, environ=environ(), flags={}).config
+    assert config.store.retention_size is not None
+    assert config.spool.max_size < load(None, environ={}, flags={}).config.spool.max_size
+
+
+def test_what_compose_starts_starts_anew_and_keeps_its_data():
+    file = yaml.safe_load(COMPOSE)
+    assert {service["restart"] for service in file["services"].values()} == {"unless-stopped"}
+    mounted = [v.partition(":")[0] for s in file["services"].values() for v in s["volumes"]]
+    assert (
+        set(file["volumes"])
+        == {"store", "metrics"}
+        == set(mounted) - {v for v in mounted if "/" in v}
+    )
+    # The path in which Prometheus is told to keep what is bounded is the volume's.
+    prometheus = file["services"]["prometheus"]
+    assert "metrics:/prometheus" in prometheus["volumes"]
+    assert "--storage.tsdb.path=/prometheus" in prometheus["command"]
+    assert any(flag.startswith("--storage.tsdb.retention.size=") for flag in prometheus["command"])
+
+
+def test_no_image_is_the_latest():
+    images = re.findall(r"^ +image: (\S+)$", COMPOSE + DAEMONSET, re.MULTILINE)
+    images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert len(images) == 6
+    for image in images:
+        assert re.search(r"(:[\w.-]*\d[\w.-]*|@sha256:[0-9a-f]{64})$", image), image
+
+
 def test_what_the_dockerfile_copies_is_there():
     for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE):
         for source in sources.split():

@@ -114,6 +114,11 @@ CASES = {
         },
         "25m", "50m",
     ),
+    # 100 MB a minute are a day's 144 GB; then nothing more.
+    "TailraceDiskFilling": Case(
+        {'tailrace_spool_free_bytes{instance="a"}': f"{100_000 * MB}-{100 * MB}x100 {90_000 * MB}x400"},
+        "95m", "480m",
+    ),
     "TailraceUpkeepFailing": Case(
         {'tailrace_store_upkeeps_total{instance="a",outcome="failed"}': "0x5 5x90"}, "10m", "80m"
     ),

@@ -56,6 +56,7 @@ DAEMON = (
     Metric("tailrace_config_reloads", "config.reloads", COUNTER, ZERO, "Reloads, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="reloads"),
     Metric("tailrace_uptime_seconds", "uptime_seconds", GAUGE, ZERO, "Seconds since the daemon started."),
     Metric("tailrace_spool_size_bytes", "spool.size_bytes", GAUGE, NOW, "The spool on disk, preallocated space included."),
+    Metric("tailrace_spool_free_bytes", "spool.free_bytes", GAUGE, NOW, "What the daemon may still write to the spool's file system, which is the table's too unless they are parted; absent if it does not say.", optional=True),
     Metric("tailrace_spool_buffered_bytes", "spool.buffered_bytes", GAUGE, NOW, "Received and not yet on disk."),
     Metric("tailrace_spool_undecoded_bytes", "spool.undecoded_bytes", GAUGE, NOW, "On disk and not yet decoded."),
     Metric("tailrace_spool_uncommitted_bytes", "spool.uncommitted_bytes", GAUGE, NOW, "On disk and not yet in the table."),

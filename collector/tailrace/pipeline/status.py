@@ -39,6 +39,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         sources={name: source_status(daemon, name, c) for name, c in daemon.config.sources.items()},
         spool=SpoolStatus(
             size_bytes=spool.size,
+            free_bytes=spool.free,
             end=spool.end,
             durable=spool.durable,
             decoded=daemon.ingest.position,

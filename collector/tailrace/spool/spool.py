@@ -20,6 +20,7 @@ Entries wait in memory between `append` and `sync`, without bound: whoever appen
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -116,6 +117,15 @@ class Spool:
     def size(self) -> int:
         """Bytes on disk, preallocated ones included."""
         return self._log.size
+
+    @property
+    def free(self) -> int | None:
+        """Bytes that this user may still write to the spool's file system; None if it does not say."""
+        try:
+            room = os.statvfs(self.directory)
+        except OSError:
+            return None
+        return room.f_bavail * room.f_frsize
 
     @property
     def shortage(self) -> str | None:
