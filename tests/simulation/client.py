@@ -108,12 +108,6 @@ class Client:
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())
 
-    @property
-    def answered(self) -> bool:
-        """Whether the collector ever answered."""
-        link = self._sender.link
-        return link is not None and link.dialogue.answered >= 0
-
     def kill(self) -> None:
         """End without a word."""
         self.alive = False

@@ -29,7 +29,7 @@ class Collector:
         self._queue: list[tuple[str, bytes]] = []
         self._numbers: dict[str, int] = {}
         self._allowance: dict[int, int] = defaultdict(int)
-        self.alive = False
+        self.alive = self._stopped = False
         world.every(DRAIN, self._drain)
         world.every(SYNC, self._sync)
         world.every(ANSWER, self._answer)
@@ -55,7 +55,19 @@ class Collector:
         self._network.attach(ADDRESS, None)
         self._queue.clear()
         self._allowance.clear()
-        self.alive = False
+        self.alive = self._stopped = False
+
+    def stop(self) -> None:
+        """Do nothing from now on (SIGSTOP), while the kernel goes on receiving."""
+        self._stopped = self.alive
+
+    def go_on(self) -> None:
+        """Take up the work again (SIGCONT)."""
+        self._stopped = False
+
+    @property
+    def _works(self) -> bool:
+        return self.alive and not self._stopped
 
     def end(self) -> None:
         """Stop for good: nobody comes back."""
@@ -70,7 +82,7 @@ class Collector:
         self._log.add(kind)
 
     def _drain(self) -> None:
-        if not (self.alive and self._queue):
+        if not (self._works and self._queue):
             return
         self._log.now = self._world.now
         received: dict[str, list[bytes]] = defaultdict(list)
@@ -85,7 +97,7 @@ class Collector:
             self._allowance[number] += sum(map(len, datagrams))
 
     def _sync(self) -> None:
-        if self.alive:
+        if self._works:
             self._durable = len(self._log.entries)
             self._decode()
             if self._random.random() < 0.05:
@@ -98,7 +110,7 @@ class Collector:
         self.rows += rows(self.ingest.take()[0])
 
     def _answer(self) -> None:
-        if not self.alive:
+        if not self._works:
             return
         addresses = {number: address for address, number in self._numbers.items()}
         for answer in self.ingest.acknowledgements(lambda number: self._allowance[number] > 0):
@@ -108,5 +120,5 @@ class Collector:
                 self._network.send(ADDRESS, addresses[answer.number], answer.data)
 
     def _tick(self) -> None:
-        if self.alive and self.ingest.waiting:
+        if self._works and self.ingest.waiting:
             self._add(EntryKind.TICK)

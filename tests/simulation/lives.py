@@ -1,7 +1,8 @@
 """Lives of a program that emits, one after the other, and what must be true of them at the end.
 
 Each life has events of a few streams, is killed or ends in order, and the next begins soon, late, or
-at the same address. Meanwhile the network does its worst and the collector is killed and started.
+at the same address. Meanwhile the network does its worst, and the collector is killed and started, or
+stopped (SIGSTOP) and then killed or continued.
 The book knows what was emitted and what the client called delivered. It shares no code with the
 ledger or the client.
 
@@ -57,6 +58,8 @@ class Simulation:
         self.collector = Collector(world, self.network)
         self.lives: list[Life] = []
         self._kills = 0 if random.random() < 0.3 else random.randint(1, 4)
+        self._stopped_first = random.random() < 0.2
+        """Whether the collector is stopped before the first life begins."""
         self._buffer = random.choice([2**15, 2**17, 2**22])
 
     def run(self) -> None:
@@ -64,12 +67,16 @@ class Simulation:
         world, random = self.world, self._random
         with clients_in(world):
             self.collector.start()
+            if self._stopped_first:
+                self.collector.stop()
             self._plan_kills()
+            self._plan_stops()
             for number in range(random.randint(1, 4)):
                 self.lives.append(Life())
                 self._live(number, self.lives[-1])
                 world.run(random.choice([0, 100 * MS, 300 * MS, SECOND, 5 * SECOND, 20 * SECOND]))
             world.run(30 * SECOND)
+            self.collector.go_on()
             if not self.collector.alive:
                 self.collector.start()
             self.collector.end()
@@ -82,6 +89,14 @@ class Simulation:
             world.after(at, self._kill)
             at += random.choice([10 * MS, 500 * MS, 3 * SECOND])
             world.after(at, self._start)
+
+    def _plan_stops(self) -> None:
+        random, at = self.world.random("stops"), 0
+        for _ in range(random.randint(0, 3)):
+            at += random.randrange(10 * SECOND)
+            self.world.after(at, self.collector.stop)
+            at += random.choice([100 * MS, SECOND, 20 * SECOND])
+            self.world.after(at, self.collector.go_on)
 
     def _kill(self) -> None:
         if self.collector.alive:
@@ -116,7 +131,7 @@ class Simulation:
             sent, excused = len(life.sent), client.discarded
             life.ended = client.close(random.choice([1.0, 5.0, 15.0]))
             world.run(max(0, begin + _LIFE - world.now))
-            if life.ended and client.answered:
+            if life.ended:
                 life.delivered, life.excused = sent, excused
 
     def _emit(self, client: Client, life: Life, event: Event) -> None:
@@ -128,7 +143,7 @@ class Simulation:
             life.discarded.add(event)
 
     def _told(self, client: Client, life: Life, delivered: bool) -> None:
-        if delivered and client.answered:
+        if delivered:
             life.delivered, life.excused = len(life.sent), client.discarded
 
     # The oracle

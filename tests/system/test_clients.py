@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections import defaultdict
 import pytest
 
 import tailrace_client
-from tailrace_client import _datagrams, _link
+from tailrace_client import _datagrams
 from tests.system.producers import free_ports
 from tests.traffic.both_ways import BothWays
 
@@ -187,6 +188,33 @@ def test_a_daemon_that_is_stopped_and_started_in_order_has_all_events(collector,
     check_whole(collector, programs)
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_stopped_daemon_has_delivered_nothing_until_it_goes_on(collector, place, transport):
+    """SIGSTOP: its sockets accept and receive, and nobody reads."""
+    collector.start()
+    collector.process.send_signal(signal.SIGSTOP)
+    try:
+        doomed, patient = (
+            tailrace_client.Emitter(f"{transport}://{place[transport]}") for _ in range(2)
+        )
+        for emitter in (doomed, patient):
+            for number in range(100):
+                emitter.event("x", n=number)
+            assert not emitter.flush(0.8)
+        assert not doomed.close(0.1)
+        assert doomed.discarded["closed"] == 100
+        collector.kill()
+    finally:
+        if collector.running:
+            collector.process.send_signal(signal.SIGCONT)
+    collector.start()
+    assert patient.close(30)
+    collector.stop()
+    stored = [row["seq"] for row in collector.rows() if row["kind"] == "span"]
+    assert sorted(stored) == list(range(100))
+    assert not any(patient.discarded.values())
+
+
 def test_more_than_the_buffers_hold_is_named_to_the_event_with_its_reason(collector, place):
     """Nobody listens for longer than there is room for: the client says what it threw away."""
     emitters = {
@@ -289,7 +317,6 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
     collector, place, buffer_bytes, monkeypatch
 ):
     """Answers get lost and overtake one another, too. What is not stored is discarded and counted."""
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 20)  # it does answer
     monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
     collector.start()
     host, _, port = place["udp"].rpartition(":")

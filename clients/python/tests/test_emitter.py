@@ -11,13 +11,7 @@ import pytest
 
 from clients.python.tests.collectors import TcpCollector, UdpCollector, until
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter, _link
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch):
-    """The collectors here never answer, which a flush need not wait to find out."""
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.0)
+from tailrace_client import Emitter
 
 
 @pytest.fixture
@@ -30,7 +24,7 @@ def collector():
 def emitter(collector):
     """One that writes to `collector`; its clock advances by 10 ns each time it is read."""
     ticks = count(1_000_000, 10)
-    made = Emitter(collector.address, clock=lambda: next(ticks))
+    made = Emitter(collector.address, clock=lambda: next(ticks), acknowledge=False)
     yield made
     made.close()
 
@@ -148,7 +142,7 @@ def test_a_packet_too_long_for_a_datagram_leaves_a_hole_a_report_and_a_count(col
 def test_what_does_not_fit_while_nobody_listens_is_discarded_newest_first_and_seen_as_a_hole():
     with TcpCollector() as closed:
         port = closed.port
-    emitter = Emitter(f"tcp://127.0.0.1:{port}", buffer_bytes=10_000)
+    emitter = Emitter(f"tcp://127.0.0.1:{port}", buffer_bytes=10_000, acknowledge=False)
     for _ in range(1000):
         emitter.event("x")
     kept = 1000 - emitter.discarded["full"]
@@ -190,7 +184,7 @@ def test_a_signal_handler_and_a_destructor_may_emit(tmp_path):
 
     before = signal.signal(signal.SIGALRM, interrupted)
     with TcpCollector() as collector:
-        emitter = Emitter(collector.address, buffer_bytes=2**24)
+        emitter = Emitter(collector.address, buffer_bytes=2**24, acknowledge=False)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
             for _ in range(5_000):
@@ -220,7 +214,7 @@ def test_an_exception_of_a_signal_handler_anywhere_in_it_leaves_no_broken_packet
 
     before = signal.signal(signal.SIGALRM, interrupted)
     with TcpCollector() as collector:
-        emitter = Emitter(collector.address, buffer_bytes=2**24)
+        emitter = Emitter(collector.address, buffer_bytes=2**24, acknowledge=False)
         times = 0
         for _ in range(100):
             with contextlib.suppress(Interrupt):
@@ -249,7 +243,7 @@ def test_an_exception_of_a_signal_handler_anywhere_in_it_leaves_no_broken_packet
 
 
 def test_after_close_nothing_is_sent_and_that_is_counted(collector):
-    emitter = Emitter(collector.address)
+    emitter = Emitter(collector.address, acknowledge=False)
     emitter.event("x")
     span = emitter.span("open").__enter__()
     assert emitter.close()

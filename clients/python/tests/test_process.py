@@ -13,12 +13,6 @@ import pytest
 import tailrace_client
 from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import _link
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch):
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -92,7 +86,7 @@ def test_without_an_address_everything_is_off(process, monkeypatch):
 
 def test_every_function_acts_on_the_emitter_of_the_process(process, collector):
     clock = iter(range(100))
-    process.connect(collector.address, clock=lambda: next(clock), process="me")
+    process.connect(collector.address, clock=lambda: next(clock), process="me", acknowledge=False)
     process.use_stream(5)
     with process.span("span", a=1), process.substream(3):
         process.event("event")
@@ -119,12 +113,12 @@ def test_every_function_acts_on_the_emitter_of_the_process(process, collector):
 
 def test_the_environment_says_where_unless_the_program_does(process, collector, monkeypatch):
     monkeypatch.setenv("TAILRACE_ADDRESS", collector.address)
-    process.connect()
+    process.connect(acknowledge=False)
     process.event("x")
     process.close()
     assert len(received(collector)) == 4
     with UdpCollector() as other:
-        process.connect(other.address)
+        process.connect(other.address, acknowledge=False)
         process.event("z")
         process.close()
         assert len(received(other)) == 4
@@ -132,7 +126,7 @@ def test_the_environment_says_where_unless_the_program_does(process, collector, 
 
 
 def test_a_second_connect_closes_the_first_connection(process, collector):
-    process.connect(collector.address)
+    process.connect(collector.address, acknowledge=False)
     process.event("x")
     process.connect(collector.address)
     assert received(collector)[-1].name == "tailrace.goodbye"
@@ -163,10 +157,7 @@ print(*[w.message for w in given], sep="|")
 
 
 @pytest.mark.parametrize("scheme", ["udp", "tcp"])
-def test_where_nobody_listens_nothing_is_delivered_and_that_is_said_once(
-    process, monkeypatch, scheme
-):
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.2)
+def test_where_nobody_listens_nothing_is_delivered_and_that_is_said_once(process, scheme):
     kind = socket.SOCK_DGRAM if scheme == "udp" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as free:
         free.bind(("127.0.0.1", 0))
@@ -186,21 +177,24 @@ def test_where_nobody_listens_nothing_is_delivered_and_that_is_said_once(
     assert process.close()
 
 
-def test_datagrams_to_somebody_who_comes_late_and_never_answers_are_sent_again(
-    process, monkeypatch
-):
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 0.2)
+def test_datagrams_to_somebody_who_comes_late_and_never_answers_are_sent_again(process):
     with UdpCollector() as before:
         port = before.socket.getsockname()[1]
-    process.connect(f"udp://127.0.0.1:{port}")
+    emitter = process.connect(f"udp://127.0.0.1:{port}")
     for _ in range(10):
         process.event("x")
     with pytest.warns(RuntimeWarning):
         assert not process.flush(0.5)
+    found = set()
+
+    def all_are_there():
+        found.update(p.counter for p in received(collector) if isinstance(p, Event))
+        return found == set(range(10))
+
     with UdpCollector(port) as collector:
-        assert process.close(20)
-        found = [packet for packet in received(collector) if isinstance(packet, Event)]
-    assert {event.counter for event in found} == set(range(10))
+        until(all_are_there)
+        assert not process.close(0.1)
+    assert emitter.discarded["closed"] == 10
 
 
 EMITS = {
@@ -453,7 +447,7 @@ if __name__ == "__main__":
 
 
 def test_an_event_of_a_process_that_has_just_begun_is_received(collector):
-    program = "import tailrace_client as t; t.connect(); t.event('x'); t.close()"
+    program = "import tailrace_client as t; t.connect(acknowledge=False); t.event('x'); t.close()"
     run(program, TAILRACE_ADDRESS=collector.address)
     found = [packet for packet in received(collector) if isinstance(packet, Event)]
     assert [event.description for event in found] == ["x"]

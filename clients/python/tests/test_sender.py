@@ -70,10 +70,7 @@ def whole(session, **streams):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_flush_is_true_when_the_collector_has_said_that_all_is_durable(
-    answering, emitters, scheme, monkeypatch
-):
-    monkeypatch.setattr(_link, "FIRST_ANSWER_SECONDS", 20)  # a busy machine's may be slow
+def test_flush_is_true_when_the_collector_has_said_that_all_is_durable(answering, emitters, scheme):
     collector = answering(scheme).start()
     emitter = emitters(collector.address, process="solver")
     for number in range(5000):
@@ -318,8 +315,9 @@ def test_hostile_answers_free_nothing_and_stop_nothing(
     assert link.dialogue.answered == -1
     assert link.queue.kept_bytes > 0
     emitter.event("y")
-    assert emitter.close(20)
+    assert not emitter.close(0.2)
     until(lambda: whole(collector.only, s1=101))
+    assert emitter.discarded["closed"] == 101
 
 
 def test_an_answer_that_is_ahead_of_what_was_sent_frees_nothing(answering, emitters, monkeypatch):
@@ -338,29 +336,80 @@ def test_an_answer_that_is_ahead_of_what_was_sent_frees_nothing(answering, emitt
     assert link.queue.kept_bytes > 0
 
 
-def test_a_collector_that_never_answers_is_kept_for_as_long_as_it_may_yet_do_so(
-    emitters, monkeypatch
-):
-    monkeypatch.setattr(_link, "_SILENT_SECONDS", 1.0)
-    with TcpCollector() as collector:
-        emitter = emitters(collector.address)
-        emitter.event("one")
+@pytest.fixture
+def deaf(tmp_path):
+    """A function that makes a socket of a scheme, as a stopped collector has it: the kernel accepts and
+    receives, and nobody reads. Return the address, too."""
+    made = []
+
+    def make(scheme):
+        family = socket.AF_UNIX if scheme == "unix" else socket.AF_INET
+        made.append(
+            socket.socket(family, socket.SOCK_DGRAM if scheme == "udp" else socket.SOCK_STREAM)
+        )
+        made[-1].bind(str(tmp_path / "deaf") if scheme == "unix" else ("127.0.0.1", 0))
+        if scheme != "udp":
+            made[-1].listen()
+        name = made[-1].getsockname()
+        return f"unix://{name}" if scheme == "unix" else f"{scheme}://127.0.0.1:{name[1]}"
+
+    yield make
+    for each in made:
+        each.close()
+
+
+PLAIN = ["tcp", "unix", "udp"]
+
+
+@pytest.mark.parametrize("scheme", PLAIN)
+def test_what_a_stopped_collector_has_not_answered_for_is_not_delivered(deaf, emitters, scheme):
+    emitter = emitters(deaf(scheme))
+    for _ in range(100):
+        emitter.event("x")
+    until(lambda: emitter._sender.link.queue.sent.get(1) == 100)
+    assert not emitter.flush(0.8)
+    assert "does not answer" in emitter.last_error
+    assert not any(emitter.discarded.values())
+    assert emitter._sender.link.queue.kept_bytes > 0
+    assert not emitter.close(0.2)
+    assert "does not answer" in emitter.last_error
+    assert emitter.discarded["closed"] == 100
+
+
+@pytest.mark.parametrize("scheme", PLAIN)
+def test_who_does_not_ask_for_answers_has_delivered_what_the_kernel_has(deaf, emitters, scheme):
+    emitter = emitters(deaf(scheme), acknowledge=False)
+    for _ in range(100):
+        emitter.event("x")
+    assert emitter.flush(20)
+    assert emitter._sender.link.queue.kept_bytes == 0
+    assert emitter.close(20)
+    assert not any(emitter.discarded.values())
+    assert emitter.last_error is None
+
+
+def test_what_the_kernel_says_nobody_got_is_not_delivered_without_answers_either(emitters):
+    with UdpCollector() as collector:
+        emitter = emitters(collector.address, acknowledge=False)
+        emitter.event("x")
         assert emitter.flush(20)
-        link = emitter._sender.link
-        assert link.queue.kept_bytes > 0
-        time.sleep(1)
-        emitter.event("two")
-        until(lambda: not link.queue.keep and b"two" in collector.sessions[0])
-        assert link.queue.kept_bytes == 0
-        collector.hang_up()
-        until(lambda: collector.ended == 1)
-        select.select([emitter._sender.transport._socket], [], [], 20)  # the end has arrived
-        emitter.event("three")
-        assert emitter.close(20)
-        until(lambda: collector.ended == 2)
-        first, second = (events(bytes(session)) for session in collector.sessions)
-    assert [event.description for event in first] == ["one", "two"]
-    assert [event.description for event in second] == ["three"]
+    emitter.event("y")
+    until(lambda: emitter._sender.link.queue.sent.get(1) == 2)
+    emitter.event("z")
+    until(lambda: emitter.last_error == "Connection refused")
+    assert not emitter.flush(0.2)
+    assert not emitter.close(0.2)
+
+
+@pytest.mark.parametrize("scheme", PLAIN)
+def test_more_than_the_buffer_holds_for_a_stopped_collector_is_counted(deaf, emitters, scheme):
+    emitter = emitters(deaf(scheme), buffer_bytes=2**16)
+    for number in range(4000):
+        emitter.event("x", text="y" * 100)
+        if number % 100 == 0:
+            time.sleep(0.001)
+    assert not emitter.close(0.5)
+    assert sum(emitter.discarded.values()) == 4000
 
 
 def test_what_a_collector_had_no_time_to_answer_for_is_sent_again(emitters):
@@ -371,7 +420,8 @@ def test_what_a_collector_had_no_time_to_answer_for_is_sent_again(emitters):
         collector.hang_up()
         until(lambda: collector.ended == 1)
         emitter.event("two")
-        assert emitter.close(20)
+        until(lambda: len(collector.sessions) > 1 and len(events(bytes(collector.sessions[1]))) > 1)
+        assert not emitter.close(0.1)
         until(lambda: collector.ended == 2)
         sessions = [packets(bytes(session)) for session in collector.sessions]
     assert [[p[0] for p in session[:2]] for session in sessions] == [
@@ -402,7 +452,7 @@ def test_a_stalled_collector_costs_an_event_no_more_than_its_calls(emitters, mon
     with TcpCollector(receive_buffer=4096) as collector:
         collector.reading.clear()
         monkeypatch.setattr(socket, "socket", Counted)
-        emitter = emitters(collector.address, buffer_bytes=2**20)
+        emitter = emitters(collector.address, buffer_bytes=2**20, acknowledge=False)
         emitter.event("x")
         until(lambda: emitter._sender.transport.is_open)
         most, emitted = 0, 1

@@ -38,18 +38,22 @@ class Emitter:
         clock: Callable[[], int] | None = None,
         process: str | None = None,
         credentials: Credentials | None = None,
+        acknowledge: bool = True,
     ) -> None:
         """Raise ValueError for an address that is none.
 
         `buffer_bytes`: of events that wait, and, up to a half of it, of those that are sent and not
         known to be durable. `clock` counts nanoseconds of a simulator's own time; by default times
         are the monotonic clock's, and tied to wall time. `process`: a name for people to read.
-        `credentials`: for TCP and TLS; by default those of the environment.
+        `credentials`: for TCP and TLS; by default those of the environment. `acknowledge`: whether the
+        collector is asked what is durable, so that nothing is delivered which it has not answered
+        for; False is for a peer that never answers.
         """
         self.epoch: int | None = None
         """Unix nanoseconds of tick 0; None with a clock of its own."""
         self._own_clock = clock
         self._process = process
+        self._acknowledge = acknowledge
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """What records for it; None while it is off."""
@@ -87,7 +91,7 @@ class Emitter:
 
     def _begin(self) -> None:
         if self._sender and self.recorder:
-            asks = self._sender.transport.answers
+            asks = self._acknowledge and self._sender.transport.answers
             session = Session(epoch=self.epoch, process=self._process, asks=asks)
             self._sender.begin(self.recorder, session)
 
@@ -139,11 +143,11 @@ class Emitter:
 
     def flush(self, timeout: float = 1.0) -> bool:
         """Wait, at most `timeout` seconds, until the collector has said that all events so far are
-        durable; say whether. Of a file, and where the collector does not answer: until the kernel
+        durable; return whether it has. In a file, and with `acknowledge=False`, wait until the kernel
         has them."""
         return self._sender.flush(timeout) if self._sender else True
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Flush, say goodbye and end, in at most `timeout` seconds; say whether all was delivered,
+        """Flush, say goodbye and end, in at most `timeout` seconds; return whether all was delivered,
         in the sense of `flush`."""
         return self._sender.close(timeout) if self._sender else True

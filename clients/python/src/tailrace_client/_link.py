@@ -8,8 +8,8 @@ kernel says that nobody is there, all but announcements waits.
 
 A goodbye is unsettled until it is heard, as events are: a connection that breaks before is made anew.
 
-A collector that has never answered is taken for one that does not, after `_SILENT_SECONDS`: then
-nothing is kept.
+Where the dialogue `asks`, only an answer makes anything durable, however long it takes to come.
+Where it does not ask, what the kernel has is delivered, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -31,12 +31,19 @@ from tailrace_client._window import Window
 
 ALL = -1
 
-FIRST_ANSWER_SECONDS = 0.5
-"""How long a flush waits for a collector that has said nothing yet: after connecting, and where datagrams
-get lost once more after the first flush began."""
+_EAGER_SECONDS = 0.5
+"""How long a collector of datagrams that has said nothing yet is asked at short intervals: after
+connecting, and once more after the first flush began."""
+
+_SILENT_SECONDS = 0.5
+"""After so long without an answer that is due, people are told."""
+
+_UNANSWERED = (
+    "the collector does not answer; is it stopped, or none? "
+    "(acknowledge=False is for peers that never answer)"
+)
 
 _ANSWER_SECONDS = 1.0
-_SILENT_SECONDS = 10.0
 _INTRODUCTIONS = 8
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
@@ -64,7 +71,7 @@ class Link:
         self.dialogue = dialogue
         self.recorder = recorder
         self.queue = Queue(room, recorder.release, late=int(transport.datagrams))
-        self.queue.keep = transport.answers and dialogue.asks
+        self.queue.keep = dialogue.asks
         self.fresh = False
         """Whether the recorder may have something."""
         self.blocked = False
@@ -134,7 +141,7 @@ class Link:
         self.fresh = False
         chunks = self.recorder.take()
         if chunks:
-            if self.answering:
+            if self.dialogue.asks:
                 self._listen.shorten()
             self.queue.put(chunks)
 
@@ -143,7 +150,7 @@ class Link:
         self._retry.at = 0.0
         self._asking.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
-            # Questions so far were few, and may be lost: nobody is silent who was not asked in earnest.
+            # Questions so far were few, and may be lost.
             self._waited = True
             self._greeted_at = self._now()
 
@@ -153,35 +160,30 @@ class Link:
         self._farewell.want()
 
     def give_up(self, *, delivered: bool) -> None:
-        """Count what was never sent, or sent in vain, and forget it; record nothing more."""
+        """Count what was never sent, or never answered for, and forget it; record nothing more."""
+        self._error = self.last_error
         self.recorder.close()
         self.gather()
-        in_vain = not delivered and self.dialogue.answered < 0
-        if in_vain and not self._is_established(self._now()):
-            self.queue.repeat(before=self.dialogue.turn + 1)
-        for chunk in self.queue.unsent(in_vain=in_vain):
+        for chunk in self.queue.unsent():
             self._discards.count(chunk, "closed")
-        self.queue.clear()
         if self._farewell.wanted and not delivered and self.transport.datagrams:
             # Heard or not: with it the collector knows how much is missing.
             for packet in self._farewell.packets():
                 with suppress(OSError):
                     self.transport.send([packet])
+        # The goodbye does not name these: they may have arrived.
+        for chunk in self.queue.unanswered():
+            self._discards.count(chunk, "closed")
+        self._discards.lose(self.queue.lose())
+        self.queue.clear()
 
     # What it has come to
 
-    @property
-    def answering(self) -> bool:
-        """Whether the collector answers, or may yet do so."""
-        if self.dialogue.answered >= 0 or not self.queue.keep:
-            return self.queue.keep
-        return self._nobody or self._now() - self._greeted_at < FIRST_ANSWER_SECONDS
-
     def is_settled(self, position: int) -> bool:
         """Return whether it is known of all that was gathered before what became of it: durable or
-        lost, or, if the collector does not answer, with the kernel. `position` is in bytes."""
+        lost, or, if the collector is not asked, with the kernel. `position` is in bytes."""
         queue = self.queue
-        return (queue.settled() if self.answering else queue.handed()) >= position
+        return (queue.settled() if self.dialogue.asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
         """Return whether something of it was lost, or refused."""
@@ -192,13 +194,19 @@ class Link:
         kernel."""
         farewell = self._farewell
         said = self.queue.idle and (farewell.said or not farewell.wanted)
-        return (farewell.heard if self.answering else said) and self.is_settled(position)
+        return (farewell.heard if self.dialogue.asks else said) and self.is_settled(position)
 
     @property
     def last_error(self) -> str | None:
-        """Why the peer was not reached, or lost; None once it has been there for a while."""
-        if self.is_open and not self._nobody and self._is_established(self._now()):
-            self._error = None
+        """Why the peer was not reached, or lost, or that it does not answer; None once it has been
+        there for a while."""
+        now = self._now()
+        if self.is_open and not self._nobody:
+            due_since = max(self._opened_at, self._heard_at, self.queue.oldest)
+            if self.queue.unsettled and now - due_since > _SILENT_SECONDS:
+                return self._error or _UNANSWERED
+            if self._is_established(now):
+                self._error = None
         return self._error
 
     def _is_established(self, now: float) -> bool:
@@ -216,7 +224,7 @@ class Link:
     @property
     def _unsettled(self) -> bool:
         farewell = self._farewell
-        unheard = farewell.wanted and not farewell.heard and (self.answering or not farewell.said)
+        unheard = farewell.wanted and not (farewell.heard if self.dialogue.asks else farewell.said)
         return not self.queue.idle or self.queue.unsettled or unheard
 
     def _rest(self, now: float) -> float | None:
@@ -228,8 +236,6 @@ class Link:
             return max(0.0, self._opened_at + _ANSWER_SECONDS - now)
         if not self._unsettled:
             return None
-        if self.dialogue.answered < 0 and self._listen.after >= _LISTEN_SECONDS[1]:
-            return None  # nobody answers datagrams: asked again when there are new ones
         return self._listen.left(now)
 
     # Sending
@@ -317,7 +323,6 @@ class Link:
             dialogue.turn += 1
         self.connections += 1
         self._answers = Answers()
-        queue.keep = transport.answers and dialogue.asks
         queue.first_packet(dialogue.announcement())
         self._introductions = _INTRODUCTIONS
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
@@ -329,7 +334,6 @@ class Link:
         """Let go of the connection, which is of no use any more."""
         if error is not None:
             self._note(error, "" if self._is_established(now) else self.transport.refusal)
-        self._check_silence(now)
         self._greeted = False
         self._farewell.broken()
         self.transport.close()
@@ -353,6 +357,8 @@ class Link:
             lost = self.queue.lose()
             self._discards.lose(lost)
             self._name(lost)
+            if not self.dialogue.asks:
+                self.queue.lose_handed()
         if not self._nobody:
             self._nobody = True
             self._retry.grow(now)
@@ -363,7 +369,6 @@ class Link:
         """Announce, ask and report, where it is time to."""
         if self.transport.datagrams:
             self._announce(now)
-        self._check_silence(now)
         if report := self._discards.report(now):
             self.queue.packet(report)
 
@@ -374,7 +379,7 @@ class Link:
             asking = not self._retry.left(now)
             self._greeted_at = now if asking else self._greeted_at
         else:
-            first = dialogue.answered < 0 and self.answering
+            first = dialogue.answered < 0 and now - self._greeted_at < _EAGER_SECONDS
             asking = queue.unsettled and self._asking.is_due(queue.oldest, now, first=first)
         if asking:
             self._nobody = False
@@ -393,13 +398,6 @@ class Link:
         if due:
             self.queue.last_packets(self._farewell.say(*place, now))
         return due
-
-    def _check_silence(self, now: float) -> None:
-        """What is sent to a collector that does not answer need not be kept."""
-        silent = self.dialogue.answered < 0 and now - self._opened_at > _SILENT_SECONDS
-        if self.queue.keep and silent and not self.transport.datagrams:
-            self.queue.keep = False
-            self.queue.forget()
 
     def _hear(self, most: int) -> None:
         """Read answers, in at most so many system calls."""
@@ -425,7 +423,6 @@ class Link:
         self._retry.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         self._nobody = False
-        queue.keep = True
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
         # Told again, while it is asked for: it may be the report that was lost.

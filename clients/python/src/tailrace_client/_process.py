@@ -31,6 +31,7 @@ def connect(
     clock: Callable[[], int] | None = None,
     process: str | None = None,
     credentials: Credentials | None = None,
+    acknowledge: bool = True,
 ) -> Emitter:
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
@@ -44,7 +45,8 @@ def connect(
     time, in integer nanoseconds, instead of the wall's. `process` is a name for people to read; by
     default the program's. `credentials`, for TCP and TLS, are by default those of the environment:
     TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and
-    TAILRACE_TLS_KEY.
+    TAILRACE_TLS_KEY. `acknowledge`: whether the collector is asked what is durable; False is for a peer
+    that never answers, such as a plain socket that writes down what comes.
 
     The interpreter's exit, or that of a `multiprocessing` worker, waits up to a second for what is
     not delivered yet. A process that a signal kills, or `os._exit`, ends without a goodbye.
@@ -62,6 +64,7 @@ def connect(
             clock=clock,
             process=process,
             credentials=credentials,
+            acknowledge=acknowledge,
         )
     except (ValueError, ImportError) as error:
         if not by_environment:
@@ -97,9 +100,9 @@ def substream(number: int) -> AbstractContextManager[None]:
 def flush(timeout: float = 1.0) -> bool:
     """Wait, at most `timeout` seconds, until all events so far are delivered; return whether they are.
 
-    Delivered is what the collector has said is durable; in a file, and where the collector does not
-    answer, what the kernel has. Where nobody was reached, or TAILRACE_ADDRESS is no address, it is False,
-    and once a RuntimeWarning.
+    Delivered is what the collector has said is durable; in a file, and with `acknowledge=False`, what
+    the kernel has. Where nobody was reached or nobody answers, or TAILRACE_ADDRESS is no address, return
+    False, and warn once (RuntimeWarning).
     """
     return _told(current, current.flush(timeout)) if current else _off_answer
 

@@ -67,6 +67,7 @@ class Queue:
         """`room`: bytes that may be kept; `release(size)` is told of bytes that are let go. `late`: how
         many questions may overtake an event."""
         self.keep = True
+        """Whether anybody answers for what is sent."""
         self.put_bytes = 0
         """Bytes ever put."""
         self.kept_bytes = 0
@@ -241,24 +242,20 @@ class Queue:
         self.forgotten.clear()
         return lost
 
-    def forget(self) -> None:
-        """Let go of all that was sent before: nobody will ask for it."""
-        for item in (*self._kept, *self._again):
-            self._let_go(item)
-        self._kept.clear()
-        self._again.clear()
-        self.in_flight_bytes = 0
-        self.forgotten.clear()
+    def lose_handed(self) -> None:
+        """Take note that nobody got the last of what the kernel has, and that nothing of it is kept."""
+        if handed := self.handed():
+            self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
         """Let go of everything."""
-        self.forget()
-        for item in (*self._under_way, *self._new):
-            self._let_go(item)
-        self._under_way.clear()
-        self._new.clear()
+        for items in (self._under_way, self._kept, self._again, self._new):
+            for item in items:
+                self._let_go(item)
+            items.clear()
         self._packets.clear()
-        self._part = 0
+        self._part = self.in_flight_bytes = 0
+        self.forgotten.clear()
 
     def handed(self) -> int:
         """How many of the bytes ever put the kernel has, counted from the first to the first that
@@ -271,11 +268,15 @@ class Queue:
         """The same of those of which it is known whether they are durable or lost."""
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
-    def unsent(self, *, in_vain: bool = False) -> list[Chunk]:
-        """Chunks that the kernel has never got as a whole; if `in_vain`, also those that it is to get
-        again."""
-        items = (*self._under_way, *self._again, *self._new)
-        return [i.chunk for i in items if (in_vain or i.turn < 0) and not i.is_packet]
+    def unsent(self) -> list[Chunk]:
+        """Return the chunks that the kernel has never got as a whole."""
+        items = (*self._under_way, *self._new)
+        return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
+
+    def unanswered(self) -> list[Chunk]:
+        """Return the chunks that the kernel has got and that are not durable, as far as is known."""
+        items = (*self._under_way, *self._again, *self._kept)
+        return [item.chunk for item in items if item.turn >= 0]
 
     def _keep(self, item: _Item, turn: int, now: float) -> None:
         chunk = item.chunk

@@ -112,7 +112,7 @@ class Sender:
 
     def flush(self, seconds: float) -> bool:
         """Wait, at most so long, until it is known what became of all that was recorded before; return
-        whether it is durable, or with the kernel if the collector does not answer."""
+        whether it is durable, or with the kernel if the collector is not asked."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds

@@ -159,6 +159,8 @@ class Session:
         `numbers` are those that each stream's next event will have: what is said of later events
         cannot be true. An event that is not `sent` is not durable yet, whatever is said.
         """
+        if not self.asks:
+            return None
         try:
             fields = json.loads(option)
             turn = fields.get("turn", 0)

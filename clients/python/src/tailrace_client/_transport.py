@@ -34,7 +34,7 @@ class Transport(Protocol):
     prompt: bool
     """Whether `send` returns at once, so that any thread may call it."""
     answers: bool
-    """Whether anything may come back."""
+    """Whether a collector at the other end can answer."""
     refusal: str
     """What to ask where a peer ends a connection before it has said anything."""
 
