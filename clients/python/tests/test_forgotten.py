@@ -57,6 +57,18 @@ def test_a_collector_that_never_answers_costs_no_more_and_more():
     assert forgotten.settle(Answer(10**6, {1: 0}))[0] == (0, Range(1, 0, 1))
 
 
+def test_answers_cut_it_into_no_more_and_more_pieces():
+    forgotten = Forgotten()
+    forgotten.add(Chunk(b"x" * 5000, 1, 0, 5000), 0, 0)
+    forgotten.settle(Answer(0, {1: 5000}, {1: [Range(1, n, n + 1) for n in range(0, 5000, 2)]}))
+    spans = forgotten.spans(1)
+    assert len(spans) == 1024
+    assert (spans[0], spans[-1]) == ((0, 1), (2046, 4999))
+    lost = forgotten.settle(Answer(1, {1: 5000}, {1: [Range(1, 4998, 4999)]}))
+    assert lost == [(0, Range(1, 4998, 4999))]
+    assert not forgotten
+
+
 def test_runs_are_the_events_that_a_chunk_has():
     """Some in the midst of it were discarded."""
     recorder = recorder_of(PURE, limit=1000, chunk=10**6)

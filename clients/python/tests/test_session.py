@@ -176,7 +176,7 @@ def test_an_answer_that_names_no_turn_is_of_the_first():
         {"streams": {"1": 2**31 + 5}},  # behind
         {"streams": {"1": 50}, "holes": [[1, 51, 3]]},  # a hole above the number
         {"streams": {"1": 50}, "holes": [[1, 4, 3], [1, 60, 1], [1, 7, 1]]},
-        {"streams": {"1": 50}, "holes": [[1, 4, 3]] * 1025},
+        {"streams": {"1": 50}, "holes": [[1, 4, 3]] * 65},
         {"turn": 1},  # not asked yet
         {"turn": -1},
         {"turn": True},
@@ -232,6 +232,21 @@ def test_no_bytes_raise(data):
     assert session.hear(data, {}, {}) is None
     Answers().feed(data)
     assert session.hear(b"[" * 100_000, {}, {}) is None
+
+
+def test_an_answer_has_nothing_of_streams_that_this_client_does_not_have():
+    session = Session(epoch=0)
+    said = {"streams": {"1": 9, "2": 9}, "holes": [[1, 1, 1], [2, 1, 1], [3, 1, 1]]}
+    heard = session.hear(answer(session, **said), {1: 9}, {1: 9})
+    assert heard.below == {1: 9}
+    assert heard.holes == {1: [Range(1, 1, 2)]}
+
+
+def test_a_packet_longer_than_any_answer_is_the_last_that_is_heard():
+    reader = Answers()
+    assert reader.feed(option("tailrace.ack", {"x": "y" * 20_000})[:1000]) == []
+    assert reader._pending == b""
+    assert reader.feed(option("tailrace.ack", {})) == []
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))

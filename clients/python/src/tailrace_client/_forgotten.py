@@ -18,6 +18,10 @@ _PASTS_MAX = 64
 """Of a stream; what follows is joined with what went before, whatever their turns."""
 
 
+_PIECES_MAX = 1024
+"""Of a stream, into which answers may cut what is forgotten; the rest is joined."""
+
+
 class _Past(NamedTuple):
     """Events of a stream, all of which were recorded, and kept nowhere."""
 
@@ -85,8 +89,18 @@ class Forgotten:
                     beyond = beyond if answer.holes else []
                 still += [past._replace(first=f, next=n) for f, n in holes + beyond]
             if still:
-                self._pasts[stream] = still
+                self._pasts[stream] = _joined(still)
         return lost
+
+
+def _joined(pasts: list[_Past]) -> list[_Past]:
+    """Return no more than `_PIECES_MAX`. What lies between joined ones has arrived, so that a collector
+    which says the truth never misses it."""
+    kept, rest = pasts[: _PIECES_MAX - 1], pasts[_PIECES_MAX - 1 :]
+    if len(rest) < 2:
+        return pasts
+    begins, turns, firsts, nexts = zip(*rest, strict=True)
+    return [*kept, _Past(min(begins), max(turns), min(firsts), max(nexts))]
 
 
 _Spans = list[tuple[int, int]]

@@ -44,6 +44,9 @@ _UNANSWERED = (
 )
 
 _ANSWER_SECONDS = 1.0
+_WAITING_PACKETS_MAX = 64
+"""Beyond so many no report is added: a collector that asks and does not read would have them pile up."""
+
 _INTRODUCTIONS = 8
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
@@ -369,7 +372,8 @@ class Link:
         """Announce, ask and report, where it is time to."""
         if self.transport.datagrams:
             self._announce(now)
-        if report := self._discards.report(now):
+        has_room = self.queue.waiting_packets < _WAITING_PACKETS_MAX
+        if has_room and (report := self._discards.report(now)):
             self.queue.packet(report)
 
     def _announce(self, now: float) -> None:
@@ -425,9 +429,11 @@ class Link:
         self._nobody = False
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
+        self._name(lost)
         # Told again, while it is asked for: it may be the report that was lost.
         again = answer.holes and answer.turn == dialogue.turn
-        self._name(queue.unreachable(answer) if again else lost)
+        if again and queue.waiting_packets < _WAITING_PACKETS_MAX:
+            self._name(queue.unreachable(answer))
         self._heard_at = self._now()
         self._window.answered(lost=missing, now=self._heard_at)
         self._farewell.heard = self._farewell.heard or answer.goodbye

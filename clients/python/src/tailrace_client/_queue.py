@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
@@ -28,6 +29,9 @@ _PACKET, _FIRST, _LAST = -2, -3, -4
 
 _OVERHEAD_BYTES = 256
 """What keeping a chunk takes beside its bytes, about."""
+
+_UNREACHABLE_MAX = 64
+"""Ranges at a time; a collector asks again for what it still lacks."""
 
 _PIECES_MAX = 512
 """Buffers in one system call; Linux takes 1024."""
@@ -144,6 +148,11 @@ class Queue:
         return pieces
 
     @property
+    def waiting_packets(self) -> int:
+        """How many packets of the session wait to be sent before any chunk."""
+        return len(self._packets)
+
+    @property
     def unsettled(self) -> bool:
         """Whether something was sent of which nobody has said yet what became of it."""
         return self.kept_bytes > 0 or bool(self.forgotten)
@@ -220,16 +229,18 @@ class Queue:
 
     def unreachable(self, answer: Answer) -> list[Range]:
         """Return what of an answer's holes cannot be sent and is not on its way: discarded events, of
-        which the collector seems not to know."""
-        gone: list[Range] = []
+        which the collector seems not to know. Of very many, return the first."""
+        return list(islice(self._unreachable(answer), _UNREACHABLE_MAX))
+
+    def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():
             if stream not in answer.below:
                 continue  # what it says of this stream cannot be true
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))
-            gone += [rest for hole in holes for rest in _without(hole, spans)]
-        return gone
+            for hole in holes:
+                yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
         """Send again, in its order, what was sent before the announcement of turn `before`."""

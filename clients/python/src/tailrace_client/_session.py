@@ -24,9 +24,13 @@ _EVENT = _wire.EVENT_MAGIC.to_bytes(4, "big")
 _MASK = 2**32 - 1
 _HALF = 2**31
 _TEXT_MAX = 200
-_ANSWER_MAX = 2**20
-_HOLES_MAX = 1024
-"""In one answer; a collector that keeps the protocol names at most 64."""
+_ANSWER_MAX = 16 * 1024
+"""Bytes of an answer, all of which may have to be kept until it is whole; a collector that keeps the
+protocol sends at most 1200."""
+
+_HOLES_MAX = 64
+"""In one answer, as the protocol says."""
+
 _STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
 
 
@@ -170,9 +174,11 @@ class Session:
             missing = [tuple(map(_unsigned, hole)) for hole in fields.get("holes", ())]
             if len(missing) > _HOLES_MAX:
                 return None
-            below = {stream: _unwrap(n, numbers.get(stream, 0)) for stream, n in named.items()}
+            below = {s: _unwrap(n, numbers[s]) for s, n in named.items() if s in numbers}
             holes: dict[int, list[Range]] = {}
             for stream, first, lost in missing:
+                if stream not in numbers:
+                    continue
                 # A hole lies below its stream's number, and less than half the range below it.
                 begin = _unwrap(first, max(0, below.get(stream, 0)))
                 below[stream] = below.get(stream, 0) if begin >= 0 else -1
@@ -186,8 +192,9 @@ class Session:
 
 
 class Answers:
-    """Cuts a connection's bytes into answers. After bytes that are no packets it hears nothing
-    more: a collector that keeps the protocol sends none."""
+    """Cuts a connection's bytes into answers. After bytes that are no packets, or a packet that is
+    longer than any answer, it hears nothing more and keeps nothing: a collector that keeps the
+    protocol sends neither."""
 
     def __init__(self) -> None:
         self._pending = b""
