@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -96,15 +95,14 @@ def main() -> int:
     if group not in GROUPS:
         print(f"mutants: give a group, one of {', '.join(GROUPS)}: make mutants ARGS=ledger", file=sys.stderr)  # noqa: T201 # fmt: skip
         return 2
-    if find_spec("mutmut") is None:
+    beside = str(Path(sys.executable).parent)
+    mutmut = shutil.which("mutmut", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    if mutmut is None:
         print(f"mutants: mutmut is not installed: {sys.executable} -m pip install mutmut==3.8.1", file=sys.stderr)  # noqa: T201 # fmt: skip
         return 2
     stage = lay_out(group)
-    paths = [str(stage / "mutants"), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "mutmut"]
-    ran = subprocess.run([*command, "run", *names], cwd=stage, env=environment, check=False)
-    subprocess.run([*command, "results"], cwd=stage, env=environment, check=False)
+    ran = subprocess.run([mutmut, "run", *names], cwd=stage, check=False)
+    subprocess.run([mutmut, "results"], cwd=stage, check=False)
     return ran.returncode
 
 

@@ -43,6 +43,22 @@ def test_a_clock_of_its_own_is_announced_and_has_no_epoch():
     fields = announced[1]
     assert (fields["clock"], fields["ticks_per_second"]) == ("logical", 10**9)
     assert fields["acknowledge"] is False
+    assert {"process", "pid", "host", "client"} <= fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("argv", "executable", "name"),
+    [
+        (["/opt/sim/run.py", "x"], "/usr/bin/python3", "run.py"),
+        ([""], "/usr/bin/python3", "python3"),
+        ([], "/usr/bin/python3", "python3"),
+        ([], "", "python"),
+    ],
+)
+def test_a_process_without_a_name_is_called_what_it_runs(monkeypatch, argv, executable, name):
+    monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.setattr("sys.executable", executable)
+    assert said(Session(epoch=0).announcement())[0][1]["process"] == name
 
 
 def test_a_report_has_what_was_discarded_with_numbers_as_on_the_wire():
