@@ -196,12 +196,18 @@ def test_the_state_survives_a_checkpoint():
 
 def test_a_malformed_record_explains_one_missing_record_of_one_kind():
     ledger = references()
-    ledger.add_malformed(3)
+    ledger.add_malformed(1)
+    ledger.add_malformed(2)
     ledger.total({"annotation": 2, "instant": 4})
     assert said(ledger) == [("gap", "network", 3, None, "instant")]
     ledger.total({"instant": 5})
     assert said(ledger)[1:] == [("gap", "network", 1, None, "instant")]
     assert ledger.account.missing == 7
+    ledger.add_malformed(1)
+    for _ in range(2):
+        ledger.total({"instant": 6})
+    assert len(said(ledger)) == 2
+    assert ledger.account.missing == 8
 
 
 @pytest.mark.parametrize(("copies", "estimate"), [(0, False), (1, True)])

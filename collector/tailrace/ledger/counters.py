@@ -289,8 +289,6 @@ class Counters:
             stream.remember(seq, mark, window)
             if healed:
                 self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
-            else:
-                self.windows.filled(name, stream)
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)

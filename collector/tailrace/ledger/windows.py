@@ -58,11 +58,6 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
         return parts_of(hole, stream.discarded, Reason.SENDER)
 
-    def filled(self, name: str, stream: StreamCounter) -> None:
-        """A stream's last hole may have been filled."""
-        if not stream.holes:
-            self._open.discard(name)
-
     def heard(self, names: set[str], now: int) -> None:
         """Events of these streams came."""
         if now >= self._due:
