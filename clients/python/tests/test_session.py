@@ -159,11 +159,11 @@ def test_numbers_of_answers_are_unwrapped(following, behind, size):
         ({"goodbye": True}, {}, {}),
         ({"holes": [[2, 0, 3]]}, {2: 0}, {2: [Range(2, 0, 3)]}),
         ({"holes": [[2, 1, 3]]}, {}, None),
-        ({"streams": {"7": 0}}, {7: 0}, {}),
+        ({"streams": {"7": 0}}, {}, {}),
         ({"streams": {"7": 1}}, {}, {}),
         ({"streams": {"3": 1}}, {3: 0}, {}),
-        ({"holes": [[7, 0, 3]]}, {7: 0}, {7: [Range(7, 0, 0)]}),
-        ({"holes": [[2, 0, 1]] * 1024}, {2: 0}, {2: [Range(2, 0, 1)] * 1024}),
+        ({"holes": [[7, 0, 3]]}, {}, {}),
+        ({"holes": [[2, 0, 1]] * 64}, {2: 0}, {2: [Range(2, 0, 1)] * 64}),
     ],
 )
 @pytest.mark.parametrize("goodbye", [True, False, 1, "true", None])
@@ -312,9 +312,9 @@ def test_an_event_may_be_longer_than_three_bytes_can_say():
 def test_the_shortest_and_the_longest_packets_are_read():
     nameless = bytes.fromhex("75d11d4d0000000a0000")
     empty = len(option("tailrace.ack", {"a": ""}))
-    longest = option("tailrace.ack", {"a": "x" * (2**20 - empty)})
+    longest = option("tailrace.ack", {"a": "x" * (2**14 - empty)})
     reader = Answers()
     (value,) = reader.feed(nameless + longest)
-    assert len(value) + 24 - 2 == len(longest) == 2**20
+    assert len(value) + 24 - 2 == len(longest) == 2**14
     assert reader.feed(option("tailrace.ack", {})) == [b"{}"]
-    assert Answers().feed(option("tailrace.ack", {"a": "x" * (2**20 - empty + 1)})) == []
+    assert Answers().feed(option("tailrace.ack", {"a": "x" * (2**14 - empty + 1)})) == []
