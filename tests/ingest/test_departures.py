@@ -195,6 +195,29 @@ def test_sessions_are_forgotten_first_come_first_and_streams_are_bounded():
     assert names() == ["s4"]
 
 
+def test_the_newest_sessions_that_had_a_stream_are_looked_at():
+    limits = LedgerConfig()
+    departures = Departures([])
+    find = {"bits": 32, "epoch": None, "limits": limits, "now": 50, "host": "h"}
+    for n in range(20):
+        departures.add(Departure(f"s{n}", "h", n, None, {"1": (10_000 * n + 1, 5)}), limits)
+    assert departures.find("1", 150_001, 5, **find) == ("s15", 150_001)
+    assert departures.find("1", 40_001, 5, **find) == ("s4", 40_001)
+    assert departures.find("1", 30_001, 5, **find) == ("s19", None)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_what_is_forgotten_is_found_no_more(most):
+    limits = LedgerConfig(sessions_max=most)
+    departures = Departures([])
+    find = {"bits": 32, "epoch": None, "limits": limits, "now": 1, "host": "h"}
+    for n in range(5):
+        departures.add(Departure(f"s{n}", "h", 0, None, {str(n): (5, 5), "x": (5, 5)}), limits)
+    found = [departures.find(str(n), 5, 5, **find) for n in range(5)]
+    assert [bool(each) for each in found] == [n >= 5 - most for n in range(5)]
+    assert departures.find("x", 5, 5, **find) == ("s4", 5)
+
+
 def test_a_session_of_another_host_is_no_earlier_one():
     limits = LedgerConfig()
     departures = Departures([Departure("a", "10.0.0.1", 0, None, {"1": (5, 5)})])

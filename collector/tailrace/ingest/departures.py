@@ -12,12 +12,17 @@ most `source_streams_max` streams together.
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.stream import far_before
+
+_LOOKED_AT = 16
+"""Bounds the work for one event, however many connections a peer opens and leaves."""
 
 
 class Departure(msgspec.Struct, array_like=True):
@@ -45,19 +50,37 @@ class Departures:
 
     def __init__(self, state: list[Departure]) -> None:
         self._state = state
-        self._streams = sum(len(departure.streams) for departure in state)
+        self._streams = 0
+        self._of: dict[tuple[str, str], deque[Departure]] = {}
+        """By host and stream, the sessions that had it, in the same order."""
+        for departure in state:
+            self._index(departure)
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
         """Remember a session, and forget others where there are too many."""
         self._state.append(departure)
-        self._streams += len(departure.streams)
+        self._index(departure)
         oldest = departure.left - limits.resume_time.ns
         while self._state and (
             self._state[0].left < oldest
             or len(self._state) > limits.sessions_max
             or self._streams > limits.source_streams_max
         ):
-            self._streams -= len(self._state.pop(0).streams)
+            self._forget_first()
+
+    def _index(self, departure: Departure) -> None:
+        self._streams += len(departure.streams)
+        for stream in departure.streams:
+            self._of.setdefault((departure.host, stream), deque()).append(departure)
+
+    def _forget_first(self) -> None:
+        departure = self._state.pop(0)
+        self._streams -= len(departure.streams)
+        for stream in departure.streams:
+            key = departure.host, stream
+            self._of[key].popleft()
+            if not self._of[key]:
+                del self._of[key]
 
     def stood_still(self, time: int) -> None:
         """Take note that for so long (ns) no daemon ran to which a producer could come back."""
@@ -78,14 +101,12 @@ class Departures:
     ) -> Earlier | None:
         """Return the session from a host whose stream goes on with an event, given its number on the
         wire of so many bits, or else the newest session that had this stream; None where there is
-        none."""
+        none. Look at the newest `_LOOKED_AT` sessions that had this stream."""
         oldest = now - limits.resume_time.ns
         newest: Earlier | None = None
-        for departure in reversed(self._state):
+        for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):
             if departure.left < oldest:
                 break
-            if departure.host != host or stream not in departure.streams:
-                continue
             known = epoch is not None and departure.epoch is not None
             if known and epoch != departure.epoch:
                 continue
