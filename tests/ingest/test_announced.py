@@ -811,3 +811,60 @@ def test_a_connection_that_is_new_asks_for_all_streams(log):
     run(log.entries[before:], ingest)
     ((number, answer),) = told(ingest)
     assert (number, answer["streams"]) == (second, {"1": 1, "2": 1})
+
+
+def test_late_words_by_a_connection_that_has_moved_on_leave_answers_with_the_other(log):
+    """The connection's late announcement says who sent what came with it, not who wants answers."""
+    first, second = log.open(transport="udp"), log.open(transport="udp")
+    log.datagrams(first, [heph_session(7, acknowledge=True) + events(0)])
+    log.datagrams(second, [heph_session(7, turn=1, acknowledge=True) + events(1)])
+    log.datagrams(first, [heph_session(8) + events(0)])
+    log.datagrams(first, [heph_session(7, acknowledge=True) + events(2)])
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 1, 2], "session0.1": [0]}
+    assert [(number, answer["streams"]) for number, answer in told(ingest)] == [(second, {"1": 3})]
+
+
+def test_places_do_not_depend_on_where_the_bytes_are_cut():
+    data = heph_session(7) + events(0, 1, 2)
+    whole = [place * len(events(0)) + len(heph_session(7)) for place in range(3)]
+    for cut in range(1, len(data)):
+        log = Log()
+        session = log.open()
+        log.data(session, data[:cut])
+        log.data(session, data[cut:])
+        _, rows = run(log.entries)
+        assert [row["offset"] for row in of(rows, "span")] == whole
+
+
+def test_a_doubt_that_ends_well_leaves_no_gap(log):
+    """The run in doubt was never one of its own: nobody misses its goodbye."""
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.datagrams(peer, [EPOCH + SESSION])
+    log.datagrams(peer, [events(20)])
+    ingest, rows = run(log.entries)
+    assert course(rows, "session0.1")[-1] == "close"
+    assert gaps(rows) == []
+    assert told(ingest)[0][1]["streams"] == {"1": 21}
+
+
+def test_holes_that_open_after_the_end_are_gaps_when_the_session_is_forgotten(log):
+    limits = LedgerConfig(sessions_max=1)
+    peer, other = log.open(transport="udp", limits=limits), log.open(limits=limits)
+    log.datagrams(peer, [heph_session(7) + events(0, 1), heph_goodbye({"1": 2})])
+    log.data(other, heph_session(8) + events(0))
+    log.tick(3)
+    log.datagrams(peer, [events(4, 7)])
+    log.close(peer)
+    _, rows = run(log.entries)
+    assert [row["session"] for row in of(rows, "session") if row["name"] == "close"] == ["session0"]
+    assert gaps(rows) == []
+    log.close(other)
+    ingest, rows = run(log.entries)
+    assert gaps(rows) == [
+        ("session0", "1", "network", 2, 2),
+        ("session0", "1", "network", 5, 2),
+    ]
+    assert [int(id_, 16) for id_ in ingest.state.announced["s"]] == [8]
+    assert_conserved(ingest)
