@@ -4,11 +4,13 @@ stored."""
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from clients.python.tests.collectors import option
 from clients.python.tests.model_collector import Connections, Datagrams, World
 from tailrace_client import _backoff
 from tailrace_client._link import Link
@@ -28,14 +30,14 @@ def _certain(monkeypatch):
 class Course:
     """A client in a world."""
 
-    def __init__(self, seed, network, *, limit, chunk):
+    def __init__(self, seed, network, *, limit, chunk, asks=True):
         self.rng = random.Random(seed)
         self.world = World(self.rng)
         self.network = network(self.world, chunk)
         self.recorder = Recorder(
             lambda: 0, 0, limit=limit, chunk=chunk, started=lambda: None, filled=lambda: None
         )
-        session = Session(epoch=0, process="p")
+        session = Session(epoch=0, process="p", asks=asks)
         self.link = Link(
             self.network, session, self.recorder, room=limit // 2, clock=self.world.clock
         )
@@ -154,3 +156,231 @@ def test_the_courses_show_both_verdicts_and_events_that_are_lost(network):
         verdicts += course.verdicts
         missing += len(course.recorded - course.world.collector.stored)
     assert min(verdicts.count(True), verdicts.count(False), missing) > 10
+
+
+class Calm(Course):
+    """A client in a good network, where only the test lets time pass and answers come."""
+
+    def __init__(self, network, *, asks=True):
+        super().__init__(1, network, limit=2**20, chunk=1432, asks=asks)
+        self.world.bad = False
+        self.recorder.use_stream(1)
+
+    @property
+    def collector(self):
+        return self.world.collector.only
+
+    def connect(self):
+        self.network.open()
+        self.link.greet()
+
+    def record(self, **attributes):
+        self.recorder.event("x", **attributes)
+        self.link.fresh = True
+
+    def arrive(self):
+        """All that was sent is taken."""
+        self.world.now += 0.01
+        self.network.carry()
+
+    def reply(self, answer=None):
+        """The collector has stored what it heard; its answer is read."""
+        self.arrive()
+        self.world.collector.commit()
+        self.network.answer(answer or self.world.collector.answer(64))
+        self.world.now += 0.01
+        while self.network.back:
+            self.link.attend()
+
+
+@pytest.fixture(params=[Datagrams, Connections])
+def calm(request):
+    return Calm(request.param)
+
+
+def test_without_events_nobody_connects_and_the_thread_sleeps(calm):
+    assert not calm.link.is_due()
+    assert calm.link.attend() is None
+    calm.record()
+    assert calm.link.is_due()
+    assert calm.link.attend() == 0
+    calm.link.missed(OSError(errno.ECONNREFUSED, "Connection refused"))
+    assert not calm.link.is_due()
+    assert calm.link.attend() > 0
+    assert calm.link.last_error == "Connection refused"
+
+
+def test_an_event_is_sent_by_the_call_that_pushes_it(calm):
+    calm.connect()
+    calm.record()
+    calm.link.push(4)
+    calm.arrive()
+    assert calm.collector.heard == {(1, 0)}
+
+
+def test_a_push_makes_one_call_to_listen():
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record()
+    for _ in range(3):
+        calm.network.answer(b"no answer")
+    calm.world.now += 1
+    calm.link.push(4)
+    assert len(calm.network.back) == 2
+
+
+class Full(Datagrams):
+    """The kernel has no room."""
+
+    calls = 0
+
+    def send(self, _):
+        self.calls += 1
+        return 0
+
+
+def test_where_the_kernel_has_no_room_nothing_more_is_tried():
+    calm = Calm(Full)
+    calm.connect()
+    calm.record()
+    for _ in range(2):
+        calm.link.push(4)
+        assert calm.link.blocked
+        assert calm.network.calls == 1
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_turn_begins_with_each_connection_but_the_first_where_answers_are_wanted(asks):
+    calm = Calm(Connections, asks=asks)
+    for turn in range(3):
+        calm.connect()
+        calm.record()
+        calm.link.attend()
+        calm.arrive()
+        calm.world.collector.commit()
+        assert calm.collector.turn == (turn if asks else 0)
+        calm.network.broken()
+        calm.link.attend()
+        assert not calm.link.is_open
+
+
+@pytest.fixture
+def reconnected():
+    """A client whose collector has answered before the connection broke, with one more event."""
+    calm = Calm(Connections)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.reply()
+    assert calm.collector.stored == {(1, 0)}
+    calm.network.broken()
+    calm.link.attend()
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.arrive()
+    assert not calm.collector.heard
+    return calm
+
+
+def test_on_a_new_connection_new_events_wait_for_the_answer_of_its_turn(reconnected):
+    id_ = reconnected.link.dialogue.id
+    stale = {"session": id_, "turn": 0, "streams": {"1": 1}, "holes": [], "goodbye": False}
+    reconnected.reply(option("tailrace.ack", stale))
+    reconnected.arrive()
+    assert not reconnected.collector.heard
+    reconnected.reply()
+    reconnected.arrive()
+    assert reconnected.collector.heard == {(1, 1)}
+
+
+def test_new_events_wait_no_longer_for_an_answer_that_does_not_come(reconnected):
+    reconnected.world.now += PATIENCE
+    assert reconnected.link.attend() > 0
+    reconnected.arrive()
+    assert reconnected.collector.heard == {(1, 1)}
+
+
+def test_where_no_answers_are_wanted_a_goodbye_that_is_sent_is_the_end():
+    calm = Calm(Connections, asks=False)
+    calm.connect()
+    calm.record()
+    calm.link.end()
+    position = calm.link.queue.put_bytes
+    assert not calm.link.has_ended(position)
+    calm.link.attend()
+    assert calm.link.has_ended(position)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_connection_that_breaks_while_sending_says_why_and_is_closed(answered):
+    calm = Calm(Connections)
+    calm.network.refusal = "is it a collector?"
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    if answered:
+        calm.reply()
+    calm.network.back += b"x"
+    calm.network.reset = True
+    calm.record()
+    calm.link.push(4)
+    question = "" if answered else "; is it a collector?"
+    assert calm.link.last_error == f"Connection reset by peer{question}"
+    calm.network.open()
+    assert not calm.link.is_open
+
+
+class Narrow(Datagrams):
+    """Never takes a long datagram."""
+
+    def send(self, pieces):
+        if len(b"".join(pieces)) > 600:
+            raise OSError(errno.EMSGSIZE, "Message too long")
+        return super().send(pieces)
+
+
+def test_events_that_the_kernel_never_takes_are_counted_and_named():
+    calm = Calm(Narrow)
+    calm.connect()
+    calm.record(text="y" * 800)
+    calm.link.attend()
+    calm.record()
+    calm.link.attend()
+    calm.reply()
+    assert calm.recorder.discarded["refused"] == 1
+    assert calm.collector.reported == {(1, 0)}
+    assert calm.collector.stored == {(1, 1)}
+    assert calm.link.is_settled(calm.link.queue.put_bytes)
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_who_gives_up_counts_what_was_not_answered_for(calm, delivered):
+    """A last datagram says how far the streams went, if that was not heard."""
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.arrive()
+    calm.link.end()
+    calm.link.give_up(delivered=delivered)
+    assert calm.recorder.discarded["closed"] == 1
+    assert calm.recorder.discarded["lost"] == 0
+    calm.arrive()
+    calm.world.collector.commit()
+    assert calm.collector.goodbye == (calm.network.datagrams and not delivered)
+
+
+def test_what_nobody_got_goes_to_whoever_comes_next():
+    """Before anybody has answered, it need not be asked for."""
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.world.up = False
+    calm.arrive()
+    calm.world.up = True
+    for _ in range(20):
+        calm.world.now += PATIENCE
+        calm.link.attend()
+        calm.arrive()
+    assert calm.collector.heard == {(1, 0)}
