@@ -18,7 +18,7 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
-from tailrace.cli.import_ import command
+from tailrace.cli import tailrace
 from tailrace.pipeline.choosing import choose
 from tailrace.pipeline.readings import AsRead, Reading
 from tests.query.asking import ask
@@ -97,7 +97,7 @@ def _copy(file):
 
 
 def imported(store, path):
-    done = CliRunner().invoke(command, ["--store", str(store), str(path)])
+    done = CliRunner().invoke(tailrace, ["import", "--store", str(store), str(path)])
     assert done.exit_code == 0, done.output
     return done.output
 
