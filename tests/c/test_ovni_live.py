@@ -112,7 +112,7 @@ def test_threads_flush_each_for_themselves(start, tmp_path):
     for seen in streams(tmp_path):
         kinds = kinds_of(seen)
         assert kinds[b"VU["] == kinds[b"VU]"] == 200_000
-        assert kinds[b"OF["] > 4
+        assert kinds[b"OF["] > 1, "more than at its end; how many more is a matter of speed"
 
 
 def kinds_of(stream: bytes) -> Counter[bytes]:
