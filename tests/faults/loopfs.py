@@ -15,6 +15,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 from typing import Self
 
@@ -57,8 +58,25 @@ class LoopFs:
         self._image.unlink()
 
     def mount(self) -> None:
-        _run("mount", "-o", "loop", self._image, self.path)
-        self._mounted = True
+        """Mount the image. A mount namespace that another test made meanwhile has a copy of the last
+        mount, and keeps the file system whose power was cut in being: wait until it is gone."""
+        deadline = time.monotonic() + 60
+        while True:
+            _run("mount", "-o", "loop", self._image, self.path)
+            self._mounted = True
+            if self._has_power() or time.monotonic() > deadline:
+                return
+            self.unmount()
+            time.sleep(0.2)
+
+    def _has_power(self) -> bool:
+        probe = self.path / "probe"
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError:
+            return False
+        return True
 
     def unmount(self) -> None:
         """Only when no process has a file open in it."""
