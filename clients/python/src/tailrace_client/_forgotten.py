@@ -44,7 +44,7 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """How many bytes had been put before the first of it; infinity if there is nothing."""
+        """Return how many bytes had been put before the first forgotten event; infinity if there is none."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:

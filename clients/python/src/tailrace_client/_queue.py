@@ -110,7 +110,7 @@ class Queue:
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
-        """Packets of the session, to be sent after all chunks so far, in place of earlier ones."""
+        """Send packets of the session after all chunks so far, in place of earlier last packets."""
         self._withdraw(_LAST)
         self._new.extend(self._packet(data, _LAST) for data in packets)
 
