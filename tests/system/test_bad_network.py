@@ -89,7 +89,7 @@ def test_more_raw_producers_that_begin_anew(collector_of, seed):
 
 def emit(address, events):
     """A program that uses the client, from beginning to end."""
-    emitter = tailrace_client.Emitter(f"udp://{address[0]}:{address[1]}")
+    emitter = tailrace_client.Emitter(f"udp://{address[0]}:{address[1]}", acknowledge=False)
     for number in range(events):
         emitter.use_stream(number % 3)
         emitter.event("event", number=number, text="x" * (number % 200))
