@@ -3,6 +3,7 @@ program."""
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import os
 import socket
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -400,6 +402,36 @@ def test_a_fork_waits_for_who_is_within_openssl_but_not_for_ever(monkeypatch):
         assert os.waitpid(pid, 0)[1] == 0
         assert _tls._inside.locked()
     assert not _tls._inside.locked()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the threads of the kernel")
+def test_a_fork_waits_for_the_end_of_a_thread_that_was_within_openssl():
+    tasks = Path("/proc/self/task")
+    before = set(tasks.iterdir())
+    libc = ctypes.CDLL(None)
+    started = libc.pthread_create(
+        ctypes.byref(ctypes.c_ulong()), None, libc.usleep, ctypes.c_void_p(200_000)
+    )
+    assert started == 0
+    (ending,) = set(tasks.iterdir()) - before
+    _tls._visitors[int(ending.name)] = None
+    pid = os.fork()
+    if not pid:
+        os._exit(len(_tls._visitors))
+    assert not ending.exists()
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_threads_that_were_within_openssl_are_forgotten_but_for_the_newest():
+    def enter():
+        with _tls._Inside(wait=True):
+            pass
+
+    for _ in range(_tls._VISITORS_MAX + 1):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(_tls._visitors) <= _tls._VISITORS_MAX
 
 
 def test_other_addresses_do_not_pay_for_tls():

@@ -10,15 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tailrace_client import _connecting
 from tailrace_client._credentials import Credentials
 from tailrace_client._streams import STREAM_CHUNK_BYTES, Tcp
 
 _FORK_SECONDS = 0.5
+_VISITORS_MAX = 64
 
 _inside = threading.Lock()
 """Held within OpenSSL. A fork waits for it: in the child OpenSSL's own locks would stay taken."""
+
+_visitors: dict[int, None] = {}
+"""Native ids of the threads that were within OpenSSL, the newest `_VISITORS_MAX`.
+
+OpenSSL takes its locks once more when such a thread ends, after Python calls the thread ended."""
 
 
 class _Inside:
@@ -31,6 +38,9 @@ class _Inside:
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=self._wait):
             raise BlockingIOError(errno.EAGAIN, "another thread is within OpenSSL")
+        _visitors[threading.get_native_id()] = None
+        if len(_visitors) > _VISITORS_MAX:
+            del _visitors[next(iter(_visitors))]
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -167,6 +177,19 @@ def _before_fork() -> None:
     global _forking  # noqa: PLW0603 - there is one OpenSSL
     # Bounded: a signal handler that forks may have interrupted the one who is inside.
     _forking = _inside.acquire(timeout=_FORK_SECONDS)
+    _wait_for_ends(time.monotonic() + _FORK_SECONDS)
+
+
+def _wait_for_ends(deadline: float) -> None:
+    """Wait until the kernel, too, has ended the visitors that Python calls ended.
+
+    Only Linux shows the threads of the kernel; elsewhere nobody is waited for."""
+    alive = {thread.native_id for thread in threading.enumerate()}
+    for visitor in _visitors.keys() - alive:
+        task = Path(f"/proc/self/task/{visitor}")
+        while task.exists() and time.monotonic() < deadline:
+            time.sleep(0.0001)
+        _visitors.pop(visitor, None)
 
 
 def _after_fork() -> None:
@@ -177,6 +200,7 @@ def _after_fork() -> None:
 def _in_child() -> None:
     global _inside  # noqa: PLW0603 - it may be held by a thread that is not here
     _inside = threading.Lock()
+    _visitors.clear()
 
 
 _forking = False
