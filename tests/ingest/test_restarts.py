@@ -55,6 +55,19 @@ def test_late_events_of_the_old_run_fill_its_holes_after_the_new_ones_epoch(log)
     assert not ingest.waiting
 
 
+def test_a_copy_of_an_old_event_that_is_not_remembered_is_no_event_of_the_new_run(log):
+    """The new run cannot have sent it yet: its clock has not come so far."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(700))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0), old(100), new(1)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(700)), "session0.1": [0, 1]}
+    assert not of(rows, "gap")
+    assert ingest.account("s").duplicates == 1
+    assert_conserved(ingest)
+
+
 def test_after_a_silence_what_repeats_the_old_run_to_the_bit_is_the_new_ones(log):
     """A deterministic simulation that is run again: nothing of the first run can be late any more."""
     session = log.open(transport="udp")

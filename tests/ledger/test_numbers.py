@@ -89,6 +89,8 @@ def test_what_is_answered_is_what_came(came, what, closed):
             fits = "near"
         elif lacks:
             fits = near_a_forgotten(came, number)
+        elif number in have and not remembered(came, number):
+            fits = "old"
         else:
             fits = "same" if same else None
         assert counters.fits(*asked) == fits

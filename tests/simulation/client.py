@@ -1,7 +1,4 @@
-"""The real Python client in a world: its sender's thread is a step that is taken again and again.
-
-A client that waits in `flush` or `close` lets the world go on.
-"""
+"""The real Python client in a world, whose clock, threads and chance are the client's."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import tailrace_client._backoff
@@ -21,19 +17,12 @@ import tailrace_client._turn
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
-from tests.simulation.collector import ADDRESS
-from tests.simulation.network import Network
-from tests.simulation.world import MS, SECOND, Time, World
-
-ROUND = 10 * MS
-
-
-class Killed(BaseException):
-    """The client's process is no more."""
+from tests.simulation.network import COLLECTOR, Connection, Network
+from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
 
 class Datagrams:
-    """A transport of the client's (`tailrace_client._transport.Transport`) in a world."""
+    """A client's transport (`tailrace_client._transport.Transport`) of datagrams."""
 
     packet_max = 65_507
     chunk_bytes = 1432
@@ -61,7 +50,7 @@ class Datagrams:
         if refused:
             raise ConnectionRefusedError(111, "Connection refused")
         data = b"".join(pieces)
-        self._refused = not self._network.send(self._address, ADDRESS, data)
+        self._refused = not self._network.send(self._address, COLLECTOR, data)
         return len(data)
 
     def receive(self) -> bytes:
@@ -69,7 +58,7 @@ class Datagrams:
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
         del to_send  # there is always room
-        self._world.run(max(1, round(seconds * SECOND)), lambda: bool(self._received))
+        self._world.wait(max(1, round(seconds * SECOND)), lambda: bool(self._received))
 
     def finish(self, seconds: float, /) -> None:
         del seconds
@@ -83,50 +72,110 @@ class Datagrams:
         return Datagrams(self._world, self._network, self._address)
 
 
-class Client:
-    """One life of a program that emits."""
+class Bytes:
+    """A client's transport of a connection."""
 
-    def __init__(self, world: World, network: Network, address: str, *, buffer_bytes: int) -> None:
-        transport = Datagrams(world, network, address)
-        self._transport = transport
-        with patch.object(tailrace_client._emitter, "parse", lambda *_: transport):
-            self.emitter = Emitter("udp://collector:1", buffer_bytes=buffer_bytes)
-        self.alive = True
+    packet_max = 2**20
+    chunk_bytes = 64 * 1024
+    datagrams = False
+    prompt = True
+    answers = True
+    refusal = ""
+
+    def __init__(self, world: World, network: Network, address: str) -> None:
+        self._world = world
+        self._network = network
+        self._address = address
+        self.connection: Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None
+
+    def open(self) -> None:
+        self._world.sleep(MS)
+        if self._network.parted:
+            self._world.sleep(2 * SECOND)
+            raise TimeoutError(110, "Connection timed out")
+        self.connection = self._network.connect(self._address)
+
+    def send(self, pieces: Sequence[bytes], /) -> int:
+        if self.connection is None or not pieces:
+            return 0
+        try:
+            return self.connection.send(self.connection.up, b"".join(pieces))
+        except ConnectionResetError:
+            self.close()
+            raise
+
+    def receive(self) -> bytes:
+        connection = self.connection
+        if connection is None:
+            return b""
+        data = connection.down.read(65_536)
+        if not data and (connection.broken or connection.down.ended):
+            self.close()
+            raise ConnectionResetError(104, "Connection reset by peer")
+        return data
+
+    def wait(self, seconds: float, /, *, to_send: bool) -> None:
+        connection = self.connection
+
+        def over() -> bool:
+            return connection is None or bool(
+                connection.broken
+                or connection.down.data
+                or connection.down.ended
+                or (to_send and connection.up.room)
+            )
+
+        self._world.wait(max(1, round(seconds * SECOND)), over)
+
+    def finish(self, seconds: float, /) -> None:
+        deadline = self._world.age + round(seconds * SECOND)
+        if self.connection is not None:
+            self.connection.end(self.connection.up)
+        while self.is_open and (left := deadline - self._world.age) > 0:
+            try:
+                if not self.receive():
+                    self.wait(left / SECOND, to_send=False)
+            except ConnectionResetError:
+                return
+        self.close()
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.end(self.connection.up)
+            self.connection = None
+
+    def forked(self) -> Bytes:
+        return Bytes(self._world, self._network, self._address)
+
+
+TRANSPORTS = {"udp": Datagrams, "tcp": Bytes}
+
+
+class Client:
+    """A program's client."""
+
+    def __init__(
+        self, world: World, network: Network, transport: str, address: str, *, buffer_bytes: int
+    ) -> None:
+        self.transport = TRANSPORTS[transport](world, network, address)
+        with patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport):
+            self.emitter = Emitter(f"{transport}://collector:1", buffer_bytes=buffer_bytes)
         sender = self.emitter._sender
         assert sender is not None
-        self._sender = sender
-        tailrace_client._sender._open.discard(sender)  # the interpreter's exit is none of its own
-        world.after(ROUND, self._round)
-        self._world = world
-
-    def _round(self) -> None:
-        if self.alive:
-            self._sender._round()
-            self._world.after(ROUND, self._round)
+        tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
 
     @property
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())
 
-    def kill(self) -> None:
-        """End without a word."""
-        self.alive = False
-        self._transport.close()
-
-    def close(self, seconds: float) -> bool:
-        """End in order; return whether all was delivered."""
-        delivered = self.emitter.close(seconds)
-        self.kill()
-        return delivered
-
-
-def _no_thread(*_: Any, **__: Any) -> None:
-    raise RuntimeError("can't start new thread")
-
 
 @contextmanager
 def clients_in(world: World) -> Iterator[None]:
-    """Let clients live in a world: its clock and its chance for theirs, and no thread."""
+    """Let clients live in a world."""
     time = Time(world)
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
@@ -135,7 +184,10 @@ def clients_in(world: World) -> Iterator[None]:
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [
-        patch.object(tailrace_client._sender, "threading", SimpleNamespace(Thread=_no_thread)),
+        patch.object(
+            tailrace_client._sender, "threading", SimpleNamespace(Thread=partial(Thread, world))
+        ),
+        patch.object(tailrace_client._sender, "SimpleQueue", partial(Queue, world)),
         patch.object(tailrace_client._emitter, "Recorder", Recorder),
         patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),

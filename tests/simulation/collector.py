@@ -1,124 +1,267 @@
-"""A collector of datagrams: the real ingest, behind a spool in memory that a kill can cut."""
+"""A collector: the real ingest between sources and loops that have the daemon's order and times."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import LAST, EntryKind
-from tests.ingest.log import Log, rows
-from tests.simulation.network import Network
-from tests.simulation.world import MS, World
+from tests.ingest.log import rows
+from tests.simulation.network import COLLECTOR, Connection, Network
+from tests.simulation.storage import Checkpoint, Disk, Refused
+from tests.simulation.world import MS, SECOND, World
 
-ADDRESS = "collector:1"
+DRAIN, LATER, SYNC, ANSWER, TICK, COMMIT = MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, SECOND
+READ_MAX = 128 * 1024
+CHECKPOINT_SHARE = 0.2
 
-DRAIN, SYNC, ANSWER, TICK = 2 * MS, 50 * MS, 100 * MS, 250 * MS
+
+class Kernel:
+    """The collector's socket for datagrams, which outlives a suspension and not a kill."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.came: Callable[[], None] = lambda: None
+        self.queue: list[tuple[str, bytes]] = []
+        self.dropped = 0
+
+    def receive(self, source: str, datagram: bytes) -> None:
+        if len(self.queue) < self.room:
+            self.queue.append((source, datagram))
+        else:
+            self.dropped += 1
+        self.came()
 
 
 class Collector:
-    def __init__(self, world: World, network: Network) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.ingest = Ingest()
+    def __init__(self, world: World, network: Network, queue: int) -> None:
+        self.disk = Disk()
+        self.dropped = 0
+        """Datagrams that the kernel dropped, in all lives."""
         self._world = world
         self._network = network
+        self._room = queue
         self._random = world.random("collector")
-        self._log = Log()
-        self._durable = self._applied = 0
-        self._checkpoint = (self.ingest.snapshot(), 0, 0)
-        self._queue: list[tuple[str, bytes]] = []
-        self._numbers: dict[str, int] = {}
-        self._allowance: dict[int, int] = defaultdict(int)
-        self.alive = self._stopped = False
-        world.every(DRAIN, self._drain)
-        world.every(SYNC, self._sync)
-        world.every(ANSWER, self._answer)
-        world.every(TICK, self._tick)
-
-    def start(self) -> None:
-        """Go on from the last checkpoint and what the disk has."""
-        snapshot, self._applied, kept = self._checkpoint
-        del self.rows[kept:]
-        self.ingest = Ingest.restore(snapshot)
-        self.alive = True
-        self._add(EntryKind.START)
-        self._durable = len(self._log.entries)
-        self._decode()
-        sessions = self.ingest.open_sessions().items()
-        self._numbers = {info.peer: number for number, info in sessions}
-        self._network.attach(ADDRESS, lambda source, data: self._queue.append((source, data)))
-
-    def kill(self) -> None:
-        """Lose what is not on disk, of which the disk may have some."""
-        kept = self._random.randint(self._durable, len(self._log.entries))
-        del self._log.entries[kept:]
-        self._network.attach(ADDRESS, None)
-        self._queue.clear()
-        self._allowance.clear()
-        self.alive = self._stopped = False
-
-    def stop(self) -> None:
-        """Do nothing from now on (SIGSTOP), while the kernel goes on receiving."""
-        self._stopped = self.alive
-
-    def go_on(self) -> None:
-        """Take up the work again (SIGCONT)."""
-        self._stopped = False
+        self._works_again = 0
+        self._draining = False
+        self.life: Life | None = None
+        for period, step in (
+            (SYNC, Life.sync), (ANSWER, Life.answer), (TICK, Life.tick), (COMMIT, Life.commit),
+        ):  # fmt: skip
+            world.every(period, partial(self._step, step))
 
     @property
-    def _works(self) -> bool:
-        return self.alive and not self._stopped
+    def rows(self) -> list[dict[str, Any]]:
+        return self.disk.table.rows
 
-    def end(self) -> None:
-        """Stop for good: nobody comes back."""
-        self._drain()
-        self._log.now = self._world.now
-        self._log.stop(LAST)
-        self._durable = len(self._log.entries)
-        self._decode()
+    def start(self) -> None:
+        if self.life is None:
+            self.life = Life(self._world, self._network, self.disk, Kernel(self._room), self._came)
 
-    def _add(self, kind: EntryKind) -> None:
-        self._log.now = self._world.now
-        self._log.add(kind)
+    def kill(self) -> None:
+        """End at once."""
+        if self.life is not None:
+            self.life.end()
+            self.dropped += self.life.kernel.dropped
+            self.life = None
+            self.disk.cut(self._random)
+
+    def suspend(self, duration: int) -> None:
+        """Do nothing for so many nanoseconds (SIGSTOP), while the kernel goes on receiving."""
+        self._works_again = max(self._works_again, self._world.age + duration)
+
+    def stop(self) -> None:
+        """End in order, for good."""
+        self._works_again = 0
+        self.disk.full = self.disk.table.down = False
+        self.start()
+        assert self.life is not None
+        self.life.stop()
+        self.dropped += self.life.kernel.dropped
+
+    def _came(self) -> None:
+        """Take in what the kernel has, soon."""
+        if not self._draining:
+            self._draining = True
+            self._world.after(DRAIN, self._drain)
 
     def _drain(self) -> None:
-        if not (self._works and self._queue):
-            return
-        self._log.now = self._world.now
+        if self._world.age < self._works_again or self.disk.full:
+            self._world.after(LATER, self._drain)
+        else:
+            self._draining = False
+            self._step(Life.drain)
+
+    def _step(self, step: Callable[[Life], None]) -> None:
+        if self.life is not None and self._world.age >= self._works_again:
+            step(self.life)
+
+
+class Life:
+    """A process of the collector, from its start to its end."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        disk: Disk,
+        kernel: Kernel,
+        came: Callable[[], None],
+    ) -> None:
+        """`came` is called when the kernel has something for the collector."""
+        self.kernel = kernel
+        kernel.came = self._came = came
+        self._world = world
+        self._network = network
+        self._disk = disk
+        self._random = world.random(f"life/{world.age}")
+        newest = disk.newest()
+        self.ingest = Ingest.restore(newest.snapshot) if newest else Ingest()
+        self._replayed = disk.table.position
+        self._told = 0
+        """Drops that the log has."""
+        self._emptied = world.now
+        self._pending: tuple[list[dict[str, Any]], int, bytes | None] | None = None
+        self._allowance: dict[int, int] = defaultdict(int)
+        self._numbers: dict[str, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self._resume()
+        network.attach(COLLECTOR, kernel.receive)
+        network.listen(self._accept)
+
+    def _resume(self) -> None:
+        ahead = Ahead(self.ingest)
+        for entry in self._disk.read(self.ingest.position):
+            ahead.apply(entry)
+        self._left = self._disk.durable
+        self._add(EntryKind.START)
+        for number, info in ahead.sessions.items():
+            if info.transport == "udp":
+                self._numbers[info.peer] = number
+            else:
+                self._disk.log.close(number, "collector restart")
+
+    def end(self) -> None:
+        self._network.attach(COLLECTOR, None)
+        self._network.listen(None)
+        for connection in self._connections.values():
+            connection.reset()
+
+    def stop(self) -> None:
+        self.drain()
+        self._network.attach(COLLECTOR, None)
+        self._network.listen(None)
+        self._add(EntryKind.STOP, LAST)
+        self.sync()
+        while self.ingest.position < self._disk.durable:
+            self._decode()
+        self.commit()
+        self.commit()
+        assert self._disk.table.position == self._disk.durable
+
+    def _add(self, kind: EntryKind, payload: bytes = b"") -> None:
+        self._disk.log.now = self._world.now
+        self._disk.log.add(kind, payload=payload)
+
+    # The loops
+
+    def drain(self) -> None:
+        """Take in what the kernel has."""
+        log, kernel = self._disk.log, self.kernel
+        log.now = self._world.now
+        if kernel.dropped > self._told:
+            log.drops(kernel.dropped - self._told, source="udp", since=self._emptied)
+            self._told = kernel.dropped
         received: dict[str, list[bytes]] = defaultdict(list)
-        for source, datagram in self._queue:
+        for source, datagram in kernel.queue:
             received[source].append(datagram)
-        self._queue.clear()
+        kernel.queue.clear()
+        self._emptied = log.now
         for source, datagrams in received.items():
             if source not in self._numbers:
-                self._numbers[source] = self._log.open(transport="udp", peer=source)
+                self._numbers[source] = log.open(source="udp", transport="udp", peer=source)
             number = self._numbers[source]
-            self._log.datagrams(number, datagrams)
+            log.datagrams(number, datagrams)
             self._allowance[number] += sum(map(len, datagrams))
+        for number, connection in list(self._connections.items()):
+            self._read(number, connection)
 
-    def _sync(self) -> None:
-        if self._works:
-            self._durable = len(self._log.entries)
+    def _accept(self, connection: Connection) -> None:
+        self._disk.log.now = self._world.now
+        number = self._disk.log.open(source="tcp", transport="tcp", peer=connection.source)
+        self._connections[number] = connection
+        connection.came = self._came
+
+    def _read(self, number: int, connection: Connection) -> None:
+        log, up = self._disk.log, connection.up
+        if data := up.read(READ_MAX):
+            log.data(number, data)
+        if up.data:
+            self._came()
+        if connection.broken or (up.ended and not up.data):
+            log.close(number, "reset" if connection.broken else "eof")
+            if not connection.broken:
+                connection.end(connection.down)
+            del self._connections[number]
+
+    def sync(self) -> None:
+        if not self._disk.full:
+            self._disk.sync()
             self._decode()
-            if self._random.random() < 0.05:
-                self._checkpoint = (self.ingest.snapshot(), self._applied, len(self.rows))
 
     def _decode(self) -> None:
-        for entry in self._log.entries[self._applied : self._durable]:
+        for entry in self._disk.read(self.ingest.position):
             self.ingest.apply(entry)
-        self._applied = self._durable
-        self.rows += rows(self.ingest.take()[0])
+            if entry.end <= self._replayed:
+                self.ingest.take()
 
-    def _answer(self) -> None:
-        if not self._works:
+    def answer(self) -> None:
+        """Tell clients what is durable, once all that an earlier life left is decoded."""
+        if self.ingest.position < self._left:
             return
         addresses = {number: address for address, number in self._numbers.items()}
-        for answer in self.ingest.acknowledgements(lambda number: self._allowance[number] > 0):
-            answer.taken = len(answer.data) <= self._allowance[answer.number]
-            if answer.taken:
-                self._allowance[answer.number] -= len(answer.data)
-                self._network.send(ADDRESS, addresses[answer.number], answer.data)
+        for answer in self.ingest.acknowledgements(self._hears):
+            connection = self._connections.get(answer.number)
+            if connection is not None:
+                sent = 0 if connection.broken else connection.send(connection.down, answer.data)
+                answer.taken = sent == len(answer.data)
+            elif answer.number in addresses:
+                answer.taken = len(answer.data) <= self._allowance[answer.number]
+                if answer.taken:
+                    self._allowance[answer.number] -= len(answer.data)
+                    self._network.send(COLLECTOR, addresses[answer.number], answer.data)
+            else:
+                answer.taken = False
 
-    def _tick(self) -> None:
-        if self._works and self.ingest.waiting:
+    def _hears(self, number: int) -> bool:
+        connection = self._connections.get(number)
+        if connection is not None:
+            return not connection.broken and connection.down.room > READ_MAX // 4
+        return self._allowance[number] > 0
+
+    def tick(self) -> None:
+        if self.ingest.waiting:
             self._add(EntryKind.TICK)
+
+    def commit(self) -> None:
+        """Commit what there is, or try again what was refused."""
+        if self.ingest.position < self._replayed:
+            return
+        if self._pending is None:
+            taken, _ = self.ingest.take()
+            due = self._random.random() < CHECKPOINT_SHARE
+            self._pending = (
+                rows(taken), self.ingest.position, self.ingest.snapshot() if due else None
+            )  # fmt: skip
+        made, position, snapshot = self._pending
+        try:
+            self._disk.table.commit(made, position)
+        except Refused:
+            return
+        self._pending = None
+        if snapshot is not None:
+            self._disk.checkpoint(Checkpoint(position, snapshot))

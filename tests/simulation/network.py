@@ -1,61 +1,158 @@
-"""A network that loses, doubles, delays and reorders datagrams in both directions."""
+"""A network that carries datagrams and connections, as the fates of a scenario say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 
-from tests.simulation.world import MS, SECOND, World
+from tests.simulation.world import MS, World
 
-Receive = Callable[[str, bytes], None]
-"""Takes the sender's address and a datagram."""
+WINDOW = 2**16
+"""Bytes of a connection that may be on their way or unread."""
+
+COLLECTOR = "collector:1"
 
 
-@dataclass(frozen=True)
-class Faults:
-    """Shares of all datagrams."""
+class Pipe:
+    """One direction of a connection: bytes in order, then the end."""
 
-    loss: float = 0.0
-    doubling: float = 0.0
-    late: float = 0.0
-    """Up to 0.3 s."""
-    very_late: float = 0.0
-    """Up to `very_late_seconds`."""
-    very_late_seconds: float = 4.0
-    """Longer than the collector waits, by default."""
+    def __init__(self) -> None:
+        self.data = b""
+        self.ended = False
+        self.flying = 0
+        """Bytes on their way."""
+        self.last = 0
+        """When the newest bytes arrive (age, ns)."""
+
+    @property
+    def room(self) -> int:
+        return max(0, WINDOW - self.flying - len(self.data))
+
+    def read(self, size: int) -> bytes:
+        data, self.data = self.data[:size], self.data[size:]
+        return data
+
+
+class Connection:
+    """A connection between a client and the collector."""
+
+    def __init__(self, network: Network, source: str) -> None:
+        self.source = source
+        self.up, self.down = Pipe(), Pipe()
+        self.broken = False
+        """The peers have no connection any more; what was unread is lost."""
+        self.came: Callable[[], None] = lambda: None
+        """Is called when the collector has something to read."""
+        self._network = network
+
+    def send(self, pipe: Pipe, data: bytes) -> int:
+        """Send what there is room for; return how many bytes. Raise ConnectionResetError."""
+        if self.broken:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        data = data[: pipe.room]
+        pipe.flying += len(data)
+        self._network.carry(pipe, data, lambda: self._arrive(pipe, data))
+        return len(data)
+
+    def end(self, pipe: Pipe) -> None:
+        """Send the end of a direction, behind what was sent."""
+        self._network.carry(pipe, b"", lambda: self._end(pipe))
+
+    def reset(self) -> None:
+        self.broken = True
+        for pipe in (self.up, self.down):
+            pipe.data = b""
+        self.came()
+
+    def _arrive(self, pipe: Pipe, data: bytes) -> None:
+        pipe.flying -= len(data)
+        if not self.broken:
+            pipe.data += data
+        self.came()
+
+    def _end(self, pipe: Pipe) -> None:
+        pipe.ended = True
+        self.came()
 
 
 class Network:
-    def __init__(self, world: World, faults: Faults) -> None:
+    def __init__(self, world: World, fates: Mapping[str, list[int]]) -> None:
         self._world = world
-        self._faults = faults
-        self._random = world.random("network")
-        self._hosts: dict[str, Receive] = {}
+        self._fates = fates
+        self._delays = world.random("network")
+        self._sent: Counter[str] = Counter()
+        self._spared: set[str] = set()
+        self._hosts: dict[str, Callable[[str, bytes], None]] = {}
+        self._accepts: Callable[[Connection], None] | None = None
+        self._digest = blake2b(digest_size=16)
+        self._open_again = 0
+        """When the network carries again what waits (age, ns)."""
 
-    def attach(self, address: str, receive: Receive | None) -> None:
-        """Give an address to a host, or to nobody."""
+    def attach(self, address: str, receive: Callable[[str, bytes], None] | None) -> None:
+        """Give an address to a host that takes (source, datagram), or to nobody."""
         if receive is None:
             self._hosts.pop(address, None)
         else:
             self._hosts[address] = receive
 
+    def listen(self, accept: Callable[[Connection], None] | None) -> None:
+        """Let the collector accept connections, or refuse them."""
+        self._accepts = accept
+
+    def spare(self, source: str) -> None:
+        """Carry the next datagram of a source once and at once, whatever its fate."""
+        self._spared.add(source)
+
+    def part(self, duration: int) -> None:
+        """Carry nothing for so many nanoseconds: datagrams get lost, connections wait."""
+        self._open_again = max(self._open_again, self._world.age + duration)
+
+    @property
+    def trace(self) -> str:
+        """Return a digest of all that was sent, and when."""
+        return self._digest.hexdigest()
+
+    @property
+    def parted(self) -> bool:
+        return self._world.age < self._open_again
+
     def send(self, source: str, target: str, datagram: bytes) -> bool:
         """Carry a datagram; return whether somebody was at the address when it was sent."""
-        random, faults = self._random, self._faults
-        copies = 0 if random.random() < faults.loss else 1
-        copies += random.random() < faults.doubling
-        for _ in range(copies):
-            self._world.after(self._delay(), lambda: self._arrive(source, target, datagram))
+        way = "up" if target == COLLECTOR else "down"
+        number = self._sent[way]
+        self._sent[way] += 1
+        self._note(source, datagram)
+        delays = self._fates.get(f"{way}/{number}", [0])
+        if source in self._spared:
+            self._spared.remove(source)
+            delays = [0]
+        elif self.parted:
+            return True
+        for delay in delays:
+            self._world.after(delay + self._usual(), lambda: self._arrive(source, target, datagram))
         return target in self._hosts
 
-    def _delay(self) -> int:
-        random, faults = self._random, self._faults
-        delay = random.randrange(MS // 10, MS)
-        if random.random() < faults.late:
-            delay += random.randrange(SECOND * 3 // 10)
-        if random.random() < faults.very_late:
-            delay += random.randrange(round(faults.very_late_seconds * SECOND))
-        return delay
+    def connect(self, source: str) -> Connection:
+        """Return a new connection to the collector. Raise ConnectionRefusedError."""
+        if self._accepts is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        connection = Connection(self, source)
+        self._accepts(connection)
+        return connection
+
+    def carry(self, pipe: Pipe, what: bytes, arrive: Callable[[], None]) -> None:
+        """Let something arrive behind all that a pipe carries."""
+        self._note("", what)
+        age = max(self._world.age, self._open_again)
+        pipe.last = max(pipe.last + 1, age + self._usual())
+        self._world.at(pipe.last, arrive)
+
+    def _note(self, source: str, what: bytes) -> None:
+        self._digest.update(b"%d %s %d " % (self._world.age, source.encode(), len(what)) + what)
+
+    def _usual(self) -> int:
+        return self._delays.randrange(MS // 10, MS)
 
     def _arrive(self, source: str, target: str, datagram: bytes) -> None:
         if target in self._hosts:

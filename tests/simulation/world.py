@@ -1,27 +1,90 @@
-"""A virtual clock, and what is to happen when.
+"""A virtual clock, the steps that are due, and the processes that take them.
 
-Time passes only while somebody waits in `run`. A seed is a run: each concern has random numbers of its
-own, and no two readings of the clock are equal.
+Time passes only while everybody waits. A *process* is code that may wait in the middle (`sleep`, `wait`).
+Each process has a thread, and one thread runs at a time: the order of all steps is a function of
+the seed. No two readings of the clock are equal.
 """
 
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable
+from queue import Empty
 from random import Random
 
 MS, SECOND = 10**6, 10**9
 BEGIN = 1_800_000_000 * SECOND
+FOR_EVER = 10**9 * SECOND
+
+
+class Killed(BaseException):
+    """Ends the code of a process that is no more."""
+
+
+class Process:
+    """Code that may wait; `done` once the code has returned. Processes of one group are killed together."""
+
+    def __init__(self, world: World, body: Callable[[], None], group: object) -> None:
+        self._world = world
+        self._body = body
+        self.group = group
+        self._turn = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.killed = self.done = False
+        self.until: Callable[[], bool] | None = None
+        """While it waits: what it waits for."""
+        self.deadline = 0
+        """Number of the step that ends the wait."""
+
+    def kill(self) -> None:
+        """Take no more steps. The thread ends with the world."""
+        self.killed = True
+        self.until = None
+
+    def resume(self) -> None:
+        """Run until the process waits or ends."""
+        self.until = None
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._turn.release()
+        self._world.baton.acquire()
+
+    def pause(self) -> None:
+        self._world.baton.release()
+        self._turn.acquire()
+        if self.killed:
+            raise Killed
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again by the world
+            self._world.failure = self._world.failure or error
+        self.done = True
+        self._world.baton.release()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._thread.ident is not None and not self.done
 
 
 class World:
     def __init__(self, seed: object) -> None:
         self.seed = seed
+        self.baton = threading.Semaphore(0)
+        self.failure: BaseException | None = None
         self._now = BEGIN
         self._steps: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
+        self._processes: list[Process] = []
+        self._current: Process | None = None
 
     def random(self, concern: str) -> Random:
+        """Return random numbers for one concern."""
         return Random(f"{self.seed}/{concern}")
 
     @property
@@ -30,10 +93,20 @@ class World:
         self._now += 1
         return self._now
 
-    def after(self, delay: int, step: Callable[[], None]) -> None:
-        """Take a step after so many nanoseconds."""
+    @property
+    def age(self) -> int:
+        """Return how old the world is (ns)."""
+        return self._now - BEGIN
+
+    def after(self, delay: int, step: Callable[[], None]) -> int:
+        """Take a step after so many nanoseconds; return the number of the step."""
         self._count += 1
-        heapq.heappush(self._steps, (self._now + delay, self._count, step))
+        heapq.heappush(self._steps, (self._now + max(0, delay), self._count, step))
+        return self._count
+
+    def at(self, age: int, step: Callable[[], None]) -> None:
+        """Take a step when the world is so old (ns)."""
+        self.after(age - self.age, step)
 
     def every(self, period: int, step: Callable[[], None]) -> None:
         def again() -> None:
@@ -42,15 +115,107 @@ class World:
 
         self.after(period, again)
 
-    def run(self, duration: int, until: Callable[[], bool] = lambda: False) -> None:
-        """Let so many nanoseconds pass, or fewer if something becomes true."""
+    def spawn(self, body: Callable[[], None], group: object = None) -> Process:
+        """Begin a process with the next step, in the group of the process that calls, if any."""
+        process = Process(self, body, self._current.group if self._current else group)
+        self._processes.append(process)
+        self.after(0, lambda: self._go_on(process))
+        return process
+
+    def kill(self, group: object) -> None:
+        """Let the processes of a group take no more steps."""
+        for process in self._processes:
+            if process.group is group:
+                process.kill()
+
+    # What a process calls
+
+    def sleep(self, duration: int) -> None:
+        """Wait so many nanoseconds."""
+        self.wait(duration, lambda: False)
+
+    def wait(self, duration: int, until: Callable[[], bool]) -> None:
+        """Wait until something is true, at most so many nanoseconds."""
+        process = self._current
+        assert process is not None, "only a process can wait"
+        if process.killed:
+            raise Killed
+        if until():
+            return
+        process.until = until
+        process.deadline = self.after(duration, lambda: self._time_out(process, number))
+        number = process.deadline
+        process.pause()
+
+    # What the player calls
+
+    def run(self, duration: int) -> None:
+        """Let so many nanoseconds pass."""
         end = self._now + duration
-        while not until() and self._steps and self._steps[0][0] <= end:
+        while self._steps and self._steps[0][0] <= end:
             at, _, step = heapq.heappop(self._steps)
             self._now = max(self._now, at)
             step()
-        if not until():
-            self._now = max(self._now, end)
+            for process in self._processes:
+                if process.until is not None and process.until():
+                    self._go_on(process)
+            if self.failure:
+                raise self.failure
+        self._now = max(self._now, end)
+        self._processes = [p for p in self._processes if not p.done]
+
+    def close(self) -> None:
+        """End the threads of all processes."""
+        for process in self._processes:
+            process.kill()
+            while process.is_paused:
+                self._current = process
+                process.resume()
+
+    def _go_on(self, process: Process) -> None:
+        if process.killed or process.done:
+            return
+        self._current = process
+        process.resume()
+        self._current = None
+
+    def _time_out(self, process: Process, number: int) -> None:
+        if process.until is not None and process.deadline == number:
+            self._go_on(process)
+
+
+class Thread:
+    """A `threading.Thread` whose code is a process."""
+
+    def __init__(self, world: World, target: Callable[[], None], **_: object) -> None:
+        self._world = world
+        self._target = target
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        self._process = self._world.spawn(self._target)
+
+    def join(self, seconds: float) -> None:
+        process = self._process
+        self._world.wait(round(seconds * SECOND), lambda: process is None or process.done)
+
+
+class Queue:
+    """A `queue.SimpleQueue` at which a process waits."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._items: list[object] = []
+
+    def put(self, item: object) -> None:
+        self._items.append(item)
+
+    def get(self, timeout: float | None = None) -> object:
+        duration = FOR_EVER if timeout is None else round(timeout * SECOND)
+        self._world.wait(duration, lambda: bool(self._items))
+        if not self._items:
+            raise Empty
+        return self._items.pop(0)
 
 
 class Time:
@@ -69,4 +234,4 @@ class Time:
         return self._world.now
 
     def sleep(self, seconds: float) -> None:
-        self._world.run(round(seconds * SECOND))
+        self._world.sleep(round(seconds * SECOND))

@@ -30,7 +30,8 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
     """Return whether a candidate, given as columns, is an event of a run and not of the later run.
 
     In this order: the event is known here to the last bit; its number is another event's in the later
-    run; the later run can have sent the event by now; its time is nearer here."""
+    run; the later run can have sent the event by now; its time is nearer here. An event that is too old
+    to be known here is of the run only if the later run cannot have sent it."""
     mine, its = run.counters, later.counters
     if mine is None or its is None:
         return False
@@ -38,13 +39,16 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
         event[STREAM], event[COUNT], marks_of(event), event[END],
     )  # fmt: skip
     expected = its.expects(stream, count)
-    if mine.fits(stream, count, mark) == "same":
+    how = mine.fits(stream, count, mark)
+    if how == "same":
         # A simulation that is run again says the same to the last bit.
         clocked = run.state.epoch is not None or later.state.epoch is not None
         return clocked or not expected
     if its.contradicts(stream, count, mark):
         return True
     sent = _can_have_sent(run, later, end or 0, now)
+    if how == "old":
+        return sent is False
     if sent or (expected and sent is None):
         return False
     return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))

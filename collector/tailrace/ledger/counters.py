@@ -131,9 +131,11 @@ class Counters:
         self.news |= heard
         return seqs, restart
 
-    def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
-        """Whether an event may be one of these streams although another run has begun: it is one
-        of those remembered, or its number is missing here or near the next."""
+    def fits(self, name: str, count: int, mark: int) -> Literal["same", "near", "old"] | None:
+        """Return how an event may belong to these streams although another run has begun, or None.
+
+        `same`: the event is remembered. `near`: its number is missing here or near the next. `old`: the
+        event of this number came too long ago to be remembered."""
         stream = self.state.streams.get(name)
         if stream is None or not stream.counted:
             return None
@@ -144,7 +146,10 @@ class Counters:
         seq = stream.next - (self.mask + 1 - distance)
         if stream.suits(seq, mark, self._window):
             return "near"
-        return "same" if stream.had(seq, mark, self._window) else None
+        if stream.had(seq, mark, self._window):
+            return "same"
+        forgotten = seq >= stream.base + HEAD and seq < stream.next - self._window
+        return "old" if forgotten and not stream.lacks(seq) else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Whether an event would be taken for a restart."""

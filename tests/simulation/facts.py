@@ -1,0 +1,130 @@
+"""A scenario: what happens and when, as data.
+
+A seed makes a scenario (`generate`), `play` plays it, `shrink` leaves out what a failure does not need.
+Times are nanoseconds since the world began. A scenario is JSON on disk.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Fact(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    at: int
+
+
+class Begin(_Fact):
+    """A program begins; who was at the address before is killed."""
+
+    program: int
+    transport: str
+    """`udp` or `tcp`."""
+    address: str
+    buffer: int
+    """Bytes that the client may keep."""
+
+
+class Emit(_Fact):
+    """A program emits events of a stream, over some time (ns)."""
+
+    program: int
+    stream: int
+    count: int
+    over: int = 0
+
+
+class Flush(_Fact):
+    program: int
+    seconds: float
+
+
+class Close(_Fact):
+    """A program ends in order."""
+
+    program: int
+    seconds: float
+
+
+class Kill(_Fact):
+    """A program ends without a word, whatever it is doing."""
+
+    program: int
+
+
+class KillCollector(_Fact):
+    pass
+
+
+class StartCollector(_Fact):
+    pass
+
+
+class Suspend(_Fact):
+    """The collector does nothing for some time (ns), while the kernel goes on receiving."""
+
+    duration: int
+
+
+class FullDisk(_Fact):
+    """The collector's disk takes nothing for some time (ns)."""
+
+    duration: int
+
+
+class TableDown(_Fact):
+    """Commits fail for some time (ns); `landed`: they are in the table all the same."""
+
+    duration: int
+    landed: bool
+
+
+class Partition(_Fact):
+    """The network carries nothing for some time (ns)."""
+
+    duration: int
+
+
+class Reset(_Fact):
+    """The network resets a program's connection."""
+
+    program: int
+
+
+Fact = (
+    Begin
+    | Emit
+    | Flush
+    | Close
+    | Kill
+    | KillCollector
+    | StartCollector
+    | Suspend
+    | FullDisk
+    | TableDown
+    | Partition
+    | Reset
+)
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    seed: int
+    facts: list[Fact]
+    fates: dict[str, list[int]]
+    """By `up/17` (to the collector) or `down/17`: delays (ns) of the copies of the 17th datagram; the network
+    loses a datagram without copies. All other datagrams arrive once, after the usual delay."""
+    queue: int = 100_000
+    """Datagrams for which the collector's kernel has room."""
+
+
+def encode(scenario: Scenario) -> bytes:
+    """Return a scenario as JSON, a fact a line."""
+    lines = [msgspec.json.encode(fact) for fact in scenario.facts]
+    rest = msgspec.json.encode(
+        {"seed": scenario.seed, "queue": scenario.queue, "fates": scenario.fates}
+    )
+    return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
+
+
+def decode(data: bytes) -> Scenario:
+    """Return the scenario of JSON text."""
+    return msgspec.json.decode(data, type=Scenario)

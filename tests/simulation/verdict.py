@@ -1,0 +1,32 @@
+"""Plays a scenario and says what went wrong."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.simulation.facts import Scenario
+from tests.simulation.oracle import Violation, check
+from tests.simulation.play import Play
+
+
+class Verdict(NamedTuple):
+    kind: str | None
+    """What went wrong, without numbers; None if nothing did."""
+    about: str
+    age: int
+    """How long the play took, in the world (ns)."""
+    trace: str
+
+
+def judge(scenario: Scenario) -> Verdict:
+    """Play a scenario; return the verdict. An exception of the code under test is a kind, too."""
+    play = Play(scenario)
+    kind, about = None, ""
+    try:
+        play.run()
+        check(play)
+    except Violation as violation:
+        kind, about = violation.kind, str(violation)
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises
+        kind, about = f"raised {type(error).__name__}", repr(error)
+    return Verdict(kind, about, play.world.age, play.trace)
