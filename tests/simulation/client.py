@@ -168,6 +168,12 @@ class Client:
         assert sender is not None
         tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
 
+    def emit(self, stream: int, number: int, name: str) -> None:
+        """Emit an event; the client numbers its events itself."""
+        del number
+        self.emitter.use_stream(stream)
+        self.emitter.event(name)
+
     @property
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())

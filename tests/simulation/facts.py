@@ -18,7 +18,7 @@ class Begin(_Fact):
 
     program: int
     transport: str
-    """`udp` or `tcp`."""
+    """`udp` or `tcp`: a client's; `raw`: datagrams of a program without a client."""
     address: str
     buffer: int
     """Bytes that the client may keep."""

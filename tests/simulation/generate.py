@@ -2,7 +2,9 @@
 
 Of programs at one address the collector could not tell some things (ARCHITECTURE.md, "Blind spots"). So
 there a program lives `LIFE` at least and is silent for `QUIET` after its first event. The datagram of this
-event, which announces the session, arrives once and at once. No datagram is later than `LATE_SHARED`.
+event, which announces the session, arrives once and at once, and the collector's kernel keeps no datagrams for
+long. No datagram is later than `LATE_SHARED`. Programs without a client need a collector that hears them
+begin: it is not killed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ LIFE = 500 * MS
 QUIET = 5 * MS
 LATE = 4 * SECOND
 LATE_SHARED = 1500 * MS
+INTRODUCTIONS = 9
+"""Datagrams in which a client announces its session, or more."""
 PROGRAMS_MAX = 5
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
@@ -28,22 +32,27 @@ def generate(seed: int) -> Scenario:
     shared = random.random() < 0.5
     made = _programs(random, shared=shared)
     end = max(fact.at for fact in made)
-    made += _troubles(random, end)
+    troubles = _troubles(random, end, shared=shared)
+    if shared and any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made):
+        troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
+    made += troubles
     fates = {} if random.random() < 0.2 else _fates(random, LATE_SHARED if shared else LATE)
+    if random.random() < 0.1:
+        fates |= {f"up/{number}": [] for number in range(INTRODUCTIONS)}
     made.sort(key=lambda fact: fact.at)
-    queue = 100_000 if random.random() < 0.7 else random.choice([10, 50, 300])
+    queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
     return Scenario(seed=seed, facts=made, fates=fates, queue=queue)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     made: list[facts.Fact] = []
     buffer = random.choice([2**15, 2**17, 2**22])
-    transports = random.choice([["udp"], ["udp"], ["tcp"], ["udp", "tcp"]])
+    transports = random.choice([["udp"], ["udp"], ["tcp"], ["raw"], ["udp", "tcp", "raw"]])
     at = 0
     for number in range(random.randint(1, PROGRAMS_MAX)):
         transport = random.choice(transports)
-        alone = shared and transport == "udp"
-        address = "client:1" if alone else f"client-{number}:1"
+        alone = shared and transport != "tcp"
+        address = f"{transport}:1" if alone else f"{transport}-{number}:1"
         begin = at
         made.append(
             facts.Begin(
@@ -54,12 +63,16 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
             made.append(facts.Emit(at=at, program=number, stream=1, count=1))
             at += QUIET
         at = _course(random, made, number, at)
-        if random.random() < 0.4:
+        if transport == "raw":
+            made[:] = [f for f in made if not isinstance(f, facts.Flush) or f.program != number]
+        if transport == "raw" or random.random() < 0.4:
             at = max(at, begin + LIFE)
             made.append(facts.Kill(at=at, program=number))
         else:
             seconds = random.choice([1.0, 5.0, 15.0])
             made.append(facts.Close(at=at, program=number, seconds=seconds))
+            if random.random() < 0.1:
+                made.append(facts.Reset(at=at + random.randrange(5 * MS), program=number))
             at = max(at + (round(seconds * SECOND) if alone else 0), begin + LIFE)
         at += random.choice([0, 100 * MS, 300 * MS, SECOND, 5 * SECOND, 20 * SECOND])
         if not alone and random.random() < 0.5:
@@ -86,7 +99,7 @@ def _course(random: Random, made: list[facts.Fact], program: int, at: int) -> in
     return at
 
 
-def _troubles(random: Random, end: int) -> list[facts.Fact]:
+def _troubles(random: Random, end: int, *, shared: bool) -> list[facts.Fact]:
     """Return what happens to collector, disk, table and network until some time."""
     made: list[facts.Fact] = []
 
@@ -101,8 +114,9 @@ def _troubles(random: Random, end: int) -> list[facts.Fact]:
     for at in times(0.5, 4):
         made.append(facts.KillCollector(at=at))
         made.append(facts.StartCollector(at=at + random.choice([10 * MS, 500 * MS, 3 * SECOND])))
-    made += [facts.Suspend(at=at, duration=long()) for at in times(0.3, 3)]
-    made += [facts.FullDisk(at=at, duration=long()) for at in times(0.2, 2)]
+    if not shared:
+        made += [facts.Suspend(at=at, duration=long()) for at in times(0.3, 3)]
+        made += [facts.FullDisk(at=at, duration=long()) for at in times(0.2, 2)]
     made += [facts.Partition(at=at, duration=long()) for at in times(0.3, 3)]
     made += [
         facts.TableDown(at=at, duration=long(), landed=random.random() < 0.5)

@@ -10,7 +10,12 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.simulation import facts
 from tests.simulation.play import Event, Play
+from tests.simulation.world import SECOND
+
+CALM = 4 * SECOND
+"""Longer than a client waits between two tries, and than the collector takes to answer."""
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the trade
@@ -35,6 +40,7 @@ def check(play: Play) -> None:
     _check_delivered(play, stored)
     _check_gaps(play, rows, stored, programs)
     _check_balance(play)
+    _check_ends(play)
 
 
 def _check_delivered(play: Play, stored: Counter[Event]) -> None:
@@ -47,41 +53,121 @@ def _check_gaps(
     play: Play, rows: list[dict[str, Any]], stored: Counter[Event], programs: dict[str, set[int]]
 ) -> None:
     """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
-    missing: Counter[Event] = Counter()
-    reasons: Counter[str] = Counter()
-    for row in of(rows, "gap") + of(rows, "heal"):
-        owners = programs.get(row["session"])
-        sign = 1 if row["kind"] == "gap" else -1
-        about = attributes(row)
-        reasons[about.get("reason", "?")] += sign
-        if row["seq"] is None or not owners:
-            continue
-        (owner,) = owners
-        last = about.get("last", row["seq"] + about["count"] - 1)
-        for number in range(row["seq"], last + 1):
-            missing[Event(owner, int(row["stream"]), number)] += sign
-    named = {event for event, times in missing.items() if times > 0}
-    _none("in two gaps", [event for event, times in missing.items() if times > 1])
-    _none("healed and never missing", [event for event, times in missing.items() if times < 0])
-    _none("stored and in a gap", sorted(named & stored.keys()))
+    gaps = Gaps(rows, programs)
+    _none("in two gaps", [event for event, times in gaps.exact.items() if times > 1])
+    _none("stored and in a gap", sorted(gaps.named & stored.keys()))
     highest: dict[tuple[int, int], int] = {}
     for event in stored:
         key = event.program, event.stream
         highest[key] = max(highest.get(key, 0), event.number)
     for program in play.programs.values():
+        begin, lacking = program.begin.program, Counter[int]()
         for event in program.sent:
-            known = program.ended or event.number < highest.get((event.program, event.stream), 0)
-            _demand(not known or event in stored or event in named, "nowhere", event)
-        emitted = program.numbers
-        about_it = [e for e in named if e.program == program.begin.program]
-        _none("beyond the end", [e for e in about_it if e.number >= emitted[e.stream]])
-    _check_reasons(play, reasons)
+            if event not in stored and event in gaps:
+                lacking[event.stream] += 1
+            known = program.ended or event.number < highest.get((begin, event.stream), 0)
+            _demand(not known or event in stored or event in gaps, "nowhere", event)
+        beyond = [e for e in gaps.named if e.program == begin]
+        _none("beyond the end", [e for e in beyond if e.number >= program.numbers[e.stream]])
+        missing = {stream: gaps.missing[begin, stream] for stream in program.numbers}
+        _demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
+    _check_reasons(play, gaps.reasons)
+
+
+class Gaps:
+    """What the rows of gaps and heals say, all in all."""
+
+    def __init__(self, rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> None:
+        self.exact: Counter[Event] = Counter()
+        """How often an event is in a gap that names all its numbers, and not healed."""
+        self.missing: Counter[tuple[int, int]] = Counter()
+        """How many events of a program's stream are missing."""
+        self.reasons: Counter[str] = Counter()
+        self._ranges: list[tuple[int, int, range]] = []
+        """Gaps over a range, of which only how many events they lack is said."""
+        for row in of(rows, "gap") + of(rows, "heal"):
+            about, sign = attributes(row), 1 if row["kind"] == "gap" else -1
+            self.reasons[row["name"]] += sign * about["count"]
+            owners = programs.get(row["session"])
+            if row["seq"] is not None and owners:
+                (owner,) = owners
+                self._add(owner, int(row["stream"]), row["seq"], about, sign)
+
+    def __contains__(self, event: Event) -> bool:
+        return self.exact[event] > 0 or self._in_range(event)
+
+    @property
+    def named(self) -> set[Event]:
+        return {event for event, times in self.exact.items() if times > 0}
+
+    def _add(self, owner: int, stream: int, seq: int, about: dict[str, Any], sign: int) -> None:
+        self.missing[owner, stream] += sign * about["count"]
+        if about.get("of_range"):
+            self._ranges.append((owner, stream, range(seq, about["last"] + 1)))
+            return
+        for number in range(seq, seq + about["count"]):
+            event = Event(owner, stream, number)
+            if sign > 0 or self.exact[event] > 0:
+                self.exact[event] += sign
+            else:
+                _demand(self._in_range(event), "healed and never missing", event)
+
+    def _in_range(self, event: Event) -> bool:
+        return any(
+            event[:2] == (owner, stream) and event.number in numbers
+            for owner, stream, numbers in self._ranges
+        )
 
 
 def _check_reasons(play: Play, reasons: Counter[str]) -> None:
     """No reason is given for what did not happen."""
     if not play.collector.dropped:
         _demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
+
+
+def _check_ends(play: Play) -> None:
+    """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time.
+
+    Datagrams may get lost again and again: there, only clients without such a network are judged."""
+    troubles = _troubles(play)
+    for number, program in play.programs.items():
+        if program.closing is None or program.client is None or program.client.discarded:
+            continue
+        begun, until = program.closing
+        calm = all(end < until - CALM or begin > until for begin, end in troubles)
+        arrives = program.begin.transport == "tcp" or not play.scenario.fates
+        if arrives and calm and until - begun >= CALM and not _was_killed(play, number, until):
+            _demand(program.ended, "an end that takes too long", number)
+
+
+def _troubles(play: Play) -> list[tuple[int, int]]:
+    """Return when something was wrong with collector or network: from, to (ages, ns)."""
+    found, dead = [], None
+    for fact in play.scenario.facts:
+        if isinstance(fact, facts.KillCollector) and dead is None:
+            dead = fact.at
+        elif isinstance(fact, facts.StartCollector) and dead is not None:
+            found.append((dead, fact.at))
+            dead = None
+        elif isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
+            found.append((fact.at, fact.at + fact.duration))
+        elif isinstance(fact, facts.Reset):
+            found.append((fact.at, fact.at))
+    return found if dead is None else [*found, (dead, play.world.age)]
+
+
+def _was_killed(play: Play, number: int, until: int) -> bool:
+    """Return whether a program was killed, or its address taken, before a time."""
+    address = play.programs[number].begin.address
+    return any(
+        fact.at <= until
+        and (
+            (isinstance(fact, facts.Kill) and fact.program == number)
+            or (isinstance(fact, facts.Begin) and fact.program != number and fact.address == address
+                and fact.at > play.programs[number].begin.at)
+        )
+        for fact in play.scenario.facts
+    )  # fmt: skip
 
 
 def _check_balance(play: Play) -> None:

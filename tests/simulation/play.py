@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from tests.simulation.client import Client, clients_in
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
 from tests.simulation.network import Network
+from tests.simulation.raw import Raw
 from tests.simulation.world import SECOND, World
 
 SETTLE = 30 * SECOND
@@ -39,6 +41,8 @@ class Program:
     ended: bool = False
     """Whether the client said goodbye, and said that all was delivered."""
     client: Client | None = None
+    closing: tuple[int, int] | None = None
+    """When the program began to end in order, and by when the client had to be done (ages, ns)."""
 
 
 class Play:
@@ -120,6 +124,9 @@ class Play:
 
     def _live(self, program: Program, course: list[facts.Fact]) -> None:
         begin = program.begin
+        if begin.transport == "raw":
+            self._live_raw(program, course)
+            return
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
@@ -127,11 +134,13 @@ class Play:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
                 case facts.Emit():
-                    self._emit(program, client, fact)
+                    self._emit(program, fact, client.emit)
                 case facts.Flush():
                     self._told(program, client, client.emitter.flush(fact.seconds))
                 case facts.Close():
                     sent, excused = len(program.sent), client.discarded
+                    age = self.world.age
+                    program.closing = (age, age + round(fact.seconds * SECOND))
                     program.ended = client.emitter.close(fact.seconds)
                     if program.ended:
                         program.delivered, program.excused = sent, excused
@@ -139,13 +148,21 @@ class Play:
                 case _:
                     raise AssertionError(fact)
 
-    def _emit(self, program: Program, client: Client, fact: facts.Emit) -> None:
+    def _live_raw(self, program: Program, course: list[facts.Fact]) -> None:
+        raw = Raw(self.world, self.network, program.begin.address)
+        for fact in course:
+            self.world.sleep(max(0, fact.at - self.world.age))
+            assert isinstance(fact, facts.Emit)
+            self._emit(program, fact, raw.event)
+
+    def _emit(
+        self, program: Program, fact: facts.Emit, emit: Callable[[int, int, str], None]
+    ) -> None:
         for number in range(fact.count):
-            event = Event(begin := program.begin.program, fact.stream, program.numbers[fact.stream])
+            event = Event(program.begin.program, fact.stream, program.numbers[fact.stream])
             program.numbers[fact.stream] += 1
             program.sent.append(event)
-            client.emitter.use_stream(event.stream)
-            client.emitter.event(f"{begin}/{event.stream}/{event.number}")
+            emit(event.stream, event.number, "/".join(map(str, event)))
             if fact.over and number % 10 == 9:
                 self.world.sleep(10 * fact.over // fact.count)
 

@@ -1,0 +1,101 @@
+"""Defects that were mended once, to be put back: a simulator that does not find them tests nothing.
+
+    python -m tests.simulation.defects NAME
+
+puts a defect into a copy of the code, and plays seeds until one fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+LEDGER, INGEST = "collector/tailrace/ledger", "collector/tailrace/ingest"
+CLIENT = "clients/python/src/tailrace_client"
+
+
+class Defect(NamedTuple):
+    file: str
+    mended: str
+    """A piece of the code, which is there once."""
+    broken: str
+
+
+DEFECTS = {
+    "healed-number-takes-a-newer-numbers-mark": Defect(
+        f"{LEDGER}/stream.py",
+        "        if seq >= self.next - window:\n            _put(self.recent",
+        "        if True:\n            _put(self.recent",
+    ),
+    "older-answer-takes-back-holes": Defect(
+        f"{CLIENT}/_link.py",
+        "        self._asking.answered()\n",
+        "        before = self.__dict__.setdefault('_standing', {})\n"
+        "        for stream, below in answer.below.items():\n"
+        "            before[stream] = max(below, before.get(stream, 0))\n"
+        "        answer = answer._replace(below=dict(before))\n"
+        "        self._asking.answered()\n",
+    ),
+    "restart-is-told-by-the-nearest-time": Defect(
+        f"{INGEST}/owning.py",
+        "    if sent or (expected and sent is None):\n        return False\n",
+        "",
+    ),
+    "goodbye-lost-with-its-connection": Defect(
+        f"{CLIENT}/_link.py",
+        "        return not self.queue.idle or self.queue.unsettled or unheard\n",
+        "        return not self.queue.idle or self.queue.unsettled\n",
+    ),
+    "announcement-alone-takes-over-the-run": Defect(
+        f"{INGEST}/course.py",
+        "        elif self._unordered and not self.run.state.id:\n"
+        '            self._begin(f"restart: {why}", now, in_doubt=True)\n',
+        "",
+    ),
+    "small-buffer-forgets-what-is-lost": Defect(
+        f"{CLIENT}/_queue.py",
+        "        return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])\n",
+        "        return min([self.handed(), *(item.begin for item in self._kept)])\n",
+    ),
+    "copy-of-a-forgotten-event-is-the-next-runs": Defect(
+        f"{INGEST}/owning.py",
+        "        if in_time and counters.fits(stream, count, mark):\n",
+        '        if in_time and counters.fits(stream, count, mark) in ("same", "near"):\n',
+    ),
+}
+
+
+def hunt(name: str, seeds: range) -> int | None:
+    """Put a defect back; return the first seed that finds the defect, or None."""
+    defect = DEFECTS[name]
+    with tempfile.TemporaryDirectory() as place:
+        for part in ("collector", "clients/python/src"):
+            shutil.copytree(ROOT / part, Path(place, part), ignore=shutil.ignore_patterns("*.so", "__pycache__"))  # fmt: skip
+        path = Path(place, defect.file)
+        path.write_text(path.read_text().replace(defect.mended, defect.broken))
+        paths = [place + "/collector", place + "/clients/python/src", str(ROOT)]
+        environ = os.environ | {"PYTHONPATH": ":".join(paths)}
+        program = (
+            "import sys\n"
+            "from tests.simulation.generate import generate\n"
+            "from tests.simulation.verdict import judge\n"
+            f"for seed in range({seeds.start}, {seeds.stop}):\n"
+            "    verdict = judge(generate(seed))\n"
+            "    if verdict.kind:\n"
+            "        print(seed, verdict.about[:200], file=sys.stderr)\n"
+            "        print(seed)\n"
+            "        break\n"
+        )
+        said = subprocess.check_output([sys.executable, "-c", program], env=environ, text=True)
+    return int(said) if said else None
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or DEFECTS:
+        sys.stdout.write(f"{each}: seed {hunt(each, range(300))}\n")
