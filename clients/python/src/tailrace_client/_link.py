@@ -353,6 +353,7 @@ class Link:
     def _find_nobody(self, error: OSError) -> None:
         """A datagram sent before was refused: wait for somebody who is to know who sends."""
         self._note(error)
+        self._introductions = _INTRODUCTIONS
         now = self._greeted_at = self._now()
         if self.dialogue.answered < 0:
             # Nobody has ever said that it was more than thrown away.
