@@ -27,6 +27,8 @@ class Condition(StrEnum):
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
+    PENDING = "pending"
+    """Unfinished records of a source were more than its `pending_max`, so that some were given up."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -154,6 +156,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]
+    gave_way: int
     unknown_gaps: int
     open_windows: int
     awaited_events: int

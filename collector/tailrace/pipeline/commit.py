@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -17,6 +18,7 @@ import trio
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
+from tailrace.ingest.unfinished import NAMED_WITHIN, Snapshot
 from tailrace.model.columns import Batch
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
@@ -39,7 +41,7 @@ class Taken(NamedTuple):
     batch: Batch
     quarantined: list[Quarantined]
     position: int
-    snapshot: bytes | None
+    snapshot: Snapshot | None
     said_missing: dict[str, int]
 
 
@@ -127,7 +129,7 @@ class Committing:
         self._some, self._enough = trio.Event(), trio.Event()
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
-        snapshot = self._ingest.snapshot() if due else None
+        snapshot = self._ingest.checkpoint(self._named_from()) if due else None
         taken = Taken(
             batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
         )
@@ -177,18 +179,25 @@ class Committing:
             or self._ingest.position - self._saved_position >= spool.checkpoint_bytes
         )
 
-    async def _checkpoint(self, position: int, snapshot: bytes) -> None:
+    def _named_from(self) -> int:
+        """Return from where on a checkpoint may leave bytes to the spool. What it leaves there stays there
+        until the second checkpoint after it: an eighth of the spool at most."""
+        within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
+        return self._ingest.position - within
+
+    async def _checkpoint(self, position: int, snapshot: Snapshot) -> None:
         """Save the ingest's state and release what no restart can need any more."""
+        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            await trio.to_thread.run_sync(self._checkpoints.save, position, snapshot)
+            await trio.to_thread.run_sync(save)
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
         self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = trio.current_time(), position
-        oldest = self._checkpoints.oldest_position
-        if oldest is not None:
-            await trio.to_thread.run_sync(self._spool.release, oldest)
+        needed = self._checkpoints.needed_from
+        if needed is not None:
+            await trio.to_thread.run_sync(self._spool.release, needed)
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

@@ -25,9 +25,9 @@ from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.errors import StoreError
-from tailrace.figures import Figures
+from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
-from tailrace.pipeline import sync, upgrade, upkeep
+from tailrace.pipeline import pending, sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.current import Current
@@ -184,7 +184,7 @@ class Daemon:
         decoding = self.decoding = Decoding(
             self.spool, self.ingest, self.current, self.health,
             committed=self.committed, replayed=partial(self._at_table, replayed),
-            ready=self._ready, reject=self.receiving.reject,
+            ready=self._ready, reject=self.receiving.cut,
         )  # fmt: skip
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
@@ -271,6 +271,11 @@ class Daemon:
             upgrade.upgrade_state(self.checkpoints, checkpoint)
 
     def _at_table(self, replayed: Callable[[], None]) -> None:
+        if lacking := self.ingest.tell_lacking():
+            message = (
+                f"{lacking} bytes of unfinished records cannot be read from the spool any more"
+            )
+            self.health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
         replayed()
         self.replayed.set()
@@ -280,6 +285,7 @@ class Daemon:
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.committing.run)
+            nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
             if self.local:
                 nursery.start_soon(upkeep.run, self)
 

@@ -99,6 +99,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
+        gave_way=tally.gave_way,
         unknown_gaps=tally.unknown_gaps,
         open_windows=ingest.open_windows(name),
         awaited_events=sum(each.events for each in awaited) + uncommitted,
