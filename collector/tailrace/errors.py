@@ -18,6 +18,8 @@ Bad *input* is never an exception: it is a record (`Malformed`), a count and a q
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class TailraceError(Exception):
     """The base of all; its text is meant for the person at the terminal."""
@@ -69,3 +71,12 @@ class UnknownError(QueryError):
 
 class MissingPackageError(TailraceError, ImportError):
     """What was asked for needs a package that is not installed with Tailrace."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield what is in the (nested) groups that trio raises, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from causes(inner)
+    else:
+        yield error

@@ -24,6 +24,8 @@ class Condition(StrEnum):
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
+    MEMORY = "memory"
+    """Several starts did not fit into memory: what comes goes into the spool, and nothing is decoded yet."""
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
@@ -243,6 +245,7 @@ class Status(msgspec.Struct, kw_only=True):
     failure: str | None
     pid: int
     uptime_seconds: float
+    killed_starts: int
     config: ConfigStatus
     kernels: str
     store: str

@@ -27,6 +27,7 @@ from tailrace.figures import Status
 from tailrace.metrics.families import families
 from tailrace.pipeline import credentials
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.memory import memory
 from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
 from tailrace.pipeline.supervision import Supervision
@@ -65,7 +66,7 @@ def run(
     supervision = Supervision(notifier, clock)
     daemon = Daemon(
         loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
-        working=supervision.working, held=held,
+        working=supervision.working, held=held, memory=memory(),
     )  # fmt: skip
     with tamed_garbage_collection(), closing(descriptors), daemon:
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
@@ -145,14 +146,15 @@ class _Service:
                 # What the configuration prevents is said once, by who started it.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
-                    self._daemon.replayed.set()
+                    self._daemon.answering.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         """Answer from when the figures go on where an earlier life of the daemon left them: to
-        Prometheus, a counter that falls has begun anew. Who asks before that waits."""
-        await self._daemon.replayed.wait()
+        Prometheus, a counter that falls has begun anew. Who asks before that waits, unless decoding waits
+        for longer than anybody would."""
+        await self._daemon.answering.wait()
         await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:

@@ -32,6 +32,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         failure=daemon.health.failure,
         pid=os.getpid(),
         uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
+        killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
         kernels="python",
         store=daemon.store,

@@ -42,6 +42,10 @@ class Checkpoints:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.size_max: int | None = None
+        """Files of more bytes are not read; None reads all."""
+        self.too_large: list[str] = []
+        """What `newest` did not read for that: one sentence a file."""
         self.damaged: list[str] = []
         """What `newest` passed over, and why: one sentence a file."""
         try:
@@ -58,10 +62,9 @@ class Checkpoints:
         return min(position - _reach(path) for position, path in files.items())
 
     @property
-    def newest_size(self) -> int:
-        """Bytes of the newest file; 0 while there is none."""
-        files = self._files()
-        return files[max(files)].stat().st_size if files else 0
+    def size(self) -> int:
+        """Bytes of the largest file; 0 while there is none."""
+        return max((path.stat().st_size for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
         """Save durably, then delete all but the newest two. The state needs the log from `since` on,
@@ -86,6 +89,10 @@ class Checkpoints:
         for position in sorted(files, reverse=True):
             if position <= not_beyond:
                 try:
+                    size = files[position].stat().st_size
+                    if self.size_max is not None and size > self.size_max:
+                        self.too_large.append(f"{files[position]}: has {size} bytes")
+                        continue
                     return Checkpoint(position, _read(files[position], position))
                 except (OSError, ValueError) as error:
                     self.damaged.append(f"{files[position]}: {error}")
