@@ -8,6 +8,7 @@
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; says what was found
+    │   └── DescriptorsError no descriptor was free: wait, try again
     ├── IncompleteError  something is missing and that was forbidden (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
@@ -55,6 +56,10 @@ class FencedError(TailraceError):
 
 class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
+
+
+class DescriptorsError(StoreError):
+    """No descriptor was free for the table; nothing was half-done, the same call may be made again."""
 
 
 class IncompleteError(TailraceError):

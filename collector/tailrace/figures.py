@@ -26,6 +26,8 @@ class Condition(StrEnum):
     UPKEEP = "upkeep"
     MEMORY = "memory"
     """Several starts did not fit into memory: what comes goes into the spool, and nothing is decoded yet."""
+    DESCRIPTORS = "descriptors"
+    """Connections, files or the table could not have a descriptor."""
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
@@ -105,6 +107,8 @@ class Figures:
         self.rows_committed = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
+        self.store_descriptors = self.upkeep_descriptors = 0
+        """How often a commit or an upkeep could not have a descriptor."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -257,6 +261,7 @@ class Status(msgspec.Struct, kw_only=True):
     rows_committed: int
     commit_seconds: Durations
     upkeeps: dict[str, int]
+    out_of_descriptors: dict[str, int]
     admin_requests: dict[str, int]
     admin_refused: dict[str, int]
     admin_certificate_expiry_timestamp_seconds: float | None

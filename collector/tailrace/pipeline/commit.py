@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import trio
 
-from tailrace.errors import FullError, StoreError
+from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
 from tailrace.ingest.unfinished import NAMED_WITHIN, Snapshot
@@ -47,7 +47,7 @@ class Taken(NamedTuple):
 
 class Committing:
     """The loop that commits, once the ingest is where the table is, at `committed`. `done` is told the
-    seconds each commit took and its rows; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
+    seconds each commit took and its rows, `starved` of each try that could have no descriptor; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Committing:
         watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
+        starved: Callable[[], None],
     ) -> None:
         self.commits = 0
         self.idle = trio.Event()
@@ -81,6 +82,7 @@ class Committing:
         self._health = health
         self._taken = taken
         self._done = done
+        self._starved = starved
         self._some = trio.Event()
         self._enough = trio.Event()
         self._saved_at = trio.current_time()
@@ -149,6 +151,8 @@ class Committing:
             try:
                 await trio.to_thread.run_sync(self._attempt, taken)
             except (FullError, StoreError) as error:
+                if isinstance(error, DescriptorsError):
+                    self._starved()
                 self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
                 delay = min(delay * 2, RETRY_MOST)

@@ -229,7 +229,7 @@ class Daemon:
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
             self.health, committed=self.committed, watchdog_seconds=self._watchdog_seconds,
-            taken=decoding.wake, done=self._committed,
+            taken=decoding.wake, done=self._committed, starved=self._starved,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         ahead, left = await trio.to_thread.run_sync(self._look_ahead)
@@ -376,6 +376,9 @@ class Daemon:
         if self.heartbeats:
             self.heartbeats.synced(self.spool.durable)
         self.decoding.wake()
+
+    def _starved(self) -> None:
+        self.figures.store_descriptors += 1
 
     def _committed(self, seconds: float, rows: int) -> None:
         self.figures.committed(seconds, rows)

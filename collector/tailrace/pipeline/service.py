@@ -25,7 +25,7 @@ from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import Status
 from tailrace.metrics.families import families
-from tailrace.pipeline import credentials
+from tailrace.pipeline import credentials, open_files
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.memory import memory
 from tailrace.pipeline.reload import Reloading
@@ -137,6 +137,7 @@ class _Service:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(credentials.run, self._daemon, self._guard)
+            nursery.start_soon(open_files.run, self._daemon)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:

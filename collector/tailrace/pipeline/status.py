@@ -18,6 +18,7 @@ from tailrace.figures import (
 )
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.open_files import failures
 from tailrace.security.guard import OPEN, Guard
 
 
@@ -56,6 +57,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
         upkeeps=figures.upkeeps,
+        out_of_descriptors=failures(daemon),
         admin_requests=figures.admin.requests,
         admin_refused=figures.admin.refused,
         admin_certificate_expiry_timestamp_seconds=guard.expires,
