@@ -8,6 +8,7 @@
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; says what was found
+    │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
     │   └── DescriptorsError no descriptor was free: wait, try again
     ├── IncompleteError  something is missing and that was forbidden (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
@@ -56,6 +57,10 @@ class FencedError(TailraceError):
 
 class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
+
+
+class MemoryLimitError(StoreError):
+    """What must be read does not fit into the memory that this process may have."""
 
 
 class DescriptorsError(StoreError):

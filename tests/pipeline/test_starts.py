@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tailrace.errors import StoreError
+from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.memory import Limit, Memory, memory
@@ -79,11 +79,11 @@ def test_after_some_that_were_killed_as_they_read_the_state_one_is_refused(begun
     for _ in range(KILLED_MAX):
         begun(limits(0.9))
     for _ in range(3):
-        with pytest.raises(StoreError, match=r"3 starts in a row .* raise the limit"):
+        with pytest.raises(MemoryLimitError, match=r"3 starts in a row .* raise the limit"):
             begun(limits(0.9))
     clock.now += REST_SECONDS + 1
     begun(limits(0.9))
-    with pytest.raises(StoreError, match="4 starts in a row"):
+    with pytest.raises(MemoryLimitError, match="4 starts in a row"):
         begun(limits(0.9))
     (tmp_path / "starting").unlink()
     assert begun(limits(0.9)).killed == 0
@@ -105,7 +105,7 @@ def test_a_large_state_counts_before_it_is_read(begun, tmp_path):
     tight = Memory([Limit(2 * USED + 3 * MIB, "VmRSS", "the limit")])
     for _ in range(KILLED_MAX):
         begun(tight)
-    with pytest.raises(StoreError):
+    with pytest.raises(MemoryLimitError):
         begun(tight)
 
 

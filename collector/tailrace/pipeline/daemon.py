@@ -25,7 +25,7 @@ from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
-from tailrace.errors import StoreError, causes
+from tailrace.errors import MemoryLimitError, StoreError, causes
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.pipeline import pending, sync, upgrade, upkeep
@@ -178,12 +178,12 @@ class Daemon:
         return self
 
     def _tell_too_large(self, checkpoint: Checkpoint | None) -> None:
-        """Raise StoreError where there is no start without a checkpoint that memory has no room for."""
+        """Raise MemoryLimitError where there is no start without a checkpoint that memory has no room for."""
         if self.starts is None or not self.checkpoints.too_large:
             return
         message = f"{self.checkpoints.too_large[0]}, which do not fit: {self.starts.advice()}"
         if checkpoint is None and self.spool.begin > 0:
-            raise StoreError(message)
+            raise MemoryLimitError(message)
         begin = checkpoint.position if checkpoint else 0
         logger.warning(
             "%s; the start decodes the spool from position %d on instead", message, begin
@@ -202,7 +202,7 @@ class Daemon:
         self._stack.__exit__(type_, error, traceback)
 
     def _over(self, _: object, error: BaseException | None, __: object) -> None:
-        """Note that this start did not end by being killed. Raise StoreError where memory ran out."""
+        """Note that this start did not end by being killed. Raise MemoryLimitError where memory ran out."""
         if self.starts is None:
             return
         if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):

@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
@@ -22,7 +23,7 @@ from prometheus_client.core import Metric
 
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
 from tailrace.figures import Status
 from tailrace.metrics.families import families
 from tailrace.pipeline import credentials, open_files
@@ -41,6 +42,9 @@ from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 
 LINGER_SECONDS = 3.0
+
+PATIENCE_SECONDS = 60.0
+"""Less than a unit's TimeoutStartSec."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +72,27 @@ def run(
         loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
         working=supervision.working, held=held, memory=memory(),
     )  # fmt: skip
-    with tamed_garbage_collection(), closing(descriptors), daemon:
+    with (
+        tamed_garbage_collection(), closing(descriptors), patience(managed=notifier.present), daemon
+    ):  # fmt: skip
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
         trio.run(service.main)
         if service.failure is not None:
             raise service.failure
         return service.status()
+
+
+@contextmanager
+def patience(*, managed: bool) -> Iterator[None]:
+    """A start that does not fit into memory ends after a minute where a service manager would make the
+    same start again at once. Until then its sockets queue what comes."""
+    try:
+        yield
+    except MemoryLimitError as error:
+        if managed:
+            logger.critical("%s; ends in %.0f s", error, PATIENCE_SECONDS)
+            time.sleep(PATIENCE_SECONDS)
+        raise
 
 
 def raise_descriptor_limit() -> None:

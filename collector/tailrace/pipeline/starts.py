@@ -23,7 +23,7 @@ import msgspec
 import trio
 
 from tailrace.clock import Clock
-from tailrace.errors import StoreError
+from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.memory import Memory
@@ -77,7 +77,7 @@ class Starts:
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Read the state in the newest checkpoint next. Raise StoreError if that has lately killed
+        """Read the state in the newest checkpoint next. Raise MemoryLimitError if that has lately killed
         several starts."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
@@ -88,7 +88,7 @@ class Starts:
             left = min(REST_SECONDS, before.at + REST_SECONDS - now)
             if suspect and self.killed >= KILLED_MAX and left > 0:
                 if before.stage == "state":
-                    raise StoreError(
+                    raise MemoryLimitError(
                         f"{self._path.parent}: {self.killed} starts in a row were killed while they read the"
                         f" decoder state ({checkpoint_size} bytes); {self.advice()}."
                         f" The next try is made in {left:.0f} s, or at once with a higher limit or without"
@@ -115,13 +115,13 @@ class Starts:
         self._start, self.killed = None, 0
         self._path.unlink(missing_ok=True)
 
-    def out_of_memory(self) -> StoreError:
+    def out_of_memory(self) -> MemoryLimitError:
         """Return the error of a start, or of a daemon at work, that was refused memory."""
         if self._start:
             self._start.share = 1.0
             self._write()
             self._start = None  # the file stays
-        return StoreError(f"out of memory; {self.advice()}")
+        return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
         """Say until cancelled, or until it came through, how much memory the start uses."""
