@@ -79,8 +79,10 @@ def test_after_some_that_were_killed_as_they_read_the_state_one_is_refused(begun
     for _ in range(KILLED_MAX):
         begun(limits(0.9))
     for _ in range(3):
+        refused = Starts(tmp_path, limits(0.9), clock)
         with pytest.raises(MemoryLimitError, match=r"3 starts in a row .* raise the limit"):
-            begun(limits(0.9))
+            refused.begin(Checkpoints(tmp_path))
+        refused.came_through()
     clock.now += REST_SECONDS + 1
     begun(limits(0.9))
     with pytest.raises(MemoryLimitError, match="4 starts in a row"):

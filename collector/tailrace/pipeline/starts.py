@@ -111,9 +111,11 @@ class Starts:
             self._look()
 
     def came_through(self) -> None:
-        """All that the log held is decoded, or the start has failed with a message."""
-        self._start, self.killed = None, 0
-        self._path.unlink(missing_ok=True)
+        """All that the log held is decoded, or the start has failed with a message. The note of a start that
+        was refused is an earlier start's, and stays."""
+        if self._start:
+            self._start, self.killed = None, 0
+            self._path.unlink(missing_ok=True)
 
     def out_of_memory(self) -> MemoryLimitError:
         """Return the error of a start, or of a daemon at work, that was refused memory."""
