@@ -17,7 +17,14 @@ from tailrace.pipeline.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.spool.checkpoint import Checkpoints
 
 MIB = 2**20
-USED = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def used():
+    """Memory of this process, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+USED = used()
 
 
 class FixedClock:
@@ -112,15 +119,17 @@ def test_a_large_state_counts_before_it_is_read(begun, tmp_path):
 
 
 def test_only_a_checkpoint_that_fits_is_read(tmp_path, clock):
-    starts = Starts(tmp_path, limits(0.5), clock)
+    """Half of what is left of the limit is about 32 MiB."""
+    starts = Starts(tmp_path, Memory([Limit(used() + 64 * MIB, "VmRSS", "the limit")]), clock)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, bytes(1000))
-    checkpoints.save(2, bytes(round(0.6 * starts.readable)))
-    checkpoints.size_max = Starts(tmp_path, limits(0.5), clock).readable
+    checkpoints.save(2, bytes(8 * MIB))
+    checkpoints.size_max = starts.readable
     assert checkpoints.newest(2).position == 2
-    checkpoints.save(2, bytes(2 * starts.readable))
+    checkpoints.size_max = 4 * MIB
     assert checkpoints.newest(2).position == 1
     assert [sentence.endswith(" bytes") for sentence in checkpoints.too_large] == [True]
+    assert 8 * MIB < starts.readable < 40 * MIB
 
 
 def test_a_note_that_nobody_can_read_is_none(begun, tmp_path):
