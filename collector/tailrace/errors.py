@@ -8,6 +8,8 @@
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; says what was found
+    │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
+    │   └── DescriptorsError no descriptor was free: wait, try again
     ├── IncompleteError  something is missing and that was forbidden (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
@@ -17,6 +19,8 @@ Bad *input* is never an exception: it is a record (`Malformed`), a count and a q
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 
 class TailraceError(Exception):
@@ -55,6 +59,14 @@ class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
 
 
+class MemoryLimitError(StoreError):
+    """What must be read does not fit into the memory that this process may have."""
+
+
+class DescriptorsError(StoreError):
+    """No descriptor was free for the table; nothing was half-done, the same call may be made again."""
+
+
 class IncompleteError(TailraceError):
     """Completeness was demanded, and something is missing; the text says what."""
 
@@ -69,3 +81,12 @@ class UnknownError(QueryError):
 
 class MissingPackageError(TailraceError, ImportError):
     """What was asked for needs a package that is not installed with Tailrace."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield what is in the (nested) groups that trio raises, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from causes(inner)
+    else:
+        yield error

@@ -24,9 +24,15 @@ class Condition(StrEnum):
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
+    MEMORY = "memory"
+    """Several starts did not fit into memory: what comes goes into the spool, and nothing is decoded yet."""
+    DESCRIPTORS = "descriptors"
+    """Connections, files or the table could not have a descriptor."""
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
+    PENDING = "pending"
+    """Unfinished records of a source were more than its `pending_max`, so that some were given up."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -101,6 +107,8 @@ class Figures:
         self.rows_committed = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
+        self.store_descriptors = self.upkeep_descriptors = 0
+        """How often a commit or an upkeep could not have a descriptor."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -154,6 +162,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]
+    gave_way: int
     unknown_gaps: int
     open_windows: int
     awaited_events: int
@@ -240,6 +249,7 @@ class Status(msgspec.Struct, kw_only=True):
     failure: str | None
     pid: int
     uptime_seconds: float
+    killed_starts: int
     config: ConfigStatus
     kernels: str
     store: str
@@ -251,6 +261,7 @@ class Status(msgspec.Struct, kw_only=True):
     rows_committed: int
     commit_seconds: Durations
     upkeeps: dict[str, int]
+    out_of_descriptors: dict[str, int]
     admin_requests: dict[str, int]
     admin_refused: dict[str, int]
     admin_certificate_expiry_timestamp_seconds: float | None

@@ -139,6 +139,21 @@ def test_what_the_installed_unit_blocks_is_a_warning(tmp_path):
     )
 
 
+def test_a_limit_of_open_files_that_cannot_hold_what_is_allowed_is_a_warning(environ, tmp_path):
+    config = tmp_path / "tailrace.toml"
+    listen = 'listen = "127.0.0.1:7701"\nconnections_max = 400\n'
+    config.write_text(f'[sources.near]\ntype = "tcp"\nformat = "heph"\n{listen}')
+    limited = ["prlimit", "--nofile=512:512", sys.executable, "-m", "tailrace", "check", config]
+    done = subprocess.run(limited, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (warning,) = [line for line in done.stdout.splitlines() if "warning" in line]
+    assert "512 descriptors may be open at a time" in warning
+    assert "come to 529; see LimitNOFILE=" in warning
+    config.write_text(config.read_text().replace("400", "300"))
+    done = subprocess.run(limited, env=environ, capture_output=True, text=True, check=False)
+    assert "warning" not in done.stdout
+
+
 def test_no_file_is_wrong_usage(check):
     done = check()
     assert done.returncode == 2

@@ -29,6 +29,7 @@ VALUES = {
     "allow": ("10.0.0.0/8, ::1", ["10.0.0.0/8", "::1"]),
     "format": ("jets", "jets"),
     "mode": ("0660", "0660"),
+    "pending_max": ("70MiB", 70 * 2**20),  # not less than a record
 }
 
 

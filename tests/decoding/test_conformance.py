@@ -249,6 +249,44 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(
 
 
 @every
+def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector) -> None:
+    """As a checkpoint does, which leaves the bytes of unfinished records to the spool."""
+    whole = packed(vector.decode())
+    size = len(vector.data)
+    for place in random.Random(9).sample(range(size), min(size, 20)):
+        first, records = vector.begun()
+        records += first.feed(vector.data[:place])
+        state = first.state
+        waiting = vector.format.waiting(state).waiting
+        assert vector.data[place - len(waiting) : place] == waiting
+        vector.format.waiting(state).waiting = b""
+        saved = msgspec.msgpack.encode(state)
+        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
+        vector.format.waiting(state).waiting = waiting
+        second = vector.format.decoder(vector.limit, state)
+        assert packed(records + decode(second, [vector.data[place:]])) == whole
+
+
+@every
+def test_what_is_pending_can_be_given_up_anywhere(vector: Vector) -> None:
+    """It is records then, the rest still tiles, and what came before is as it was."""
+    whole = vector.decode()
+    size = len(vector.data)
+    for place in random.Random(11).sample(range(size), min(size, 40)):
+        decoder, records = vector.begun()
+        records += decoder.feed(vector.data[:place])
+        inside = len(records)
+        pending = decoder.pending
+        given_up = decoder.give_up()
+        assert sum(record.size for record in given_up) == pending - decoder.pending
+        assert decoder.pending < 8
+        records += given_up
+        records += decode(decoder, [vector.data[place:]])
+        check_tiling(vector.format, records, vector.data)
+        assert packed(records[:inside]) == packed(whole[:inside])
+
+
+@every
 def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tailrace.config.open_files import OWN
 from tailrace.doctor import limits
 from tests.cli.command import ENVIRONMENT
 from tests.doctor.hosts import host, only, tail, tcp, udp, unix
@@ -19,13 +20,14 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 import msgspec
 from tailrace.clock import SystemClock
 from tailrace.config.schema import Config, TcpConfig
+from tailrace.config.open_files import OWN
 from tailrace.doctor import limits
 from tailrace.doctor.host import Host
 sources = {"a": TcpConfig(format="jets", listen="127.0.0.1:0", connections_max=200)}
 found = list(limits.check(Host(Config(sources=sources), {}, SystemClock())))
 print(msgspec.json.encode(found).decode())
 """
-NEEDED = limits.OWN + 201
+NEEDED = OWN + 201
 
 
 def found_with(soft, hard):
@@ -60,4 +62,4 @@ def test_too_little_is_raised_in_the_systems_file():
 def test_what_each_kind_of_source_may_hold(source, descriptors, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, 10))
     finding = only(limits.check(host(sources={"a": source})))
-    assert finding.figures["needed"] == limits.OWN + descriptors
+    assert finding.figures["needed"] == OWN + descriptors

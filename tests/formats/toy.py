@@ -7,6 +7,7 @@ that events are missing, anything else cannot be read. A document's lines are na
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 
 import msgspec
 
@@ -49,6 +50,9 @@ class ToyDecoder:
     def end(self):
         return self._read(self._lines.end())
 
+    def give_up(self):
+        return self._read(self._lines.give_up())
+
     def _read(self, pieces):
         records = []
         for piece in pieces:
@@ -89,6 +93,7 @@ FORMAT = Format(
     name="toy",
     decoder=ToyDecoder,
     state_type=ToyState,
+    waiting=attrgetter("lines"),
     flaws=frozenset(),
     malformed=frozenset({"bad_line", "too_long", "truncated"}),
 )

@@ -69,6 +69,7 @@ class Log:
         transport="tcp",
         limits=None,
         garbage_max=0,
+        pending_max=0,
         peer="127.0.0.1:5",
     ):
         number = self.entries[-1].end if self.entries else 0
@@ -80,12 +81,13 @@ class Log:
             peer=peer,
             record_max=2**20,
             garbage_max=garbage_max,
+            pending_max=pending_max,
             ledger=limits or LedgerConfig(),
         )
         self.add(EntryKind.OPEN, number, encode(info))
         return number
 
-    def open_file(self, format_, path="/runs/a", *, group="/runs", dialect="auto"):
+    def open_file(self, format_, path="/runs/a", *, group="/runs", dialect="auto", pending_max=0):
         number = self.entries[-1].end if self.entries else 0
         info = OpenInfo(
             source="s",
@@ -94,6 +96,7 @@ class Log:
             transport="tail",
             peer=path,
             record_max=2**20,
+            pending_max=pending_max,
             ledger=LedgerConfig(),
             file=FileFacts(path=path, device=1, inode=2, birth=3),
             group=group,

@@ -253,7 +253,7 @@ def test_a_peer_that_sends_only_garbage_is_rejected():
     session = log.open(garbage_max=1000)
     log.data(session, bytes(200_000))
     ingest, _ = run(log.entries)
-    assert ingest.rejected == [session]
+    assert ingest.rejected == [(session, "garbage")]
 
 
 def traffic(seed):

@@ -45,13 +45,15 @@ FINAL_EVENTS = re.compile(
 class Collector:
     """One store and the daemon on it, which may be started, killed and started again."""
 
-    def __init__(self, directory: Path, *, sources=SOURCES, more="", environ=None):
+    def __init__(self, directory: Path, *, sources=SOURCES, more="", environ=None, before=None):
         self.store = directory / "store"
         self.config = directory / "tailrace.toml"
         self.output = directory / "serve.log"
         self.config.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{more}\n{sources}')
         self.environ = environ or {}
         self.descriptors = ()
+        self.before = before
+        """What its process does before it becomes the daemon."""
         self.process = None
         self.ports = {}
 
@@ -60,7 +62,7 @@ class Collector:
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command(), stdout=output, stderr=output, env=os.environ | self.environ,
-                pass_fds=self.descriptors,
+                pass_fds=self.descriptors, preexec_fn=self.before,  # noqa: PLW1509 - no thread holds a lock it needs
             )  # fmt: skip
         if wait:
             self.wait_ready()

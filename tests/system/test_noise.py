@@ -41,10 +41,15 @@ MEMORY = 64 * 2**20
 
 def resident(pid):
     """Memory of a process, in bytes."""
+    return of_process(pid, "VmRSS")
+
+
+def of_process(pid, name):
+    """A figure of /proc/PID/status, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("no VmRSS")
+    raise AssertionError(f"no {name}")
 
 
 def shout(address, rng):

@@ -291,6 +291,8 @@ def test_each_key_does_at_a_reload_what_the_reference_says(collector_of, tmp_pat
             value = f'"{socket_}2"' if section == "sources (unix)" else '"localhost:0"'
         elif key == "path":
             value = f'"{tmp_path}/elsewhere"'
+        elif key == "pending_max":
+            value = '"65 MiB"'  # not less than a record
         elif (section, key) == ("log", "format"):
             value = '"json"'
         if key == "dialect" or (section, key) == ("store", "path"):

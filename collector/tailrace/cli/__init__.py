@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
@@ -25,6 +24,7 @@ from tailrace.errors import (
     IncompleteError,
     TailraceError,
     UnknownError,
+    causes,
 )
 
 COMMANDS = {
@@ -109,10 +109,10 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()  # a broken pipe is noticed here, not when the interpreter ends
         except (BaseExceptionGroup, *EXPECTED) as error:
-            causes = list(_causes(error))
-            if not all(isinstance(cause, EXPECTED) for cause in causes):
+            found = list(causes(error))
+            if not all(isinstance(cause, EXPECTED) for cause in found):
                 raise
-            ctx.exit(max(report(cause) for cause in causes))
+            ctx.exit(max(report(cause) for cause in found))
         return result
 
 
@@ -140,15 +140,6 @@ def report(error: BaseException) -> ExitCode:
             return ExitCode.BROKEN_PIPE
         case _:
             return ExitCode.INTERRUPTED
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What is in the (nested) groups that trio raises, or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _causes(inner)
-    else:
-        yield error
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -11,8 +13,9 @@ import click
 from tailrace.cli import ExitCode
 from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine, spool_path, store_path
+from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem
-from tailrace.config.schema import SourceConfig, TailConfig
+from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.doctor import unit
 from tailrace.security import guard
 
@@ -48,8 +51,16 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     ]
     for name, source in config.sources.items():
         lines.append(f"  {name}: {source.format} over {_tag(source)} {' '.join(_places(source))}")
-    lines += [f"  warning: {warning}; see IPAddressAllow=" for warning in unit.blocked(config)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  warning: {warning}" for warning in _warnings(config))])
+
+
+def _warnings(config: Config) -> Iterator[str]:
+    """What keeps the configuration from being reached, or from what it allows."""
+    for blocked in unit.blocked(config):
+        yield f"{blocked}; see IPAddressAllow="
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if short := too_few(config, hard):
+        yield f"{short}; see LimitNOFILE= or `ulimit -Hn`"
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
@@ -62,7 +73,7 @@ def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
             "sha256": loaded.sha256,
             "store": store_path(config),
             "spool": spool_path(config),
-            "warnings": [str(warning) for warning in unit.blocked(config)],
+            "warnings": [*_warnings(config)],
             "admin": config.admin.listen,
             "sources": {
                 name: {"type": _tag(source), "format": source.format, "places": _places(source)}

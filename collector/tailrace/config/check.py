@@ -22,7 +22,7 @@ from tailrace.config.keys import (
     words,
 )
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
-from tailrace.config.schema import OWN_SOURCE, Config
+from tailrace.config.schema import OWN_SOURCE, Config, Section
 from tailrace.config.values import convert
 
 FORMATS: dict[str, tuple[str, ...]] = {
@@ -119,6 +119,8 @@ class Check:
         if type_ is not None:
             self._check_listen(type_, values, settings)
             self._check_guard(type_, values, settings)
+        if type_ is not None and "pending_max" in keys(SOURCES[type_]):
+            self._check_pending(SOURCES[type_], values, settings)
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
@@ -172,6 +174,21 @@ class Check:
         if format_ not in allowed:
             carries = f"which a {type_} source can carry" if type_ else "which are all formats"
             self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")
+
+    def _check_pending(
+        self, struct: type[Section], values: Values, settings: Mapping[str, Setting]
+    ) -> None:
+        """One record of the longest that is allowed has room."""
+        sizes = {
+            key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
+        }
+        if sizes["pending_max"] < sizes["record_max"]:
+            key = "pending_max" if "pending_max" in settings else "record_max"
+            self._problem(
+                settings[key].where,
+                f"pending_max ({sizes['pending_max']}) is less than record_max ({sizes['record_max']});"
+                " allowed: as much, or more",
+            )
 
     def _check_addresses(
         self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]

@@ -41,6 +41,7 @@ class Takes(StrEnum):
 _CONNECTIONS = {
     "record_max": Takes.SESSIONS,
     "garbage_max": Takes.SESSIONS,
+    "pending_max": Takes.SESSIONS,
     "connections_max": Takes.NOW,
     "connections_per_peer_max": Takes.NOW,
     "idle_timeout": Takes.NOW,
@@ -71,6 +72,7 @@ _TAKES: dict[type[Section], dict[str, Takes]] = {
     UnixConfig: _CONNECTIONS,
     TailConfig: {
         "record_max": Takes.SESSIONS,
+        "pending_max": Takes.SESSIONS,
         "poll_interval": Takes.NOW,
         "idle_interval": Takes.NOW,
         "files_max": Takes.NOW,

@@ -166,6 +166,8 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """A connection that takes longer than this over its TLS handshake and its token is closed."""
     record_max: Size = Size(1 * MIB)
     """The longest record; a longer one is malformed."""
+    pending_max: Size = Size(64 * MIB)
+    """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
     connections_max: int = 1024
     """Connections at a time; further ones are accepted and closed at once, and counted."""
     connections_per_peer_max: int = 256
@@ -187,6 +189,8 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     """Who may connect: the file mode of the socket, in octal."""
     record_max: Size = Size(1 * MIB)
     """The longest record; a longer one is malformed."""
+    pending_max: Size = Size(64 * MIB)
+    """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
     connections_max: int = 1024
     """Connections at a time; further ones are accepted and closed at once, and counted."""
     connections_per_peer_max: int = 256
@@ -208,6 +212,8 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """Which of a format's dialects the files are in; auto tells by their content."""
     record_max: Size = Size(4 * MIB)
     """The longest record; a longer one is malformed."""
+    pending_max: Size = Size(64 * MIB)
+    """Records that are not whole yet may take this much, those of all files together; beyond that the file with the most gives its own up, which is malformed then. At least `record_max`."""
     poll_interval: Duration = Duration(0.1)
     """How often a file that grows is looked at."""
     idle_interval: Duration = Duration(1)

@@ -47,6 +47,13 @@ class Decoder(Protocol):
         The decoder can be fed again afterwards; offsets go on."""
         ...
 
+    def give_up(self) -> list[Record]:
+        """Return what is pending as records, malformed as `too_long` where it is part of a record.
+
+        Memory is short: the rest of the record is unreadable as well, as of a record over `limit`.
+        An empty list means that the few bytes pending cannot be told apart yet."""
+        ...
+
 
 @runtime_checkable
 class FileDecoder(Decoder, Protocol):
@@ -140,6 +147,16 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     goodbye: bool
 
 
+class Waiting(Protocol):
+    """The part of a decoder's state that holds the bytes of a record that is not whole yet."""
+
+    waiting: bytes
+
+
+def _itself(state: Any) -> Waiting:  # noqa: ANN401 - of the format's own type
+    return state  # type: ignore[no-any-return]
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What the rest of Tailrace knows of a format. Each module in `formats` has one, named FORMAT.
 
@@ -149,6 +166,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `whole` says of a datagram that it is one whole record: such ones may be decoded as one piece.
     `flaws` and `malformed` are the closed sets of reasons its records may carry.
     `files` is how its files are found; `dialects` the values, beside "auto", of a source's `dialect`.
+    `waiting` gives the part of a state that holds bytes of an unfinished record as its `waiting`. A
+    checkpoint may leave these bytes out and read them from the spool again.
     `acknowledge` gives the bytes of an answer to a client, where the format has such answers.
     """
 
@@ -161,4 +180,5 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     whole: Callable[[bytes], bool] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()
+    waiting: Callable[[Any], Waiting] = _itself
     acknowledge: Callable[[Acknowledgement], bytes] | None = None

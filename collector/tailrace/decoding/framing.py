@@ -99,6 +99,19 @@ class Lines:
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece for piece in pieces if piece.data]
 
+    def give_up(self) -> list[Piece]:
+        """Hand out what waits: blank lines, or the beginning of a line that is too long from now on."""
+        data = bytes(self._waiting)
+        kind: Literal["too_long", "blank"] = "too_long"
+        if self._blank and not self._too_long:
+            kind = "blank"
+        self._too_long = kind == "too_long"
+        starts = range(0, len(data), self._piece)
+        pieces = [Piece(kind, self._offset + at, data[at : at + self._piece]) for at in starts]
+        self._offset += len(data)
+        self._waiting, self._blank = bytearray(), True
+        return pieces
+
     def _only_more(self, data: bytes) -> bool:
         """Whether `data` completes nothing, so that it need not be looked at again until later."""
         room = self._piece if self._too_long else self._limit

@@ -6,9 +6,10 @@ the entries from there on give what the original gave (DESIGN §1, "Restart").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
@@ -32,6 +33,7 @@ from tailrace.ingest.state import (
     decode,
     encode,
 )
+from tailrace.ingest.unfinished import Snapshot, Unfinished, since
 from tailrace.ingest.upgrade import upgraded
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.findings import Account
@@ -43,6 +45,11 @@ DAY_NS = 86_400 * 10**9
 _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
+def read_state(snapshot: bytes) -> IngestState:
+    """Return the state in a snapshot of this version or of one that `can_upgrade`."""
+    return decode(upgraded(snapshot), IngestState)
+
+
 class Quarantined(NamedTuple):
     """A frame for the quarantine: which file, where in it, what."""
 
@@ -51,18 +58,29 @@ class Quarantined(NamedTuple):
     frame: bytes
 
 
+class Rejected(NamedTuple):
+    """A session whose peer should be cut off, and why."""
+
+    number: int
+    why: Literal["garbage", "too many pending bytes"]
+
+
 class Ingest:
     """The sessions of all sources, and the daemon's own.
 
     `batch` and `quarantined` collect what `apply` yields until `take` is called; `rejected` the
-    numbers of sessions whose peer sends nothing readable and should be cut off.
+    sessions whose peer sends nothing readable, or held the most of too many pending bytes.
     """
 
-    def __init__(self, state: IngestState | None = None) -> None:
+    def __init__(
+        self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
+    ) -> None:
+        """`lacking` are the bytes, by session, that a state left to the spool and that are not there."""
         self.state = state or IngestState()
+        self._lacking = lacking or {}
         self.batch = Batch()
         self.quarantined: list[Quarantined] = []
-        self.rejected: list[int] = []
+        self.rejected: list[Rejected] = []
         self.paces = Paces()
         """How fast the clocks of producers' sessions go."""
         self._day = 0
@@ -71,10 +89,13 @@ class Ingest:
         self._departures: dict[str, Departures] = {}
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
+        """By source, the bytes of records that are not whole yet."""
         for source in self.state.announced:
             self._announced(source)
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
+            self._unfinished[saved.info.source].hold(number, session.decoder.pending)
             if session.course.waiting:
                 self._waiting.add(number)
         attach = partial(self._run, INFO, bits=COUNTER_BITS, paces=Paces(0))
@@ -83,12 +104,21 @@ class Ingest:
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
         """Go on from a snapshot, of this version or one that `can_upgrade`."""
-        return cls(decode(upgraded(snapshot), IngestState))
+        return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
+        """Return the whole state."""
+        return self.checkpoint(self.position + 1).state
+
+    def checkpoint(self, named_from: int) -> Snapshot:
+        """Return the state without the bytes of unfinished records that the spool has from this
+        position on, except short ones."""
         for number, session in self._sessions.items():
-            self.state.sessions[number] = session.save()
-        return encode(self.state)
+            self.state.sessions[number] = session.save(named_from)
+        snapshot = Snapshot(encode(self.state), since(self.state))
+        for session in self._sessions.values():
+            session.saved()
+        return snapshot
 
     @property
     def position(self) -> int:
@@ -180,6 +210,13 @@ class Ingest:
         self.heartbeats.damaged(position - self.state.position)
         self.state.position = position
 
+    def tell_lacking(self) -> int:
+        """Say in rows which unfinished records lack bytes since the start; return how many bytes."""
+        lacking, self._lacking = self._lacking, {}
+        for number in sorted(self._sessions.keys() & lacking.keys()):
+            self._sessions[number].damaged(lacking[number])
+        return sum(lacking.values())
+
     def take(self) -> tuple[Batch, list[Quarantined]]:
         """What has come since the last call."""
         batch, quarantined = self.batch, self.quarantined
@@ -209,8 +246,7 @@ class Ingest:
 
     def pending(self, source: str) -> int:
         """Bytes that decoders of a source hold and no record covers yet."""
-        sessions = self._sessions.values()
-        return sum(s.decoder.pending for s in sessions if s.state.info.source == source)
+        return self._unfinished[source].total
 
     def tally(self, source: str) -> Tally:
         return self.state.tallies.setdefault(source, Tally())
@@ -268,7 +304,8 @@ class Ingest:
         if entry.kind == EntryKind.DATAGRAMS:
             session.datagrams(unpack_datagrams(entry.payload), now)
         elif entry.kind == EntryKind.DATA:
-            session.data(entry.payload, now)
+            session.data(entry.payload, now, entry.position)
+            self._hold(session, now)
         elif entry.kind == EntryKind.DOCUMENT:
             name, part, more = unpack_document(entry.payload)
             session.document(name, part, now, more=more)
@@ -281,11 +318,26 @@ class Ingest:
             return
         limit = session.state.info.garbage_max
         if limit and session.state.garbage > limit:
-            self.rejected.append(number)
+            self.rejected.append(Rejected(number, "garbage"))
         self._watch(number)
+
+    def _hold(self, session: Session, now: int) -> None:
+        """Count what is unfinished. Above the limit, the session that holds the most gives way."""
+        info = session.state.info
+        unfinished = self._unfinished[info.source]
+        unfinished.hold(session.state.number, session.decoder.pending)
+        while info.pending_max and unfinished.total > info.pending_max:
+            number = unfinished.largest()
+            largest = self._sessions[number]
+            largest.give_way(now)
+            unfinished.hold(number, 0)
+            if not largest.state.file:
+                self.rejected.append(Rejected(number, "too many pending bytes"))
+            self._watch(number)
 
     def _close(self, number: int, reason: str, now: int) -> None:
         session = self._sessions.pop(number)
+        self._unfinished[session.state.info.source].hold(number, 0)
         session.closed(reason, now)
         self.tally(session.state.info.source).closed += 1
         self._waiting.discard(number)

@@ -29,6 +29,7 @@ from tailrace.ingest.state import (
     decode,
     encode,
 )
+from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
 from tailrace.model.record import Kind, Record, SessionFacts
@@ -57,9 +58,12 @@ class Session:
         self._announcements = announcements
         format_ = FORMATS[state.info.format]
         saved = decode(state.decoder, format_.state_type) if state.decoder else None
+        if state.left_out:
+            format_.waiting(saved).waiting = state.waiting
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
         if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
             self.decoder.begin(state.file.facts.path, state.info.dialect)
+        state.decoder, state.left_out, state.waiting = None, 0, b""
         self._whole = format_.whole
         datagrams, numbered = state.info.transport == "udp", format_.counter_bits is not None
         self._copies = (
@@ -70,8 +74,8 @@ class Session:
             state, tally, announcements, attach, unordered=unordered, of_file=self._of_file
         )
 
-    def data(self, payload: bytes, now: int) -> None:
-        """Bytes of a stream, cut anywhere."""
+    def data(self, payload: bytes, now: int, position: int = 0) -> None:
+        """Take bytes of a stream, cut anywhere, of an entry at this position of the spool."""
         self._received(len(payload), now)
         if file := self.state.file:
             if file.facts.rest:
@@ -81,8 +85,18 @@ class Session:
         records = self.decoder.feed(payload)
         if records or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
+        pending = self.decoder.pending
+        if pending <= len(payload):
+            self.state.begun = position if pending else 0
         self._take(records, now)
         self.course.tell()
+
+    def give_way(self, now: int) -> None:
+        """Give up the unfinished record: memory is short, and no other session holds more of it."""
+        self.course.run.own.session("gave_way", {"bytes": self.decoder.pending}, now)
+        self._tally.gave_way += 1
+        self.state.record_since = self.state.begun = 0
+        self._take(self.decoder.give_up(), now)
 
     def datagrams(self, payloads: list[bytes], now: int) -> None:
         """Datagrams: no record goes on past the end of one."""
@@ -196,10 +210,23 @@ class Session:
             about["file"] = _as_read(file)
         self.course.close(reason, about, now)
 
-    def save(self) -> SessionState:
-        self.state.decoder = encode(self.decoder.state)
+    def save(self, named_from: int) -> SessionState:
+        """Return the state with the decoder's in it, until `saved`. Bytes of an unfinished record are
+        left out if the spool has them from `named_from` on and they are more than `INLINE_MAX`."""
+        state, decoding = self.state, self.decoder.state
+        waiting = FORMATS[state.info.format].waiting(decoding)
+        size = len(waiting.waiting)
+        if state.begun and state.begun >= named_from and size > INLINE_MAX:
+            state.left_out = size
+            waiting.waiting = b""
+        state.decoder = encode(decoding)
+        waiting.waiting = b""  # a copy, which some decoders would keep
         self.course.save()
-        return self.state
+        return state
+
+    def saved(self) -> None:
+        """Forget what only a checkpoint needs."""
+        self.state.decoder, self.state.left_out = None, 0
 
     # Records
 

@@ -165,6 +165,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     record_max: int
     garbage_max: int = 0
     ledger: LedgerConfig
+    pending_max: int = 0
+    """Bytes of unfinished records that all sessions of the source may hold together; 0 for any number."""
     file: FileFacts | None = None
     group: str = ""
     """What streams with common names have in common; "" for none."""
@@ -189,6 +191,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     malformed_records: dict[str, int] = {}
     gaps: dict[str, int] = {}
     heals: dict[str, int] = {}
+    gave_way: int = 0
+    """Unfinished records given up because those of the source together were too many bytes."""
     unknown_gaps: int = 0
     """Gaps of which nobody knows the size."""
     restarts: int = 0
@@ -290,7 +294,13 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     quarantined: int = 0
     """Bytes of its quarantine file."""
     decoder: bytes | None = None
-    """The decoder's own state, encoded."""
+    """The decoder's own state, encoded; only in a checkpoint."""
+    begun: int = 0
+    """Position in the spool: the bytes of the unfinished record are not below it; 0 while there is none."""
+    left_out: int = 0
+    """How many bytes of the unfinished record the checkpoint leaves to the spool."""
+    waiting: bytes = b""
+    """These bytes, read again from the spool; never in a checkpoint."""
 
     @property
     def place(self) -> int:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
 
-from tailrace.errors import FullError, StoreError
+from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
+from tailrace.ingest.unfinished import NAMED_WITHIN, Snapshot
 from tailrace.model.columns import Batch
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
@@ -39,13 +41,13 @@ class Taken(NamedTuple):
     batch: Batch
     quarantined: list[Quarantined]
     position: int
-    snapshot: bytes | None
+    snapshot: Snapshot | None
     said_missing: dict[str, int]
 
 
 class Committing:
     """The loop that commits, once the ingest is where the table is, at `committed`. `done` is told the
-    seconds each commit took and its rows; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
+    seconds each commit took and its rows, `starved` of each try that could have no descriptor; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Committing:
         watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
+        starved: Callable[[], None],
     ) -> None:
         self.commits = 0
         self.idle = trio.Event()
@@ -79,6 +82,7 @@ class Committing:
         self._health = health
         self._taken = taken
         self._done = done
+        self._starved = starved
         self._some = trio.Event()
         self._enough = trio.Event()
         self._saved_at = trio.current_time()
@@ -127,7 +131,7 @@ class Committing:
         self._some, self._enough = trio.Event(), trio.Event()
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
-        snapshot = self._ingest.snapshot() if due else None
+        snapshot = self._ingest.checkpoint(self._named_from()) if due else None
         taken = Taken(
             batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
         )
@@ -147,6 +151,8 @@ class Committing:
             try:
                 await trio.to_thread.run_sync(self._attempt, taken)
             except (FullError, StoreError) as error:
+                if isinstance(error, DescriptorsError):
+                    self._starved()
                 self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
                 delay = min(delay * 2, RETRY_MOST)
@@ -177,18 +183,25 @@ class Committing:
             or self._ingest.position - self._saved_position >= spool.checkpoint_bytes
         )
 
-    async def _checkpoint(self, position: int, snapshot: bytes) -> None:
+    def _named_from(self) -> int:
+        """Return from where on a checkpoint may leave bytes to the spool. What it leaves there stays there
+        until the second checkpoint after it: an eighth of the spool at most."""
+        within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
+        return self._ingest.position - within
+
+    async def _checkpoint(self, position: int, snapshot: Snapshot) -> None:
         """Save the ingest's state and release what no restart can need any more."""
+        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            await trio.to_thread.run_sync(self._checkpoints.save, position, snapshot)
+            await trio.to_thread.run_sync(save)
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
         self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = trio.current_time(), position
-        oldest = self._checkpoints.oldest_position
-        if oldest is not None:
-            await trio.to_thread.run_sync(self._spool.release, oldest)
+        needed = self._checkpoints.needed_from
+        if needed is not None:
+            await trio.to_thread.run_sync(self._spool.release, needed)
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

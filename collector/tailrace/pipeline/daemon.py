@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple, Self
 
 import trio
@@ -24,10 +25,10 @@ from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
-from tailrace.errors import StoreError
-from tailrace.figures import Figures
+from tailrace.errors import MemoryLimitError, StoreError, causes
+from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
-from tailrace.pipeline import sync, upgrade, upkeep
+from tailrace.pipeline import pending, sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.current import Current
@@ -35,8 +36,10 @@ from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
+from tailrace.pipeline.memory import Memory
 from tailrace.pipeline.receiving import Receiving
 from tailrace.pipeline.replay import look_ahead, replay, restored
+from tailrace.pipeline.starts import Starts
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
@@ -92,7 +95,7 @@ class Daemon:
 
     `descriptors` keep its sources' sockets while no process has them, and sockets in `held` are there
     already; `watchdog_seconds` is how long somebody waits for its next commit, and `working` is called
-    as a long start goes on."""
+    as a long start goes on. With `memory`, starts that do not fit into it are counted (see `starts`)."""
 
     def __init__(
         self,
@@ -106,6 +109,7 @@ class Daemon:
         watchdog_seconds: float | None = None,
         working: Callable[[], None] = _nothing,
         held: Mapping[Place, Listening] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         config = loaded.config
         self.current = Current(loaded, clock)
@@ -128,11 +132,15 @@ class Daemon:
             self.current, clock, once=once, chosen=chosen,
             descriptors=descriptors or Descriptors(Notifier()), held=held or {},
         )  # fmt: skip
+        self.answering = trio.Event()
+        """Set once there are figures to tell: when `replayed` is set, or if nothing is decoded for now."""
+        self.starts = Starts(self.spool_directory, memory, clock) if memory else None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Open what is on disk. Raise LockedError, StoreError, SyncError or OSError."""
         with self._stack:
+            self._stack.push(self._over)
             if self.local:
                 try:
                     Path(self.store).mkdir(parents=True, exist_ok=True)
@@ -140,9 +148,13 @@ class Daemon:
                     raise StoreError(f"{self.store}: {error.strerror}") from error
                 self._stack.enter_context(DirectoryLock(Path(self.store)))
             self.checkpoints = Checkpoints(self.spool_directory)
+            if self.starts:
+                self.checkpoints.size_max = self.starts.readable
             upgrade.refuse_unknown(self.checkpoints)
             self.spool = Spool.open(self.spool_directory, self.config.spool, self.clock)
             self._stack.callback(self.spool.close)
+            if self.starts:
+                self.starts.begin(self.checkpoints)
             self.table = Table.open(
                 self.store,
                 options=self.config.store.options,
@@ -155,19 +167,47 @@ class Daemon:
             self.committed = self.table.position() or 0
             """Where the table stood when the daemon started."""
             checkpoint = self.checkpoints.newest(self.committed)
+            self._tell_too_large(checkpoint)
             self.ingest = restored(self.spool, checkpoint, self.committed)
             self.ingest.paces.limit(self.config.metrics.series_max)
             if upgrade.is_wanted(self.table, checkpoint):
                 self._upgrade(checkpoint)
+            if self.starts:
+                self.starts.decoding()
             self._stack = self._stack.pop_all()
         return self
+
+    def _tell_too_large(self, checkpoint: Checkpoint | None) -> None:
+        """Raise MemoryLimitError where there is no start without a checkpoint that memory has no room for."""
+        if self.starts is None or not self.checkpoints.too_large:
+            return
+        message = f"{self.checkpoints.too_large[0]}, which do not fit: {self.starts.advice()}"
+        if checkpoint is None and self.spool.begin > 0:
+            raise MemoryLimitError(message)
+        begin = checkpoint.position if checkpoint else 0
+        logger.warning(
+            "%s; the start decodes the spool from position %d on instead", message, begin
+        )
 
     @property
     def config(self) -> Config:
         return self.current.config
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self,
+        type_: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(type_, error, traceback)
+
+    def _over(self, _: object, error: BaseException | None, __: object) -> None:
+        """Note that this start did not end by being killed. Raise MemoryLimitError where memory ran out."""
+        if self.starts is None:
+            return
+        if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
+            raise self.starts.out_of_memory() from error
+        self.starts.came_through()
 
     async def run(
         self,
@@ -184,18 +224,19 @@ class Daemon:
         decoding = self.decoding = Decoding(
             self.spool, self.ingest, self.current, self.health,
             committed=self.committed, replayed=partial(self._at_table, replayed),
-            ready=self._ready, reject=self.receiving.reject,
+            ready=self._ready, reject=self.receiving.cut,
         )  # fmt: skip
         self.committing = Committing(
             self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
             self.health, committed=self.committed, watchdog_seconds=self._watchdog_seconds,
-            taken=decoding.wake, done=self._committed,
+            taken=decoding.wake, done=self._committed, starved=self._starved,
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         ahead, left = await trio.to_thread.run_sync(self._look_ahead)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
-            nursery.start_soon(decoding.run)
+            nursery.start_soon(self._decode)
+            nursery.start_soon(self._watch_start, left)
             nursery.start_soon(self._commit)
             nursery.start_soon(self._tick, gate)
             async with trio.open_nursery() as receiving:
@@ -223,10 +264,28 @@ class Daemon:
             await self._finish(gate)
             nursery.cancel_scope.cancel()
 
+    async def _decode(self) -> None:
+        """Decode until cancelled, as soon as this start may."""
+        if self.starts and self.starts.rest:
+            self.answering.set()
+            await self.starts.wait(self.health)
+        await self.decoding.run()
+
+    async def _watch_start(self, left: int) -> None:
+        """Watch the start until what earlier lives left in the log is decoded."""
+        if self.starts:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.starts.watch)
+                await self.decoding.reached(left)
+                self.starts.came_through()
+
     async def _finish(self, gate: Gate) -> None:
         """Commit all that was received; after STOP_SECONDS leave it to the next start."""
         with trio.move_on_after(STOP_SECONDS):
             await sync.once(self.spool, gate, self.current, self.health, self._synced)
+            if self.starts and self.starts.rest:
+                logger.warning("nothing was decoded: what was received stays in the spool")
+                return
             await self.decoding.caught_up()
             await self.committing.idle.wait()
             await self.committing.once(final=True)
@@ -271,15 +330,22 @@ class Daemon:
             upgrade.upgrade_state(self.checkpoints, checkpoint)
 
     def _at_table(self, replayed: Callable[[], None]) -> None:
+        if lacking := self.ingest.tell_lacking():
+            message = (
+                f"{lacking} bytes of unfinished records cannot be read from the spool any more"
+            )
+            self.health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
         replayed()
         self.replayed.set()
+        self.answering.set()
 
     async def _commit(self) -> None:
         """Commit from where the table stood on, and keep it up."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.committing.run)
+            nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
             if self.local:
                 nursery.start_soon(upkeep.run, self)
 
@@ -310,6 +376,9 @@ class Daemon:
         if self.heartbeats:
             self.heartbeats.synced(self.spool.durable)
         self.decoding.wake()
+
+    def _starved(self) -> None:
+        self.figures.store_descriptors += 1
 
     def _committed(self, seconds: float, rows: int) -> None:
         self.figures.committed(seconds, rows)

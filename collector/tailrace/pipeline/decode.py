@@ -13,7 +13,7 @@ import trio
 
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.machine import Ingest, Rejected
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.replay import READ_BYTES, repeat
@@ -50,7 +50,7 @@ class Decoding:
         committed: int,
         replayed: Callable[[], None],
         ready: Callable[[], None],
-        reject: Callable[[int], None],
+        reject: Callable[[Rejected], None],
     ) -> None:
         self._spool = spool
         self._ingest = ingest

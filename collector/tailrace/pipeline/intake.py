@@ -8,6 +8,7 @@ import trio
 from msgspec import structs
 
 from tailrace.clock import Clock
+from tailrace.config.schema import UdpConfig
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
@@ -156,8 +157,15 @@ class SourceIntake:
             transport=transport,
             peer=peer,
             record_max=record_max,
+            pending_max=self._pending_max,
             ledger=self._current.config.ledger,
         )
+
+    @property
+    def _pending_max(self) -> int:
+        """Return 0 for a source whose chunks leave no record unfinished."""
+        config = self._current.config.sources.get(self._name)
+        return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
         number = self._spool.end

@@ -28,7 +28,7 @@ from tailrace.config.schema import (
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.machine import Ingest, Rejected
 from tailrace.ingest.state import OpenInfo
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.intake import Gate, SourceIntake
@@ -168,11 +168,11 @@ class Receiving:
             else:
                 await self._start(name)
 
-    def reject(self, number: int) -> None:
-        """Be rid of a session's peer, which sends nothing readable."""
-        source = self.sources.get(self._ingest.source_of(number))
+    def cut(self, rejected: Rejected) -> None:
+        """Be rid of a session's peer."""
+        source = self.sources.get(self._ingest.source_of(rejected.number))
         if source is not None:
-            source.cut(number, "garbage")
+            source.cut(rejected.number, rejected.why)
 
     async def _start(self, name: str) -> None:
         """Return once the source takes in. Raise ConfigError for an address that cannot be had."""

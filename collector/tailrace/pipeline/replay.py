@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 from tailrace.errors import StoreError
 from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.machine import Ingest, read_state
+from tailrace.ingest.unfinished import read_again, since
 from tailrace.spool.checkpoint import Checkpoint
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
@@ -29,13 +30,24 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
             f" ends at {spool.end}: it is not the spool of this table, or an older copy."
             " Move it away to begin a new one."
         )
-    ingest = Ingest.restore(checkpoint.state) if checkpoint else Ingest()
+    ingest = _from_checkpoint(spool, checkpoint) if checkpoint else Ingest()
     if ingest.position < spool.begin:
         raise StoreError(
             f"{spool.directory}: the decoder state for position {spool.begin} is"
             " lost, so what follows cannot be told apart from what is in the table."
         )
     return ingest
+
+
+def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
+    """Return the ingest as a checkpoint has it, with the unfinished records that it leaves to the spool."""
+    state = read_state(checkpoint.state)
+    begin = since(state)
+    damage: list[StoreError] = []
+    lacking = read_again(state, _readable(spool, max(begin, spool.begin), damage.append))
+    if damage:
+        lacking = {n: each.left_out for n, each in state.sessions.items() if each.left_out}
+    return Ingest(state, lacking)
 
 
 def repeat(ingest: Ingest, entry: Entry) -> None:
@@ -66,12 +78,16 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
     return ahead
 
 
-def _readable(spool: Spool, position: int) -> Iterator[Entry]:
-    """Yield the durable entries from a position on, across those that the disk did not keep."""
+def _readable(
+    spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
+) -> Iterator[Entry]:
+    """Yield the durable entries from a position on, across those that the disk did not keep: each such
+    place is given to `damaged`."""
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)
-        except StoreError:
+        except StoreError as error:
+            damaged(error)
             position = spool.next_readable(position)
             continue
         yield from entries

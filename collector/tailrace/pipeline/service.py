@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
@@ -22,11 +23,12 @@ from prometheus_client.core import Metric
 
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
 from tailrace.figures import Status
 from tailrace.metrics.families import families
-from tailrace.pipeline import credentials
+from tailrace.pipeline import credentials, open_files
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.memory import memory
 from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
 from tailrace.pipeline.supervision import Supervision
@@ -40,6 +42,9 @@ from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 
 LINGER_SECONDS = 3.0
+
+PATIENCE_SECONDS = 60.0
+"""Less than a unit's TimeoutStartSec."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +70,29 @@ def run(
     supervision = Supervision(notifier, clock)
     daemon = Daemon(
         loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
-        working=supervision.working, held=held,
+        working=supervision.working, held=held, memory=memory(),
     )  # fmt: skip
-    with tamed_garbage_collection(), closing(descriptors), daemon:
+    with (
+        tamed_garbage_collection(), closing(descriptors), patience(managed=notifier.present), daemon
+    ):  # fmt: skip
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
         trio.run(service.main)
         if service.failure is not None:
             raise service.failure
         return service.status()
+
+
+@contextmanager
+def patience(*, managed: bool) -> Iterator[None]:
+    """A start that does not fit into memory ends after a minute where a service manager would make the
+    same start again at once. Until then its sockets queue what comes."""
+    try:
+        yield
+    except MemoryLimitError as error:
+        if managed:
+            logger.critical("%s; ends in %.0f s", error, PATIENCE_SECONDS)
+            time.sleep(PATIENCE_SECONDS)
+        raise
 
 
 def raise_descriptor_limit() -> None:
@@ -136,6 +156,7 @@ class _Service:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(credentials.run, self._daemon, self._guard)
+            nursery.start_soon(open_files.run, self._daemon)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:
@@ -145,14 +166,15 @@ class _Service:
                 # What the configuration prevents is said once, by who started it.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
-                    self._daemon.replayed.set()
+                    self._daemon.answering.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         """Answer from when the figures go on where an earlier life of the daemon left them: to
-        Prometheus, a counter that falls has begun anew. Who asks before that waits."""
-        await self._daemon.replayed.wait()
+        Prometheus, a counter that falls has begun anew. Who asks before that waits, unless decoding waits
+        for longer than anybody would."""
+        await self._daemon.answering.wait()
         await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:

@@ -18,6 +18,7 @@ from tailrace.figures import (
 )
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.open_files import failures
 from tailrace.security.guard import OPEN, Guard
 
 
@@ -32,6 +33,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         failure=daemon.health.failure,
         pid=os.getpid(),
         uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
+        killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
         kernels="python",
         store=daemon.store,
@@ -55,6 +57,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
         upkeeps=figures.upkeeps,
+        out_of_descriptors=failures(daemon),
         admin_requests=figures.admin.requests,
         admin_refused=figures.admin.refused,
         admin_certificate_expiry_timestamp_seconds=guard.expires,
@@ -99,6 +102,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
+        gave_way=tally.gave_way,
         unknown_gaps=tally.unknown_gaps,
         open_windows=ingest.open_windows(name),
         awaited_events=sum(each.events for each in awaited) + uncommitted,

@@ -8,6 +8,7 @@ the table's own protocol.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -55,14 +56,20 @@ def _is_due(daemon: Daemon) -> bool:
 
 async def once(daemon: Daemon) -> None:
     """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
-    result = await trio.run_process(
-        [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store],
-        env=environment(daemon.config.store, os.environ),
-        check=False,
-        capture_stdout=True,
-        stderr=subprocess.STDOUT,
-        preexec_fn=_be_nice,
-    )
+    try:
+        result = await trio.run_process(
+            [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store],
+            env=environment(daemon.config.store, os.environ),
+            check=False,
+            capture_stdout=True,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_be_nice,
+        )
+    except OSError as error:  # neither a pipe nor a process can be had
+        daemon.figures.upkeeps["failed"] += 1
+        daemon.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
+        daemon.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
+        return
     if result.returncode:
         daemon.figures.upkeeps["failed"] += 1
         output = result.stdout.decode(errors="replace").strip().splitlines()

@@ -27,12 +27,10 @@ from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
 from tailrace.sources.greeting import RefusedError, greet
 from tailrace.sources.refusal import Refusal
-from tailrace.sources.source import Intake, Outcome, SourceFigures
+from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
-RESERVE = 64
-"""Descriptors left to the rest of the process, whatever peers do: the table's library ends it without."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 logger = logging.getLogger(__name__)

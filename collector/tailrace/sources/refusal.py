@@ -27,6 +27,8 @@ class Refusal(StrEnum):
     """It took longer than `record_timeout` over one record."""
     GARBAGE = "garbage"
     """It sent `garbage_max` bytes without one readable record."""
+    PENDING = "too many pending bytes"
+    """Unfinished records of all connections came to more than `pending_max`, and it held the most."""
     PEERS = "too many peers"
     """The one silent longest was forgotten."""
     NEW_PEERS = "too many new peers"
@@ -36,7 +38,8 @@ class Refusal(StrEnum):
 
 
 _OF_CONNECTIONS = (
-    Refusal.DESCRIPTORS, Refusal.CONNECTIONS, Refusal.IDLE, Refusal.SLOW, Refusal.GARBAGE
+    Refusal.DESCRIPTORS, Refusal.CONNECTIONS, Refusal.IDLE, Refusal.SLOW, Refusal.GARBAGE,
+    Refusal.PENDING,
 )  # fmt: skip
 
 OF_TYPE = {

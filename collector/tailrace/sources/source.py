@@ -19,6 +19,10 @@ CHUNK_MAX = 128 * 1024
 """Bytes in one chunk: what is decoded without letting the receivers run, a few milliseconds."""
 
 
+RESERVE = 64
+"""Descriptors left to the rest of the process, whatever comes: the table's library ends it without."""
+
+
 class Intake(Protocol):
     """Where chunks go. All calls are made from the event loop; none blocks."""
 

@@ -1,8 +1,9 @@
 """States of the ingest, saved beside the log so that a start need not read all of it.
 
 One file a checkpoint, named by its position: a header of 32 bytes (8s magic with version, u64
-position, u64 length, u32 crc32 of position, length and state, 4 zero bytes; little-endian) and the
-state, which is opaque here. A file is complete from the moment it has its name.
+position, u64 length, u32 crc32 of position, length, reach if there is one, and state, u32 reach;
+little-endian) and the state, which is opaque here. A file is complete from the moment it has its name.
+The *reach* is how many bytes of the log before its position the state still needs.
 
 Checkpoints belong in the spool's own directory: moved together, they always fit together.
 Called by one thread at a time.
@@ -23,8 +24,9 @@ MAGIC = b"tailckp1"
 KEPT = 2
 """Two, so that one file the disk spoiled does not cost reading the whole log."""
 
-_HEADER = struct.Struct("<8sQQI4x")
+_HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
+_REACH = struct.Struct("<I")
 _NAME = re.compile(r"(\d{20})\.checkpoint")
 
 
@@ -40,6 +42,10 @@ class Checkpoints:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.size_max: int | None = None
+        """Files of more bytes are not read; None reads all."""
+        self.too_large: list[str] = []
+        """What `newest` did not read for that: one sentence a file."""
         self.damaged: list[str] = []
         """What `newest` passed over, and why: one sentence a file."""
         try:
@@ -48,20 +54,29 @@ class Checkpoints:
             raise StoreError(f"{directory}: {error.strerror}") from error
 
     @property
-    def oldest_position(self) -> int | None:
+    def needed_from(self) -> int | None:
         """Up to here the log may be released; None, and nothing may, while there are fewer than two."""
         files = self._files()
-        return min(files) if len(files) >= KEPT else None
+        if len(files) < KEPT:
+            return None
+        return min(position - _reach(path) for position, path in files.items())
 
-    def save(self, position: int, state: bytes) -> None:
-        """Save durably, then delete all but the newest two.
+    @property
+    def size(self) -> int:
+        """Bytes of the largest file; 0 while there is none."""
+        return max((path.stat().st_size for path in self._files().values()), default=0)
+
+    def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
+        """Save durably, then delete all but the newest two. The state needs the log from `since` on,
+        its own position if that is None.
 
         To be called once the table holds all rows from below `position`: a start needs a checkpoint
         that is not beyond the commit. Raise FullError or SyncError; those saved before stay.
         """
-        covered = _COVERED.pack(position, len(state))
-        header = _HEADER.pack(MAGIC, position, len(state), crc32(state, crc32(covered)))
-        disk.replace(self.directory / f"{position:020}.checkpoint", header + state)
+        reach = 0 if since is None else position - since
+        checksum = _checksum(position, reach, state)
+        header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
+        disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
         files = self._files()
         for at in sorted(files)[:-KEPT]:
             with disk.writing(files[at]):
@@ -74,6 +89,10 @@ class Checkpoints:
         for position in sorted(files, reverse=True):
             if position <= not_beyond:
                 try:
+                    size = files[position].stat().st_size
+                    if self.size_max is not None and size > self.size_max:
+                        self.too_large.append(f"{files[position]}: has {size} bytes")
+                        continue
                     return Checkpoint(position, _read(files[position], position))
                 except (OSError, ValueError) as error:
                     self.damaged.append(f"{files[position]}: {error}")
@@ -84,17 +103,32 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
 
+def _checksum(position: int, reach: int, state: bytes) -> int:
+    covered = _COVERED.pack(position, len(state)) + (_REACH.pack(reach) if reach else b"")
+    return crc32(state, crc32(covered))
+
+
+def _reach(path: Path) -> int:
+    """Return how far before its position a checkpoint needs the log; 0 for one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError:
+        return 0
+    return _HEADER.unpack(header)[-1] if len(header) == _HEADER.size else 0
+
+
 def _read(path: Path, position: int) -> bytes:
     """Return the state; raise ValueError when it is not what was saved."""
     data = path.read_bytes()
     if len(data) < _HEADER.size:
         raise ValueError("is shorter than its header")
-    magic, at, length, checksum = _HEADER.unpack_from(data)
+    magic, at, length, checksum, reach = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise ValueError(f"format {magic!r} is not {MAGIC!r}, the only one this version reads")
     state = data[_HEADER.size :]
     if at != position or length != len(state):
         raise ValueError(f"holds {len(state)} bytes at {at} and should hold {length} at {position}")
-    if crc32(state, crc32(_COVERED.pack(at, length))) != checksum:
+    if _checksum(at, reach, state) != checksum:
         raise ValueError("its checksum is wrong")
     return state

@@ -18,6 +18,7 @@ from pathlib import Path
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _FILE_MODE = 0o640
 
@@ -70,9 +71,15 @@ def make_directory(path: Path) -> None:
 
 
 def create(path: Path) -> int:
-    """Open a new, empty file, in place of one that may be there."""
+    """Open a new, empty file, in place of one that may be there. To have no descriptor is to have no
+    room: raise FullError."""
     with writing(path):
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:
+                raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
+            raise
 
 
 def preallocate(fd: int, size: int, path: Path) -> None:
@@ -100,12 +107,16 @@ def write_at(fd: int, data: bytes, offset: int, path: Path) -> None:
             view = view[written:]
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Give `path` this content, on disk when it returns; after any crash it is the old or the new."""
+def replace(path: Path, *parts: bytes) -> None:
+    """Give `path` these parts as its content, on disk when it returns; after any crash it is the old
+    or the new."""
     new = path.with_name(f"{path.name}.new")
     fd = create(new)
     try:
-        write_at(fd, data, 0, new)
+        at = 0
+        for part in parts:
+            write_at(fd, part, at, new)
+            at += len(part)
         sync_file(fd, new)
     except FullError:
         with contextlib.suppress(OSError):

@@ -8,9 +8,10 @@ import re
 
 from deltalake.exceptions import CommitFailedError
 
-from tailrace.errors import FullError, StoreError
+from tailrace.errors import DescriptorsError, FullError, StoreError
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOG_GONE = re.compile(
@@ -46,6 +47,8 @@ def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
     number = os_error(error)
     if number in _NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {os.strerror(number or 0)}")
+    if number in _NO_DESCRIPTOR:
+        return DescriptorsError(f"{root}: cannot {doing}: {os.strerror(number or 0)}")
     if number is None or isinstance(error, OSError):
         return StoreError(f"{root}: cannot {doing}: {line(error)}")
     return StoreError(f"{root}: cannot {doing}: {os.strerror(number)}")

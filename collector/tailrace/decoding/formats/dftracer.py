@@ -33,6 +33,7 @@ Which events are missing: `dftracer_run`.
 from __future__ import annotations
 
 import itertools
+from operator import attrgetter
 
 import msgspec
 
@@ -109,6 +110,12 @@ class DFTracerDecoder:
             self._piece(piece)
         self._let_go("truncated")
         self._records += self._run.over(self._offset)
+        return self._taken()
+
+    def give_up(self) -> list[Record]:
+        for piece in self._lines.give_up():
+            self._piece(piece)
+        self._let_go("bad_json")
         return self._taken()
 
     def _taken(self) -> list[Record]:
@@ -274,6 +281,7 @@ FORMAT = Format(
     name="dftracer",
     decoder=DFTracerDecoder,
     state_type=DFTracerState,
+    waiting=attrgetter("lines"),
     files=FILES,
     flaws=frozenset(
         {

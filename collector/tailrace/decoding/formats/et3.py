@@ -18,6 +18,7 @@ on writing to: they are malformed as `nul_bytes`, and what follows is a trace's 
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 import msgspec
 
@@ -111,6 +112,15 @@ class Et3Decoder:
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = self._lines.end()
+        self._settle(records)
+        for piece in pieces:
+            self._take(piece, records)
+        return records
+
+    def give_up(self) -> list[Record]:
+        records: list[Record] = []
+        self._tell_nuls(self._state.nuls, records)
+        pieces = self._lines.give_up()
         self._settle(records)
         for piece in pieces:
             self._take(piece, records)
@@ -240,6 +250,7 @@ FORMAT = Format(
     name="et3",
     decoder=Et3Decoder,
     state_type=Et3State,
+    waiting=attrgetter("lines"),
     flaws=frozenset(
         {
             "et1_shape",  # a line that only the ancestor of ET3 would write

@@ -112,6 +112,13 @@ class HephDecoder:
         self._waiting, self._run = bytearray(), ""
         return records
 
+    def give_up(self) -> list[Record]:
+        records: list[Record] = []
+        if data := bytes(self._waiting):
+            self._offset += self._malformed(data, 0, len(data), "too_long", records)
+            self._waiting = bytearray()
+        return records
+
     def _packets(self, data: bytes, records: list[Record], at: int = 0) -> int:
         """Read whole packets from `at` on; give where that ends and waiting begins."""
         append, offset, limit = records.append, self._offset, self._limit

@@ -38,6 +38,7 @@ Limits: `limit` bytes a line, `json_line.DEPTH_MAX` levels of nesting.
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 import msgspec
 
@@ -81,6 +82,9 @@ class JetsDecoder:
     def end(self) -> list[Record]:
         """A last line without its newline is a line; `truncated` if it is not even JSON."""
         return self._read(self._lines.end())
+
+    def give_up(self) -> list[Record]:
+        return self._read(self._lines.give_up())
 
     def _read(self, pieces: list[Piece]) -> list[Record]:
         records: list[Record] = []
@@ -160,6 +164,7 @@ FORMAT = Format(
     name="jets",
     decoder=JetsDecoder,
     state_type=JetsState,
+    waiting=attrgetter("lines"),
     files=Files(recognises=_is_jets),
     flaws=frozenset(
         {

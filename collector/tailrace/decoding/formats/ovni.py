@@ -152,6 +152,17 @@ class OvniDecoder:
         self._searched = self._need = 0
         return records
 
+    def give_up(self) -> list[Record]:
+        """Return what waits as unreadable; an event is looked for behind it. A part of the header stays."""
+        state, records = self._state, list[Record]()
+        if state.order or state.fault:
+            state.fault = state.fault or "too_long"
+            stop = self._malformed(0, len(self._waiting), state.fault, records)
+            self._waiting.clear()
+            state.offset += stop
+            self._searched = self._need = 0
+        return records
+
     def _set_out(self) -> None:
         """Know whose events come, in which byte order, as far as the state tells."""
         order = self._state.order or "<"

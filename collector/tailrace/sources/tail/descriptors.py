@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections import OrderedDict
 from collections.abc import Hashable
 
+from tailrace.sources.source import RESERVE
 from tailrace.sources.tail.roots import Roots
 
 
@@ -41,8 +43,15 @@ class Descriptors:
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file that is not. Raise OSError."""
+        """Open a file that is not. Raise OSError, also where that would take a descriptor from the
+        process's reserve and no other file can be closed for it."""
         fd = self.roots.open(path)
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
+            if (other := self._oldest()) is None:
+                os.close(fd)
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            self.close(other)
         while len(self._open) >= self._limit and (oldest := self._oldest()) is not None:
             self.close(oldest)
         self._open[owner] = fd

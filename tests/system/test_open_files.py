@@ -1,0 +1,70 @@
+"""A daemon that may open few files: it says so, and what could not be opened is taken when it can."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+
+from tests.ingest.log import heph_event
+from tests.system.announcing import connected
+from tests.system.collector import Collector, until
+from tests.system.test_attacks import figures
+from tests.system.test_import import jets
+from tests.system.test_pending import of_files
+
+LIMIT = 160
+TCP = """
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+"""
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+def test_connections_and_files_without_a_descriptor_are_a_condition_until_there_is_one(tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    collector = Collector(tmp_path, sources=TCP + of_files(runs), before=limited).start()
+    try:
+        assert collector.status()["conditions"] == {}
+        with contextlib.ExitStack() as stack:
+            honest = stack.enter_context(connected(collector, "tcp"))
+            honest.sendall(heph_event(1, 0))
+            for _ in range(LIMIT):
+                stack.enter_context(connected(collector, "tcp"))
+            said = condition_of(collector, "connections")
+            assert f"of {LIMIT} are open" in said
+            assert "LimitNOFILE=" in said
+            (runs / "a.jets").write_bytes(jets(10))
+            condition_of(collector, "files")
+            code, body = collector.get("/healthz")
+            assert (code, json.loads(body)["status"]) == (200, "degraded")
+            counts = collector.status()["out_of_descriptors"]
+            assert counts["connections"] > 0 < counts["files"]
+            assert 'tailrace_out_of_descriptors_total{what="files"}' in collector.metrics()
+            assert figures(collector, "runs")["rows"] == 0
+            honest.sendall(heph_event(1, 1))
+            until(lambda: figures(collector, "tcp")["seen_events"] == 2, "the honest events")
+            collector.settle()
+        until(lambda: figures(collector, "runs")["records"].get("begin") == 10, "the file")
+        until(lambda: collector.status()["conditions"] == {}, "room")
+        collector.settle()
+        collector.check_balance()
+        collector.stop()
+        assert collector.process.returncode == 0
+    finally:
+        collector.end()
+
+
+def condition_of(collector, what):
+    def said():
+        condition = collector.status()["conditions"].get("descriptors", "")
+        return condition if what in condition else ""
+
+    until(said, f"the condition to name {what}")
+    return said()
