@@ -86,6 +86,12 @@ class LedgerConfig(Section, frozen=True):
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
     """Begun and not yet ended spans remembered for each session."""
+    session_state_max: Size = Size(16 * MIB)
+    """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it the oldest is given up, counted, and said in a row."""
+    source_state_max: Size = Size(64 * MIB)
+    """The same for all sessions of a source together; the sessions that hold most give way."""
+    state_max: Size = Size(128 * MIB)
+    """The same for all sources together."""
 
 
 class AdminConfig(Section, frozen=True):

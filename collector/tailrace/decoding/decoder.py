@@ -12,17 +12,19 @@ three promises, and one suite (`tests/decoding/test_conformance.py`) holds all o
 
 All that a decoder must remember between calls is in `state`, a msgspec struct that survives
 `msgspec.msgpack` unchanged: a checkpoint stores it and a restarted daemon goes on from it.
-Memory is bounded: what waits for its end never exceeds `limit` bytes.
+Memory is bounded: what waits for its end never exceeds `limit` bytes, and what else grows gives way
+(`HoldingDecoder`).
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from tailrace.model.holding import Holding
 from tailrace.model.record import Record
 
 
@@ -77,6 +79,18 @@ class EndingDecoder(Decoder, Protocol):
     def lacking(self) -> str | None:
         """What of the end has not come so far, in the word of the gap that `end` would give; "" when
         nothing is lacking, None while it is not known whether an end will be said."""
+        ...
+
+
+@runtime_checkable
+class HoldingDecoder(Decoder, Protocol):
+    """A decoder whose state grows with its input, beyond what waits for its end.
+
+    How bytes are cut still does not change the records, unless the state gives way in between."""
+
+    @property
+    def holdings(self) -> Sequence[Holding]:
+        """Return the containers of its state; they stay the same objects."""
         ...
 
 

@@ -12,9 +12,11 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format
+from tailrace.config.schema import LedgerConfig
+from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format, HoldingDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
+from tailrace.ingest.budget import report
 from tailrace.ingest.course import Course
 from tailrace.ingest.run import Run
 from tailrace.ingest.state import (
@@ -31,6 +33,7 @@ from tailrace.ingest.state import (
 )
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
+from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, SessionFacts
 from tailrace.normalize import EVENTS, KIND, OFFSET, SIZE
 
@@ -65,10 +68,37 @@ class Session:
         self._copies = (
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
+        self._holdings: list[Holding] = [self._copies] if self._copies else []
+        if isinstance(self.decoder, HoldingDecoder):
+            self._holdings += self.decoder.holdings
         unordered = datagrams and numbered
         self.course = Course(
             state, tally, announcements, attach, unordered=unordered, of_file=self._of_file
         )
+
+    @property
+    def name(self) -> str:
+        return self.state.info.session
+
+    @property
+    def source(self) -> str:
+        return self.state.info.source
+
+    @property
+    def limits(self) -> LedgerConfig:
+        return self.state.info.ledger
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Return what it holds of its peer's making; announced sessions hold what is theirs."""
+        held = [each for run in self.course.own_runs for each in run.holdings]
+        return [*self._holdings, *held]
+
+    def gave_up(self, what: dict[str, int], now: int) -> None:
+        """See `ingest.budget.Holder`. A run before the one in being gives up what it waits for."""
+        for run in self.course.own_runs[1:]:
+            run.report(now)
+        self.course.run.gave_up(what, now)
 
     def data(self, payload: bytes, now: int) -> None:
         """Bytes of a stream, cut anywhere."""
@@ -191,6 +221,7 @@ class Session:
 
     def closed(self, reason: str, now: int) -> None:
         self._take(self.decoder.end(), now)
+        report(self, now)
         about: dict[str, object] = {}
         if file := self.state.file:
             about["file"] = _as_read(file)

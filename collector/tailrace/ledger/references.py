@@ -28,10 +28,15 @@ import msgspec
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Account, Finding
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
 """Missing records that one footer, hole or clock is believed: as many are some 100 TB."""
+
+
+RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
+"""What an entry takes. An unknown id may become a gap row at any moment, which is counted in."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
@@ -66,13 +71,37 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
 class References:
     """The ids and totals of one session."""
 
+    what = Evicted.REFERENCES
+
     def __init__(self, limits: LedgerConfig, stream: str, state: ReferencesState) -> None:
         self.state = state
+        self.evicted = 0
         self.findings: list[Finding] = []
         self._limits = limits
         self._stream = stream
         if state.ends is None and not state.seen:
             state.ends = 0
+
+    @property
+    def held(self) -> int:
+        state = self.state
+        return (
+            RANGE_BYTES * len(state.firsts)
+            + UNKNOWN_BYTES * len(state.unknown)
+            + UNRESOLVED_BYTES * len(state.unresolved)
+        )
+
+    def give_way(self, size: int) -> None:
+        """Give up unknown ids, which are missing then; forget ids given up before; and join ranges."""
+        state = self.state
+        goal = self.held - size
+        while state.unknown and self.held > goal:
+            self._give_up(next(iter(state.unknown)))
+            self.evicted += 1
+        while state.unresolved and self.held > goal:
+            self._forget_unresolved()
+        while len(state.firsts) > 1 and self.held > goal:
+            self._forget()
 
     @property
     def account(self) -> Account:
@@ -164,6 +193,7 @@ class References:
             state.unknown.setdefault(id_, now)
             if len(state.unknown) > self._limits.references_max:
                 self._give_up(next(iter(state.unknown)))
+                self.evicted += 1
         return False
 
     def expire(self, now: int) -> None:
@@ -219,10 +249,16 @@ class References:
         state.given_up += 1
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
-            del state.unresolved[next(iter(state.unresolved))]
+            self._forget_unresolved()
         self.findings.append(
             Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
         )
+
+    def _forget_unresolved(self) -> None:
+        """Forget the id that was given up first: should its record come, nothing is repaid."""
+        unresolved = self.state.unresolved
+        del unresolved[next(iter(unresolved))]
+        self.evicted += 1
 
     def _insert(self, id_: int) -> None:
         """Add an id outside all ranges, joining its neighbours."""
@@ -247,6 +283,7 @@ class References:
         """Take the lower half of the ranges as one: bounded memory, and no false claim."""
         state = self.state
         half = len(state.firsts) // 2
+        self.evicted += half
         low, high = state.firsts[0], state.lasts[half - 1]
         if state.hull:
             low, high = min(low, state.hull[0]), max(high, state.hull[1])
