@@ -104,8 +104,10 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
     feed(second, arrivals[cut:], chunk=1)
     assert first.findings + second.findings == whole.findings
     assert encode(second.state) == encode(whole.state)
-    assert second.held == whole.held == 10 * sum(
-        len(s.recent) + len(s.head) for s in whole.state.streams.values()
+    assert (
+        second.held
+        == whole.held
+        == 10 * sum(len(s.recent) + len(s.head) for s in whole.state.streams.values())
     )
 
 

@@ -90,7 +90,7 @@ class HoldingDecoder(Decoder, Protocol):
 
     @property
     def holdings(self) -> Sequence[Holding]:
-        """Return the containers of its state; they stay the same objects."""
+        """Return the containers of its state as they are now."""
         ...
 
 

@@ -40,6 +40,10 @@ class Ids:
         """First and last of each run of numbers that have not come, below one that has."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
+    @property
+    def ranges(self) -> int:
+        return len(self._firsts)
+
     def lacks(self, number: int) -> bool:
         """Whether this number is in a hole."""
         i = bisect_right(self._firsts, number) - 1

@@ -24,6 +24,7 @@ import msgspec
 from tailrace.decoding.dftracer_ids import Ids, IdsState
 from tailrace.decoding.dftracer_line import Reading
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Record, SessionFacts, missing
 
 GAPS_MAX = 256
@@ -32,6 +33,9 @@ GAPS_MAX = 256
 _NUMBERED = re.compile(rb'\s*\{"id":([0-9]{1,18}),')
 _BEGINS = re.compile(rb'\s*\{"(?:id|name)":')
 
+
+RANGE_BYTES = 160
+"""What a range of numbers takes."""
 
 NO_END = "no_end"
 """Why a run may lack more than its numbers say: its `end` has not come."""
@@ -62,13 +66,27 @@ class RunState(msgspec.Struct):
 class Run:
     """What has come of the run that the file is in."""
 
+    what = Evicted.NUMBERS
+
     def __init__(self, state: RunState) -> None:
         self._state = state
+        self.evicted = 0
         self.ids = Ids(state.ids)
 
     @property
     def state(self) -> RunState:
         return msgspec.structs.replace(self._state, ids=self.ids.state)
+
+    @property
+    def held(self) -> int:
+        return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
+
+    def give_way(self, size: int) -> None:
+        """Claim nothing by numbers any more."""
+        if size > 0:
+            self.evicted += self.ids.ranges + len(self._state.claimed)
+            self.ids.doubt()
+            self._state.claimed = []
 
     @property
     def clocked(self) -> bool:

@@ -74,7 +74,7 @@ class Budget:
         self.sources[holder.source] = self.sources.get(holder.source, 0) - held
 
     def _look(self, holder: Holder) -> int:
-        held = sum(map(_by_size, holder.holdings))
+        held: int = sum(map(_by_size, holder.holdings))
         more = held - self._held.get(holder, 0)
         self._held[holder] = held
         self.total += more

@@ -86,9 +86,7 @@ class Run:
         self._emit = emit
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
-        self._spans = Spans(
-            limits, self._references, state.spans, state.forgotten_spans
-        )
+        self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._counters: Counters | None = None
         self._statements: Statements | None = None

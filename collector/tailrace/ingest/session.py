@@ -68,9 +68,7 @@ class Session:
         self._copies = (
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
-        self._holdings: list[Holding] = [self._copies] if self._copies else []
-        if isinstance(self.decoder, HoldingDecoder):
-            self._holdings += self.decoder.holdings
+        self._holding = self.decoder if isinstance(self.decoder, HoldingDecoder) else None
         unordered = datagrams and numbered
         self.course = Course(
             state, tally, announcements, attach, unordered=unordered, of_file=self._of_file
@@ -92,7 +90,11 @@ class Session:
     def holdings(self) -> list[Holding]:
         """Return what it holds of its peer's making; announced sessions hold what is theirs."""
         held = [each for run in self.course.own_runs for each in run.holdings]
-        return [*self._holdings, *held]
+        if self._copies:
+            held.append(self._copies)
+        if self._holding:
+            held += self._holding.holdings
+        return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
         """See `ingest.budget.Holder`. A run before the one in being gives up what it waits for."""

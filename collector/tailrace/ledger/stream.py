@@ -6,12 +6,14 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-_Array = array[int] if TYPE_CHECKING else array
-"""From Python 3.12 on, an array says what it is of."""
+if TYPE_CHECKING:
+    Numbers = array[int]
+else:
+    Numbers = array  # before Python 3.12 an array does not say what it is of
 
 HEAD = 64
 """Numbers near zero: a stream whose number falls back to one of these may have begun anew. Of the
@@ -27,12 +29,12 @@ _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
 
 
-class Marks(_Array):
+class Marks(Numbers):
     """Marks of events, 8 bytes each: as a list they would take 44."""
 
     __slots__ = ()
 
-    def __new__(cls, marks: bytes | Iterable[int] = b"") -> Marks:
+    def __new__(cls, marks: bytes | Iterable[int] = b"") -> Self:
         return super().__new__(cls, "Q", marks)
 
 
