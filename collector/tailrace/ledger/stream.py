@@ -35,7 +35,7 @@ class Marks(Numbers):
     __slots__ = ()
 
     def __new__(cls, marks: bytes | Iterable[int] = b"") -> Self:
-        return super().__new__(cls, "Q", marks)
+        return super().__new__(cls, "Q", marks)  # type: ignore[return-value] # stubs forget the subclass
 
 
 class Hole(msgspec.Struct, array_like=True):
