@@ -27,6 +27,8 @@ class Condition(StrEnum):
     DAMAGE = "damage"
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
+    MEMORY = "memory"
+    """Sessions give up state to keep within the limits on it."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -162,6 +164,10 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
+    state_bytes: int
+    """Memory of the state that sessions hold, which `ledger.source_state_max` bounds."""
+    evicted: dict[str, int]
+    """What they gave up of it, and to other limits: entries by kind."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int
@@ -195,6 +201,17 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
     """Since the newest one in the table was made."""
     commit_seconds: Durations = msgspec.field(default_factory=Durations)
     """From the making of each to its commit."""
+
+
+class MemoryStatus(msgspec.Struct, kw_only=True):
+    """See `pipeline.memory`."""
+
+    state_bytes: int
+    """What all sessions hold, which `ledger.state_max` bounds."""
+    bound_bytes: int
+    """What the process takes at most with its configuration."""
+    bounds: dict[str, int]
+    """The same in parts."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
@@ -246,6 +263,7 @@ class Status(msgspec.Struct, kw_only=True):
     admin: str
     sources: dict[str, SourceStatus]
     spool: SpoolStatus
+    memory: MemoryStatus
     heartbeat: HeartbeatStatus
     commits: int
     rows_committed: int

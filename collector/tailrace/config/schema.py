@@ -75,9 +75,9 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
     source_streams_max: int = 16_384
-    """Streams that all sessions of a source may have together, about 23 KiB of memory each; further ones are not counted on."""
+    """Streams that all sessions of a source may have together, about 6 KiB of memory each; further ones are not counted on."""
     source_holes_max: int = 262_144
-    """Holes and gaps remembered for all sessions of a source together, about 250 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
+    """Holes and gaps remembered for all sessions of a source together, at most 768 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     resume_time: Duration = Duration(600)
     """A session that its client announced is remembered this long after its last connection ended; if the client said no goodbye, it is over then."""
     sessions_max: int = 1024
@@ -88,9 +88,9 @@ class LedgerConfig(Section, frozen=True):
     """Begun and not yet ended spans remembered for each session."""
     session_state_max: Size = Size(16 * MIB)
     """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it the oldest is given up, counted, and said in a row."""
-    source_state_max: Size = Size(64 * MIB)
+    source_state_max: Size = Size(48 * MIB)
     """The same for all sessions of a source together; the sessions that hold most give way."""
-    state_max: Size = Size(128 * MIB)
+    state_max: Size = Size(64 * MIB)
     """The same for all sources together."""
 
 
@@ -218,8 +218,8 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """How often a file that grows is looked at."""
     idle_interval: Duration = Duration(1)
     """How often directories and files that do not grow are looked at; more seldom when they are many."""
-    files_max: int = 65_536
-    """Files followed at a time; further ones wait."""
+    files_max: int = 8192
+    """Files followed at a time, about 24 KiB of memory each; further ones wait."""
     descriptors_max: int = 4096
     """Files held open at a time, those that grew last."""
     hole_timeout: Duration = Duration(5)

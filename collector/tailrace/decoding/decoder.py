@@ -138,7 +138,11 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     copy: Callable[[str], str] = without_gz
     writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
-    document_max: int = 16 * 2**20
+    document_max: int = 4 * 2**20
+
+    @property
+    def has_documents(self) -> bool:
+        return self.documents is not _alone
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):

@@ -48,19 +48,25 @@ class Budget:
         self.total = 0
         self.sources: dict[str, int] = {}
         """Bytes held, by source."""
+        self.relieved = 0
+        """How often sessions had to give way since the process started; no part of the state."""
+        self.said = ""
+        """Which limit that was the last time."""
         self._held: dict[Holder, int] = {}
 
     def weigh(self, holder: Holder, now: int) -> None:
         """Look at what a session holds, which may have changed, and keep the limits."""
-        limits = holder.limits
+        limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
-        source = holder.source
+            self._say(f"source {source}: a session", "session_state_max", limits.session_state_max)
         if self.sources[source] > limits.source_state_max:
             own = [each for each in self._held if each.source == source]
             self._relieve(own, limits.source_state_max, lambda: self.sources[source], now)
+            self._say(f"source {source}", "source_state_max", limits.source_state_max)
         if self.total > limits.state_max:
             self._relieve(self._held, limits.state_max, lambda: self.total, now)
+            self._say("the sources together", "state_max", limits.state_max)
         report(holder, now)
 
     def add(self, holder: Holder) -> None:
@@ -72,6 +78,10 @@ class Budget:
         held = self._held.pop(holder, 0)
         self.total -= held
         self.sources[holder.source] = self.sources.get(holder.source, 0) - held
+
+    def _say(self, who: str, key: str, most: int) -> None:
+        self.relieved += 1
+        self.said = f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
 
     def _look(self, holder: Holder) -> int:
         held: int = sum(map(_by_size, holder.holdings))

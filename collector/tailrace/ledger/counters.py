@@ -50,7 +50,7 @@ _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
-STREAM_BYTES, MARK_BYTES = 1024, 10
+STREAM_BYTES, MARK_BYTES = 768, 10
 """What a stream takes without its marks, holes and gaps, and what a mark takes."""
 
 _heard = attrgetter("heard")

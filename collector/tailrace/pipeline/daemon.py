@@ -27,7 +27,7 @@ from tailrace.config.schema import Config
 from tailrace.errors import StoreError
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
-from tailrace.pipeline import sync, upgrade, upkeep
+from tailrace.pipeline import strain, sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.current import Current
@@ -198,6 +198,7 @@ class Daemon:
             nursery.start_soon(decoding.run)
             nursery.start_soon(self._commit)
             nursery.start_soon(self._tick, gate)
+            nursery.start_soon(strain.run, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 # First of all, so that no session ever has the number 0, which is the daemon's.
                 self.spool.append(EntryKind.START, 0, __version__.encode())

@@ -61,7 +61,7 @@ class Checkpoints:
         """
         covered = _COVERED.pack(position, len(state))
         header = _HEADER.pack(MAGIC, position, len(state), crc32(state, crc32(covered)))
-        disk.replace(self.directory / f"{position:020}.checkpoint", header + state)
+        disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
         files = self._files()
         for at in sorted(files)[:-KEPT]:
             with disk.writing(files[at]):
@@ -86,13 +86,13 @@ class Checkpoints:
 
 def _read(path: Path, position: int) -> bytes:
     """Return the state; raise ValueError when it is not what was saved."""
-    data = path.read_bytes()
-    if len(data) < _HEADER.size:
+    with path.open("rb") as file:
+        header, state = file.read(_HEADER.size), file.read()
+    if len(header) < _HEADER.size:
         raise ValueError("is shorter than its header")
-    magic, at, length, checksum = _HEADER.unpack_from(data)
+    magic, at, length, checksum = _HEADER.unpack(header)
     if magic != MAGIC:
         raise ValueError(f"format {magic!r} is not {MAGIC!r}, the only one this version reads")
-    state = data[_HEADER.size :]
     if at != position or length != len(state):
         raise ValueError(f"holds {len(state)} bytes at {at} and should hold {length} at {position}")
     if crc32(state, crc32(_COVERED.pack(at, length))) != checksum:

@@ -100,12 +100,16 @@ def write_at(fd: int, data: bytes, offset: int, path: Path) -> None:
             view = view[written:]
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Give `path` this content, on disk when it returns; after any crash it is the old or the new."""
+def replace(path: Path, *parts: bytes) -> None:
+    """Give `path` these parts for its content, on disk when it returns; after any crash it is the old or
+    the new."""
     new = path.with_name(f"{path.name}.new")
     fd = create(new)
     try:
-        write_at(fd, data, 0, new)
+        at = 0
+        for part in parts:
+            write_at(fd, part, at, new)
+            at += len(part)
         sync_file(fd, new)
     except FullError:
         with contextlib.suppress(OSError):
