@@ -69,8 +69,7 @@ def many_streams(round_):
 
 def discarded_ahead(round_):
     return b"".join(
-        heph_event(100 * round_ + s, 0) + heph_report([100 * round_ + s, 5, 1])
-        for s in range(60)
+        heph_event(100 * round_ + s, 0) + heph_report([100 * round_ + s, 5, 1]) for s in range(60)
     )
 
 

@@ -49,7 +49,7 @@ def bounds(config: Config) -> list[Bound]:
     """Return the parts that the process's memory has at most."""
     sources = list(config.sources.values())
     ledger, store = config.ledger, config.store
-    state = min(ledger.state_max, len(sources) * ledger.source_state_max)
+    state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
         # A batch is written while the next one comes.
