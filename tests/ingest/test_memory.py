@@ -220,7 +220,7 @@ def test_an_end_whose_begin_was_given_up_is_a_row_that_says_so():
     log.data(number, b"".join(end(id_) for id_ in range(1, 301)))
     log.close(number)
     ingest, table = run(log.entries)
-    ends = [r for r in of(table, "end")]
+    ends = of(table, "end")
     assert ends
     assert {attributes(r)["$flaw"] for r in ends} == {"begin_forgotten"}
     given_up = ingest.tally("s").evicted["spans"]

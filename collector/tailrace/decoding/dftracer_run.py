@@ -70,7 +70,7 @@ class Run:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        self.evicted = 0
+        self._given_up = 0
         self.ids = Ids(state.ids)
 
     @property
@@ -84,9 +84,17 @@ class Run:
     def give_way(self, size: int) -> None:
         """Claim nothing by numbers any more."""
         if size > 0:
-            self.evicted += self.ids.ranges + len(self._state.claimed)
-            self.ids.doubt()
+            self._given_up += len(self._state.claimed)
             self._state.claimed = []
+            self.ids.give_up()
+
+    @property
+    def evicted(self) -> int:
+        return self._given_up + self.ids.given_up
+
+    @evicted.setter
+    def evicted(self, count: int) -> None:
+        self._given_up, self.ids.given_up = count, 0
 
     @property
     def clocked(self) -> bool:
@@ -133,6 +141,7 @@ class Run:
             self._state = RunState(
                 ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts
             )
+            self._given_up = self.evicted
             self.ids = Ids()
         again = old.stage != "before"
         self._state.stage = "open"

@@ -81,7 +81,9 @@ class Budget:
 
     def _say(self, who: str, key: str, most: int) -> None:
         self.relieved += 1
-        self.said = f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
+        self.said = (
+            f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
+        )
 
     def _look(self, holder: Holder) -> int:
         held: int = sum(map(_by_size, holder.holdings))

@@ -30,7 +30,7 @@ PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 9 * KIB, 16 * KIB, 24 * KIB
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
 """What an announced session without a connection takes; and a stream of a session that is over."""
 
-PARSED = 24
+PARSED = 32
 """A record takes so many times its length while it is read. No document takes more than a record of a
 file at its default length."""
 
