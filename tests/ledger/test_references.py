@@ -304,7 +304,7 @@ def test_giving_way_makes_unknown_ids_gaps_and_joins_ranges():
         ledger.define(id_)
     for id_ in (1, 3, 5):
         ledger.refer(id_, SECOND)
-    ledger.give_way(2 * UNKNOWN_BYTES)
+    ledger.give_way(UNKNOWN_BYTES)
     assert said(ledger) == [("gap", "unresolved", 1, n, "begin") for n in (1, 3)]
     assert (ledger.evicted, ledger.defined(7)) == (2, False)
     assert ledger.define(1) == "forward_reference"  # a gap of before is repaid
