@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from typing import Any
@@ -74,6 +75,11 @@ class Forgotten(msgspec.Struct, omit_defaults=True):
     first: int = 0
     last: int = -1
 
+    def add(self, id_: int) -> None:
+        self.first = min(self.first, id_) if self.count else id_
+        self.last = max(self.last, id_) if self.count else id_
+        self.count += 1
+
 
 class Spans:
     """The open spans of one session whose records have ids."""
@@ -99,21 +105,15 @@ class Spans:
         return SPAN_BYTES * len(self.open) + self._texts
 
     def give_way(self, size: int) -> None:
-        while size > 0 and self.open:
-            size -= self._forget()
-
-    def _forget(self) -> int:
-        """Give up the span that began first. Return the bytes it took."""
-        forgotten = self._forgotten
-        id_, span = next(iter(self.open.items()))
-        del self.open[id_]
-        forgotten.first = min(forgotten.first, id_) if forgotten.count else id_
-        forgotten.last = max(forgotten.last, id_) if forgotten.count else id_
-        forgotten.count += 1
-        self.evicted += 1
-        texts = _texts(span)
-        self._texts -= texts
-        return SPAN_BYTES + texts
+        """Give up the spans that began first."""
+        goal = self.held - size
+        for id_, span in list(islice(self.open.items(), max(0, -(-size // SPAN_BYTES)))):
+            if self.held <= goal:
+                break
+            del self.open[id_]
+            self._texts -= _texts(span)
+            self.evicted += 1
+            self._forgotten.add(id_)
 
     def take(self, columns: Columns, now: int) -> None:
         """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and

@@ -122,13 +122,18 @@ class Names:
         """Give up the names that came first, members before the names that events ask for."""
         goal = self._held - size
         members = self.state.members
-        while members and self._held > goal:
-            _, name = members.pop(next(iter(members)))
+        for key, (_, name) in list(members.items()):
+            if self._held <= goal:
+                break
+            del members[key]
             self._held -= _cost(name)
             self.evicted += 1
         for known in self.state.names.values():
-            while known and self._held > goal:
-                self._held -= _cost(known.pop(next(iter(known))))
+            for id_, name in list(known.items()):
+                if self._held <= goal:
+                    break
+                del known[id_]
+                self._held -= _cost(name)
                 self.evicted += 1
         self._make_anew()
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -95,11 +96,8 @@ class References:
         """Give up unknown ids, which are missing then; forget ids given up before; and join ranges."""
         state = self.state
         goal = self.held - size
-        while state.unknown and self.held > goal:
-            self._give_up(next(iter(state.unknown)))
-            self.evicted += 1
-        while state.unresolved and self.held > goal:
-            self._forget_unresolved()
+        self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
+        self._forget_unresolved(-(-(self.held - goal) // UNRESOLVED_BYTES))
         while len(state.firsts) > 1 and self.held > goal:
             self._forget()
 
@@ -192,17 +190,14 @@ class References:
         if id_ not in state.unresolved:
             state.unknown.setdefault(id_, now)
             if len(state.unknown) > self._limits.references_max:
-                self._give_up(next(iter(state.unknown)))
-                self.evicted += 1
+                self._give_up_first(1 + len(state.unknown) // 8)
         return False
 
     def expire(self, now: int) -> None:
         """Give up the references whose time has passed (the oldest stand first)."""
         oldest = now - self._limits.reorder_time.ns
-        while self.state.unknown:
-            id_, since = next(iter(self.state.unknown.items()))
-            if since > oldest:
-                break
+        due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
+        for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
@@ -249,16 +244,25 @@ class References:
         state.given_up += 1
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
-            self._forget_unresolved()
+            self._forget_unresolved(1 + len(state.unresolved) // 8)
         self.findings.append(
             Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
         )
 
-    def _forget_unresolved(self) -> None:
-        """Forget the id that was given up first: should its record come, nothing is repaid."""
-        unresolved = self.state.unresolved
-        del unresolved[next(iter(unresolved))]
-        self.evicted += 1
+    def _give_up_first(self, count: int) -> None:
+        """Give up the ids that have been unknown for longest, before their time."""
+        # One look at many: the first key of a dict is found by passing over all that are gone.
+        first = list(islice(self.state.unknown, max(0, count)))
+        for id_ in first:
+            self._give_up(id_)
+        self.evicted += len(first)
+
+    def _forget_unresolved(self, count: int) -> None:
+        """Forget the ids that were given up first: should their records come, nothing is repaid."""
+        first = list(islice(self.state.unresolved, max(0, count)))
+        for id_ in first:
+            del self.state.unresolved[id_]
+        self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
         """Add an id outside all ranges, joining its neighbours."""
