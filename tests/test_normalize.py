@@ -17,6 +17,7 @@ from tailrace.normalize import (
     INT64_MIN,
     KIND,
     NAME,
+    Forgotten,
     OpenSpan,
     Spans,
     wall_times,
@@ -60,9 +61,12 @@ def taken(*records, open_=None):
     """Kind, name and attributes of the rows that records become."""
     limits = LedgerConfig()
     columns = [list(column) for column in zip(*records, strict=True)]
-    Spans(limits, References(limits, "", ReferencesState()), {} if open_ is None else open_).take(
-        columns, 0
-    )
+    Spans(
+        limits,
+        References(limits, "", ReferencesState()),
+        {} if open_ is None else open_,
+        Forgotten(),
+    ).take(columns, 0)
     return list(zip(columns[KIND], columns[NAME], columns[ATTRIBUTES], strict=True))
 
 

@@ -33,6 +33,8 @@ class Condition(StrEnum):
     """The last one failed: an older configuration is running than is written."""
     PENDING = "pending"
     """Unfinished records of a source were more than its `pending_max`, so that some were given up."""
+    STATE = "state"
+    """Sessions give up state to keep within the limits on it."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -171,6 +173,10 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
+    state_bytes: int
+    """Memory of the state that sessions hold, which `ledger.source_state_max` bounds."""
+    evicted: dict[str, int]
+    """What they gave up of it, and to other limits: entries by kind."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int
@@ -204,6 +210,17 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
     """Since the newest one in the table was made."""
     commit_seconds: Durations = msgspec.field(default_factory=Durations)
     """From the making of each to its commit."""
+
+
+class MemoryStatus(msgspec.Struct, kw_only=True):
+    """See `pipeline.memory`."""
+
+    state_bytes: int
+    """What all sessions hold, which `ledger.state_max` bounds."""
+    bound_bytes: int
+    """What the process takes at most with its configuration."""
+    bounds: dict[str, int]
+    """The same in parts."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
@@ -256,6 +273,7 @@ class Status(msgspec.Struct, kw_only=True):
     admin: str
     sources: dict[str, SourceStatus]
     spool: SpoolStatus
+    memory: MemoryStatus
     heartbeat: HeartbeatStatus
     commits: int
     rows_committed: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from typing import Any
@@ -17,15 +18,17 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.references import References
+from tailrace.model.holding import SHORT, Evicted, cost, shortened
 from tailrace.model.record import NAME_OF_ROW, Kind, Record
 
 FLAWS = frozenset(
     {
+        "begin_forgotten",  # an end among ids of which begins were given up: it may lack its begin
         "duplicate_id",  # a record with an id that was defined before
         "end_before_start",  # a span's end lies before its start
         "forward_reference",  # a record that was referred to before it came
         "orphan",  # refers to a record that was not seen (yet)
-        "second_end",  # an end for a record that has ended, or whose begin was forgotten
+        "second_end",  # an end for a record that has ended
         "self_parent",  # a record that is its own parent
     }
 )
@@ -53,15 +56,64 @@ class OpenSpan(msgspec.Struct, array_like=True):
     asked: str | None = None
 
 
+SPAN_BYTES = 512
+"""What an open span takes at most, with short texts."""
+
+
+def _texts(span: OpenSpan) -> int:
+    return cost(span.name) + cost(span.category) + cost(span.asked)
+
+
+def _shortened(text: str | None) -> str | None:
+    return None if text is None else shortened(text)
+
+
+class Forgotten(msgspec.Struct, omit_defaults=True):
+    """Open spans that were given up: how many, and the lowest and highest id."""
+
+    count: int = 0
+    first: int = 0
+    last: int = -1
+
+    def add(self, id_: int) -> None:
+        self.first = min(self.first, id_) if self.count else id_
+        self.last = max(self.last, id_) if self.count else id_
+        self.count += 1
+
+
 class Spans:
     """The open spans of one session whose records have ids."""
 
+    what = Evicted.SPANS
+
     def __init__(
-        self, limits: LedgerConfig, references: References, state: dict[int, OpenSpan]
+        self,
+        limits: LedgerConfig,
+        references: References,
+        state: dict[int, OpenSpan],
+        forgotten: Forgotten,
     ) -> None:
         self.open = state
+        self.evicted = 0
+        self._forgotten = forgotten
         self._references = references
         self._limit = limits.open_spans_max
+        self._texts = sum(map(_texts, state.values()))
+
+    @property
+    def held(self) -> int:
+        return SPAN_BYTES * len(self.open) + self._texts
+
+    def give_way(self, size: int) -> None:
+        """Give up the spans that began first."""
+        goal = self.held - size
+        for id_, span in list(islice(self.open.items(), max(0, -(-size // SPAN_BYTES)))):
+            if self.held <= goal:
+                break
+            del self.open[id_]
+            self._texts -= _texts(span)
+            self.evicted += 1
+            self._forgotten.add(id_)
 
     def take(self, columns: Columns, now: int) -> None:
         """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and
@@ -93,18 +145,27 @@ class Spans:
             else:
                 self._refer(columns, i, parent, now)
         if len(self.open) >= self._limit:
-            del self.open[next(iter(self.open))]
-        name = columns[NAME][i]
+            self.give_way(self.held // 8)
+        name, category = columns[NAME][i], columns[CATEGORY][i]
         asked = _asked_name(columns[ATTRIBUTES][i]) if name is None else None
-        self.open[id_] = OpenSpan(columns[START][i], name, columns[CATEGORY][i], parent, asked)
+        if asked or (name and len(name) > SHORT) or (category and len(category) > SHORT):
+            name, category, asked = _shortened(name), _shortened(category), _shortened(asked)
+            self._texts += cost(name) + cost(category) + cost(asked)
+        if id_ in self.open:
+            self._texts -= _texts(self.open[id_])
+        self.open[id_] = OpenSpan(columns[START][i], name, category, parent, asked)
 
     def _end(self, columns: Columns, i: int, now: int) -> None:
         id_ = columns[ID][i]
         begun = self.open.pop(id_, None)
         if begun is None:
             if id_ is not None and not self._refer(columns, i, id_, now):
-                columns[FLAW][i] = columns[FLAW][i] or "second_end"
+                forgotten = self._forgotten.first <= id_ <= self._forgotten.last
+                flaw = "begin_forgotten" if forgotten else "second_end"
+                columns[FLAW][i] = columns[FLAW][i] or flaw
             return
+        if self._texts:
+            self._texts -= _texts(begun)
         columns[KIND][i] = Kind.SPAN
         columns[START][i], columns[NAME][i] = begun.start, begun.name
         columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent

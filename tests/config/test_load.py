@@ -184,7 +184,7 @@ SETTINGS = [
      "FILE:5: sources.sim.pending_max: pending_max (1000000 B) is less than record_max (1 MiB); "
      "allowed: as much, or more"),
     (UDP.replace("udp", "tcp") + "record_max = '65 MiB'\n",
-     "FILE:5: sources.sim.record_max: pending_max (64 MiB) is less than record_max (65 MiB); "
+     "FILE:5: sources.sim.record_max: pending_max (32 MiB) is less than record_max (65 MiB); "
      "allowed: as much, or more"),
     ("[store\n", "FILE:1: is not TOML: Expected ']' at the end of a table declaration"),
 ]  # fmt: skip

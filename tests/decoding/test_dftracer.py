@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from tailrace.decoding.dftracer_names import LENGTH_MAX, NAMES_MAX
+from tailrace.decoding.dftracer_names import NAMES_MAX
 from tailrace.decoding.dftracer_run import GAPS_MAX
 from tailrace.decoding.formats.dftracer import FORMAT, JOINS_MAX
 from tailrace.model.gap import Reason
+from tailrace.model.holding import TEXT_MAX
 from tailrace.model.record import KEY, SCOPE, Kind, Missing, Record, SessionFacts
 from tests.decoding.dftracer_lines import end, event, metadata, start, text
 
@@ -364,7 +365,7 @@ def test_a_unit_before_the_next_start_is_of_the_next_run() -> None:
 def test_names_that_are_forgotten_or_too_long_are_late() -> None:
     files = [f"f{i}" for i in range(NAMES_MAX + 1)]
     lines = [metadata("FH", f"/{name}", name) for name in files]
-    lines.append(metadata("FH", "x" * (LENGTH_MAX + 1), "long"))
+    lines.append(metadata("FH", "x" * (TEXT_MAX + 1), "long"))
     lines += [event(i, args=f'"fhash":"{name}"') for i, name in enumerate(("f0", "f1", "long"), 1)]
     forgotten, known, long = map(attributes, of(decode(text(*lines)), Kind.SPAN))
     assert forgotten["$late"] == {"fname": "FH:f0"}
@@ -383,7 +384,7 @@ def test_a_name_that_is_given_again_is_the_newest() -> None:
 
 
 def test_a_name_too_long_replaces_another_all_the_same() -> None:
-    lines = [metadata("FH", "/a", "f1"), metadata("FH", "x" * (LENGTH_MAX + 1), "f1")]
+    lines = [metadata("FH", "/a", "f1"), metadata("FH", "x" * (TEXT_MAX + 1), "f1")]
     (asking,) = of(decode(text(*lines, event(1, args='"fhash":"f1"'))), Kind.SPAN)
     assert attributes(asking)["$late"] == {"fname": "FH:f1"}
 

@@ -52,6 +52,8 @@ def test_memory_is_bounded() -> None:
     ids = Ids()
     ids.add(range(2, 2 * HOLES_MAX + 1, 2))
     assert len(ids.holes) == HOLES_MAX
+    assert ids.given_up == 0
     ids.add([2 * HOLES_MAX + 2])
+    assert ids.given_up == HOLES_MAX + 1
     assert not ids.believed
     assert ids.state == IdsState(believed=False)

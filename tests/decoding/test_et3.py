@@ -417,10 +417,29 @@ def test_a_method_of_the_specification_is_named_after_its_class(classes_first: b
     }
 
 
+def test_of_a_document_with_too_many_names_it_is_said_how_many_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(et3_maps, "READ_MAX", 2)
+    *names, left_out = start().document("classs.list", b"A,1\nB,2\nC,5\nno line\nB,2\nD,6\n")[:4]
+    assert [name.name for name in names[:2]] == ["A", "B"]
+    assert left_out.name == "map_names_left_out"
+    assert attributes(left_out) == {"document": "classs.list", "count": 2}
+
+
+def test_names_too_long_to_remember_are_said_and_asked_for() -> None:
+    decoder = start()
+    long = "x" * 1025
+    (name,) = decoder.document("methods.list", f"{long},7\n".encode())
+    assert name.name == long
+    assert decoder.state.names.names == {"method": {}}
+
+
 def test_names_beyond_the_bound_are_said_and_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(et3_maps, "NAMES_MAX", 2)
+    monkeypatch.setattr(et3_maps, "MADE_MAX", 2)
     decoder = start()
     data = b"A,1\nB,2\nC,5\n"
     assert len(decoder.document("classs.list", data)) == 3

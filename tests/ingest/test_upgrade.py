@@ -68,7 +68,7 @@ def test_a_stream_of_version_1_keeps_its_ranges_in_order_and_its_first_marks():
     stream = session.run.counters.streams["1"]
     assert [(gap.first, gap.last, gap.before) for gap in stream.gaps] == [(1, 2, 55), (4, 5, 50)]
     assert [(hole.first, hole.since, hole.before) for hole in stream.holes] == [(7, 60, 60)]
-    assert stream.head == [0, 0, 0, 103, 0, 0, 106, 0, 108, 109]  # those of the last eight
+    assert list(stream.head) == [0, 0, 0, 103, 0, 0, 106, 0, 108, 109]  # those of the last eight
     assert (now.tallies["s"].events.expected, now.tallies["s"].events.missing) == (9, 5)
     common = now.commons["s"]
     assert (common.streams, common.ranges, common.mixed) == (1, 3, True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.copies import Copies
+from tailrace.ledger.copies import COPY_BYTES, Copies
 from tailrace.units import Duration
 
 SECOND = 10**9
@@ -40,3 +40,13 @@ def test_a_copy_without_events_is_one_too_until_its_time_is_over(pause, events):
     copies = Copies(LIMITS, {})
     copies.remember(b"", 0, 5)
     assert copies.events_of(b"", 5 + pause) == events
+
+
+def test_what_is_given_up_is_known_no_more():
+    copies = Copies(LIMITS, {})
+    for which in range(4):
+        copies.remember(bytes([which]), 1, SECOND)
+    assert copies.held == 4 * COPY_BYTES
+    copies.give_way(COPY_BYTES + 1)
+    assert [copies.events_of(bytes([which]), SECOND) for which in range(4)] == [None, None, 1, 1]
+    assert (copies.held, copies.evicted) == (2 * COPY_BYTES, 2)

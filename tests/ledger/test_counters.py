@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Finding
@@ -99,11 +99,16 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
     feed(whole, arrivals, chunk=1)
     first = counters()
     feed(first, arrivals[:cut], chunk=1)
-    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(first.state), type=CountersState)
+    saved = decode(encode(first.state), CountersState)
     second = counters(state=saved)
     feed(second, arrivals[cut:], chunk=1)
     assert first.findings + second.findings == whole.findings
-    assert msgspec.to_builtins(second.state) == msgspec.to_builtins(whole.state)
+    assert encode(second.state) == encode(whole.state)
+    assert (
+        second.held
+        == whole.held
+        == 10 * sum(len(s.recent) + len(s.head) for s in whole.state.streams.values())
+    )
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.references import CLAIM_MAX, References, ReferencesState
+from tailrace.ledger.references import CLAIM_MAX, UNKNOWN_BYTES, References, ReferencesState
 from tailrace.units import Duration
 
 SECOND = 10**9
@@ -296,3 +296,24 @@ def test_the_findings_sum_up_to_what_is_missing(steps):
         assert sum(lacks.values()) == account.missing - state.malformed
         assert account.imbalance == 0
         assert list(ledger.awaited()) == ([(STREAM, len(state.unknown))] if ledger.waiting else [])
+
+
+def test_giving_way_makes_unknown_ids_gaps_and_joins_ranges():
+    ledger = references(LedgerConfig())
+    for id_ in range(0, 100, 2):
+        ledger.define(id_)
+    for id_ in (1, 3, 5):
+        ledger.refer(id_, SECOND)
+    ledger.give_way(UNKNOWN_BYTES)
+    assert said(ledger) == [("gap", "unresolved", 1, n, "begin") for n in (1, 3)]
+    assert (ledger.evicted, ledger.defined(7)) == (2, False)
+    assert ledger.define(1) == "forward_reference"  # a gap of before is repaid
+    before = ledger.held
+    ledger.give_way(before)
+    assert ledger.held < before // 10
+    assert said(ledger)[-2:] == [
+        ("heal", "unresolved", 1, 1, "begin"), ("gap", "unresolved", 1, 5, "begin"),
+    ]  # fmt: skip
+    assert ledger.defined(7)  # nothing is claimed of it any more
+    assert ledger.evicted > 40
+    assert ledger.account.imbalance == 0

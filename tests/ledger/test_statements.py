@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
@@ -29,7 +29,7 @@ def ledger(limits=LIMITS, bits=32):
 
 def restored(counters):
     """Return the same ledger after a checkpoint."""
-    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(counters.state), type=CountersState)
+    saved = decode(encode(counters.state), CountersState)
     commons = counters._commons
     again = Counters(LIMITS, 32, saved, commons)
     again.findings += counters.findings

@@ -19,6 +19,7 @@ NO_METRICS = {
     "pid", "commits",  # the latter are the count of `commit_seconds`
     "spool.end", "spool.durable", "spool.decoded", "spool.committed",  # places, not amounts
     "heartbeat.made", "heartbeat.committed",
+    "memory.bounds",  # parts of `memory.bound_bytes`
 }  # fmt: skip
 """Numbers of the status that are no metrics, or are by another name."""
 

@@ -12,7 +12,7 @@ import trio
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.pipeline.health import Health
-from tailrace.pipeline.memory import Limit, Memory, memory
+from tailrace.pipeline.memory_limit import Limit, Memory, memory
 from tailrace.pipeline.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.spool.checkpoint import Checkpoints
 

@@ -708,3 +708,17 @@ def test_of_documents_that_came_at_one_place_the_later_counts(views):
         session("metadata", offset=8, producer={"said": word}) | {"time": at} for word, at in said
     ]
     assert views.of(rows, "SELECT producer FROM sessions") == [{"producer": '{"said":"whole"}'}]
+
+
+def test_a_span_whose_begin_the_collector_had_given_up_is_made_of_both_rows(views):
+    rows = [
+        row("begin", id=1, name="long", start=5), row("begin", id=2, name="open", start=6),
+        row("end", id=1, end=9, attributes={"$flaw": "begin_forgotten"}, offset=50),
+        row("end", id=2, end=9, session="other", attributes={"$flaw": "begin_forgotten"}, offset=60),
+    ]  # fmt: skip
+    spans = views.of(rows, 'SELECT id, name, open, start, "end" FROM spans ORDER BY id')
+    assert [tuple(span.values()) for span in spans] == [
+        (1, "long", False, 5, 9), (2, "open", True, 6, None),
+    ]  # fmt: skip
+    (stream,) = views.of(rows, "SELECT open_spans FROM streams WHERE session = 'a'")
+    assert stream == {"open_spans": 1}

@@ -17,6 +17,7 @@ from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.doctor import unit
+from tailrace.pipeline import memory
 from tailrace.security import guard
 
 
@@ -51,6 +52,10 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     ]
     for name, source in config.sources.items():
         lines.append(f"  {name}: {source.format} over {_tag(source)} {' '.join(_places(source))}")
+    parts = memory.bounds(config)
+    total = sum(part.bytes for part in parts)
+    shares = ", ".join(f"{part.name} {_mib(part.bytes)}" for part in parts)
+    lines.append(f"  memory: at most {_mib(total)} MiB ({shares})")
     return "\n".join([*lines, *(f"  warning: {warning}" for warning in _warnings(config))])
 
 
@@ -73,6 +78,7 @@ def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
             "sha256": loaded.sha256,
             "store": store_path(config),
             "spool": spool_path(config),
+            "memory": {part.name: part.bytes for part in memory.bounds(config)},
             "warnings": [*_warnings(config)],
             "admin": config.admin.listen,
             "sources": {
@@ -81,6 +87,10 @@ def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
             },
         }
     return json.dumps(summary, indent=2)
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)
 
 
 def _tag(source: SourceConfig) -> str:

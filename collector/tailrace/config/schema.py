@@ -75,9 +75,9 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
     source_streams_max: int = 16_384
-    """Streams that all sessions of a source may have together, about 23 KiB of memory each; further ones are not counted on."""
+    """Streams that all sessions of a source may have together, about 6 KiB of memory each; further ones are not counted on."""
     source_holes_max: int = 262_144
-    """Holes and gaps remembered for all sessions of a source together, about 250 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
+    """Holes and gaps remembered for all sessions of a source together, at most 768 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     resume_time: Duration = Duration(600)
     """A session that its client announced is remembered this long after its last connection ended; if the client said no goodbye, it is over then."""
     sessions_max: int = 1024
@@ -86,6 +86,12 @@ class LedgerConfig(Section, frozen=True):
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
     """Begun and not yet ended spans remembered for each session."""
+    session_state_max: Size = Size(16 * MIB)
+    """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it the oldest is given up, counted, and said in a row."""
+    source_state_max: Size = Size(48 * MIB)
+    """The same for all sessions of a source together; the sessions that hold most give way."""
+    state_max: Size = Size(64 * MIB)
+    """The same for all sources together."""
 
 
 class AdminConfig(Section, frozen=True):
@@ -166,7 +172,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """A connection that takes longer than this over its TLS handshake and its token is closed."""
     record_max: Size = Size(1 * MIB)
     """The longest record; a longer one is malformed."""
-    pending_max: Size = Size(64 * MIB)
+    pending_max: Size = Size(32 * MIB)
     """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
     connections_max: int = 1024
     """Connections at a time; further ones are accepted and closed at once, and counted."""
@@ -189,7 +195,7 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     """Who may connect: the file mode of the socket, in octal."""
     record_max: Size = Size(1 * MIB)
     """The longest record; a longer one is malformed."""
-    pending_max: Size = Size(64 * MIB)
+    pending_max: Size = Size(32 * MIB)
     """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
     connections_max: int = 1024
     """Connections at a time; further ones are accepted and closed at once, and counted."""
@@ -212,14 +218,14 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """Which of a format's dialects the files are in; auto tells by their content."""
     record_max: Size = Size(4 * MIB)
     """The longest record; a longer one is malformed."""
-    pending_max: Size = Size(64 * MIB)
+    pending_max: Size = Size(32 * MIB)
     """Records that are not whole yet may take this much, those of all files together; beyond that the file with the most gives its own up, which is malformed then. At least `record_max`."""
     poll_interval: Duration = Duration(0.1)
     """How often a file that grows is looked at."""
     idle_interval: Duration = Duration(1)
     """How often directories and files that do not grow are looked at; more seldom when they are many."""
-    files_max: int = 65_536
-    """Files followed at a time; further ones wait."""
+    files_max: int = 8192
+    """Files followed at a time, about 24 KiB of memory each; further ones wait."""
     descriptors_max: int = 4096
     """Files held open at a time, those that grew last."""
     hole_timeout: Duration = Duration(5)

@@ -12,17 +12,19 @@ three promises, and one suite (`tests/decoding/test_conformance.py`) holds all o
 
 All that a decoder must remember between calls is in `state`, a msgspec struct that survives
 `msgspec.msgpack` unchanged: a checkpoint stores it and a restarted daemon goes on from it.
-Memory is bounded: what waits for its end never exceeds `limit` bytes.
+Memory is bounded: what waits for its end never exceeds `limit` bytes, and what else grows gives way
+(`HoldingDecoder`).
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from tailrace.model.holding import Holding
 from tailrace.model.record import Record
 
 
@@ -87,6 +89,18 @@ class EndingDecoder(Decoder, Protocol):
         ...
 
 
+@runtime_checkable
+class HoldingDecoder(Decoder, Protocol):
+    """A decoder whose state grows with its input, beyond what waits for its end.
+
+    How bytes are cut still does not change the records, unless the state gives way in between."""
+
+    @property
+    def holdings(self) -> Sequence[Holding]:
+        """Return the containers of its state as they are now."""
+        ...
+
+
 class Writer(NamedTuple):
     """The process that writes a file, as the file's path names it."""
 
@@ -131,7 +145,11 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     copy: Callable[[str], str] = without_gz
     writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
-    document_max: int = 16 * 2**20
+    document_max: int = 4 * 2**20
+
+    @property
+    def has_documents(self) -> bool:
+        return self.documents is not _alone
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):

@@ -30,6 +30,8 @@ class Ids:
         self._firsts = list(state.firsts)
         self._lasts = list(state.lasts)
         self.believed = state.believed
+        self.given_up = 0
+        """Ranges forgotten because they were too many."""
 
     @property
     def state(self) -> IdsState:
@@ -39,6 +41,10 @@ class Ids:
     def holes(self) -> list[tuple[int, int]]:
         """First and last of each run of numbers that have not come, below one that has."""
         return list(zip(self._firsts, self._lasts, strict=True))
+
+    @property
+    def ranges(self) -> int:
+        return len(self._firsts)
 
     def lacks(self, number: int) -> bool:
         """Whether this number is in a hole."""
@@ -61,11 +67,17 @@ class Ids:
                 self._fill(number)
         self._following = following
         if len(self._firsts) > HOLES_MAX or not self.believed:
+            self.given_up += self.ranges if self.ranges > HOLES_MAX else 0
             self.doubt()
 
     def doubt(self) -> None:
         """Forget all: these numbers say nothing."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
+
+    def give_up(self) -> None:
+        """Forget all for want of room."""
+        self.given_up += self.ranges
+        self.doubt()
 
     def _fill(self, number: int) -> None:
         if not self.lacks(number):

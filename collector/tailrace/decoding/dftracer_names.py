@@ -4,24 +4,48 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-NAMES_MAX, LENGTH_MAX = 4096, 1024
-"""At most about 4 MiB a file. The views find what is not remembered."""
+from tailrace.model.holding import TEXT_MAX, Evicted, cost
+
+NAMES_MAX = 4096
+"""The views find what is not remembered, as they find names longer than `TEXT_MAX`."""
+
+NAME_BYTES = 448
+"""What a short name with a short key takes."""
 
 
 class Names:
     """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest go first."""
 
+    what = Evicted.NAMES
+
     def __init__(self, known: dict[str, str]) -> None:
         self.known = known
+        self.evicted = 0
+        self._texts = sum(map(_texts, known.items()))
+
+    @property
+    def held(self) -> int:
+        return NAME_BYTES * len(self.known) + self._texts
+
+    def give_way(self, size: int) -> None:
+        goal = self.held - size
+        while self.known and self.held > goal:
+            self._forget(next(iter(self.known)))
+            self.evicted += 1
 
     def define(self, key: str, name: str) -> None:
         """What `key` stands for from now on; the last one said counts."""
-        self.known.pop(key, None)
-        if len(name) > LENGTH_MAX or len(key) > LENGTH_MAX:
+        if key in self.known:
+            self._forget(key)
+        if len(name) > TEXT_MAX or len(key) > TEXT_MAX:
             return
         if len(self.known) >= NAMES_MAX:
-            del self.known[next(iter(self.known))]
-        self.known[key] = quote(name)
+            self._forget(next(iter(self.known)))
+        text = self.known[key] = quote(name)
+        self._texts += _texts((key, text))
+
+    def _forget(self, key: str) -> None:
+        self._texts -= _texts((key, self.known.pop(key)))
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
         """Members and their JSON texts, for members and the keys that they ask for: the names that
@@ -29,3 +53,7 @@ class Names:
         known = {member: self.known[key] for member, key in wanted.items() if key in self.known}
         late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
         return known | {"$late": "{" + ",".join(late) + "}"} if late else known
+
+
+def _texts(named: tuple[str, str]) -> int:
+    return cost(named[0]) + cost(named[1])

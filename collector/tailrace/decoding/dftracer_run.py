@@ -24,6 +24,7 @@ import msgspec
 from tailrace.decoding.dftracer_ids import Ids, IdsState
 from tailrace.decoding.dftracer_line import Reading
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Record, SessionFacts, missing
 
 GAPS_MAX = 256
@@ -32,6 +33,9 @@ GAPS_MAX = 256
 _NUMBERED = re.compile(rb'\s*\{"id":([0-9]{1,18}),')
 _BEGINS = re.compile(rb'\s*\{"(?:id|name)":')
 
+
+RANGE_BYTES = 160
+"""What a range of numbers takes."""
 
 NO_END = "no_end"
 """Why a run may lack more than its numbers say: its `end` has not come."""
@@ -62,13 +66,35 @@ class RunState(msgspec.Struct):
 class Run:
     """What has come of the run that the file is in."""
 
+    what = Evicted.NUMBERS
+
     def __init__(self, state: RunState) -> None:
         self._state = state
+        self._given_up = 0
         self.ids = Ids(state.ids)
 
     @property
     def state(self) -> RunState:
         return msgspec.structs.replace(self._state, ids=self.ids.state)
+
+    @property
+    def held(self) -> int:
+        return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
+
+    def give_way(self, size: int) -> None:
+        """Claim nothing by numbers any more."""
+        if size > 0:
+            self._given_up += len(self._state.claimed)
+            self._state.claimed = []
+            self.ids.give_up()
+
+    @property
+    def evicted(self) -> int:
+        return self._given_up + self.ids.given_up
+
+    @evicted.setter
+    def evicted(self, count: int) -> None:
+        self._given_up, self.ids.given_up = count, 0
 
     @property
     def clocked(self) -> bool:
@@ -115,6 +141,7 @@ class Run:
             self._state = RunState(
                 ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts
             )
+            self._given_up = self.evicted
             self.ids = Ids()
         again = old.stage != "before"
         self._state.stage = "open"

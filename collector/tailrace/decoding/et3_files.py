@@ -41,4 +41,9 @@ def _recognises(_path: str, head: bytes) -> bool:
     return len(events) > sum(isinstance(line, str) for line in read)
 
 
-FILES = Files(stream=_is_trace, documents=_documents, recognises=_recognises)
+FILES = Files(
+    stream=_is_trace,
+    documents=_documents,
+    recognises=_recognises,
+    document_max=16 * 2**20,  # the maps of large programs, which are read line by line
+)

@@ -16,14 +16,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from json.encoder import encode_basestring as quote
-from typing import TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import msgspec
+
+from tailrace.model.holding import TEXT_MAX, Evicted, cost
 
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Names of each sort that are remembered. Those beyond it events always ask for."""
+"""Names of each sort that are remembered. Events always ask for the names beyond it, and for those
+longer than `TEXT_MAX`."""
+
+READ_MAX = 65536
+"""Names of a document that are read: each is a row, and all come at once."""
+
+MADE_MAX = 65536
+"""What was made of ids and kept, of all traces together."""
+
+NAME_BYTES = 320
+"""What a short name takes, or a member's."""
 
 DOCUMENTS = {
     "classs.list": "class",
@@ -44,50 +57,104 @@ class NamesState(msgspec.Struct):
     members: dict[str, tuple[str, str]] = {}
 
 
+class Reading(NamedTuple):
+    """What a document says: keys and names as far as they are new, how many of its lines are none, and
+    how many names are left out because they are too many."""
+
+    new: list[tuple[str, str]]
+    bad: int
+    left_out: int
+
+
 Method = tuple[str | None, str, str]
 """What events of a method say: its name if known, the attributes of a begin up to its receiver, and
 those of an end."""
 
 
 class _Made(dict[str, V]):
-    """What `make` makes of an id, made once; it is made again when there are too many."""
+    """What `make` makes of an id, made once. When all traces keep too much, all is forgotten and made
+    again: that changes how long a line takes, and nothing else."""
+
+    _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
+    _kept: ClassVar[int] = 0
 
     def __init__(self, make: Callable[[str], V]) -> None:
         super().__init__()
         self._make = make
+        _Made._all.add(self)
+
+    def __hash__(self) -> int:  # type: ignore[override] # a dict has none; a weak set needs it
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
     def __missing__(self, id_: str) -> V:
-        if len(self) >= NAMES_MAX:
-            self.clear()
-        made = self[id_] = self._make(id_)
-        return made
+        if _Made._kept >= MADE_MAX:
+            for made in _Made._all:
+                made.clear()
+            _Made._kept = 0
+        _Made._kept += 1
+        value = self[id_] = self._make(id_)
+        return value
 
 
 class Names:
     """What is known of a trace's names, ready to be written into events: what is to be said of a
     method, and the attributes that name a class or field, by id."""
 
+    what = Evicted.NAMES
+
     def __init__(self, state: NamesState) -> None:
         self.state = state
+        self.evicted = 0
+        self._held = sum(_cost(name) for names in state.names.values() for name in names.values())
+        self._held += sum(_cost(name) for _, name in state.members.values())
         self.methods: dict[str, Method] = _Made(self._method)
         self.classes: dict[str, str] = _Made(partial(self._thing, "class"))
         self.fields: dict[str, str] = _Made(partial(self._thing, "field"))
 
-    def read(self, document: str, data: bytes) -> tuple[list[tuple[str, str]], int]:
-        """A document's keys and names as far as they are new, and how many of its lines are none.
-        A last line that has no newline yet is left for the next time."""
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def give_way(self, size: int) -> None:
+        """Give up the names that came first, members before the names that events ask for."""
+        goal = self._held - size
+        members = self.state.members
+        for key, (_, name) in list(members.items()):
+            if self._held <= goal:
+                break
+            del members[key]
+            self._held -= _cost(name)
+            self.evicted += 1
+        for known in self.state.names.values():
+            for id_, name in list(known.items()):
+                if self._held <= goal:
+                    break
+                del known[id_]
+                self._held -= _cost(name)
+                self.evicted += 1
+        self._make_anew()
+
+    def read(self, document: str, data: bytes) -> Reading:
+        """Read a document. A last line that has no newline yet is left for the next time."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
-            return [], 0
+            return Reading([], 0, 0)
         sort = DOCUMENTS[kind]
         found: dict[str, str] = {}
-        bad = 0
-        for line in data[: data.rfind(b"\n") + 1].splitlines():
+        bad = left_out = at = 0
+        while stop := data.find(b"\n", at) + 1:
+            line, at = data[at:stop], stop
             entry = _read_entry(line, name_first=kind.endswith(".list"))
             if entry is None:
                 bad += bool(line.strip())
                 continue
             id_, owner, name = entry
+            if len(found) >= READ_MAX and id_ not in found:
+                left_out += 1
+                continue
             found[id_] = self._of_class(f"{sort}:{id_}", owner, name) if owner else name
         new = self._learn(sort, found)
         if sort == "class" and new:
@@ -96,9 +163,12 @@ class Names:
                     its_sort, _, id_ = member.partition(":")
                     new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
         if new:
-            for made in (self.methods, self.classes, self.fields):
-                made.clear()
-        return new, bad
+            self._make_anew()
+        return Reading(new, bad, left_out)
+
+    def _make_anew(self) -> None:
+        for made in (self.methods, self.classes, self.fields):
+            made.clear()
 
     def _method(self, id_: str) -> Method:
         name = self._name("method", id_)
@@ -115,7 +185,8 @@ class Names:
 
     def _of_class(self, key: str, owner: str, name: str) -> str:
         members = self.state.members
-        if key in members or len(members) < NAMES_MAX:
+        if len(name) <= TEXT_MAX and (key in members or len(members) < NAMES_MAX):
+            self._held += _cost(name) - (_cost(members[key][1]) if key in members else 0)
             members[key] = (owner, name)
         of = self._name("class", owner)
         return f"{of}#{name}" if of else name
@@ -125,9 +196,15 @@ class Names:
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
-            if id_ in known or len(known) < NAMES_MAX:
+            if len(name) <= TEXT_MAX and (id_ in known or len(known) < NAMES_MAX):
+                self._held += _cost(name) - (_cost(known[id_]) if id_ in known else 0)
                 known[id_] = name
         return [(f"{sort}:{id_}", name) for id_, name in new.items()]
+
+
+def _cost(name: str) -> int:
+    """Return the bytes that a name takes, together with what is made of it."""
+    return NAME_BYTES + 2 * cost(name)
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:

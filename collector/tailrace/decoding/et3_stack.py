@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.model.holding import Evicted
+
 DEPTH_MAX = 4096
 """Frames of one thread that are remembered; Java's default stack holds a few times as many."""
 
@@ -15,6 +17,10 @@ PASSED_MAX = 1024
 
 Frame = tuple[str, int, bool]
 """Of an open frame: its method, its number, and whether its begin was written without a name."""
+
+
+FRAME_BYTES, THREAD_BYTES = 224, 256
+"""What an open frame takes, or a method passed over; and a thread."""
 
 
 class Stacks(msgspec.Struct):
@@ -67,7 +73,7 @@ class Stacks(msgspec.Struct):
 
     def shorten(self, frames: list[Frame]) -> None:
         """Give up the older half of a stack that is too deep."""
-        del frames[: len(frames) // 2]
+        del frames[: (len(frames) + 1) // 2]
         self.whole = False
 
     def clear(self) -> None:
@@ -98,6 +104,39 @@ class Stacks(msgspec.Struct):
         if len(passed) > PASSED_MAX:
             passed.clear()
             self.whole = False
+
+
+class Frames:
+    """The stacks, as state that can give way: the older half of the deepest stack first."""
+
+    what = Evicted.FRAMES
+
+    def __init__(self, stacks: Stacks) -> None:
+        self.evicted = 0
+        self._stacks = stacks
+
+    @property
+    def held(self) -> int:
+        frames, passed = self._stacks.frames, self._stacks.passed
+        entries = sum(map(len, frames.values())) + sum(map(len, passed.values()))
+        return FRAME_BYTES * entries + THREAD_BYTES * len(frames)
+
+    def give_way(self, size: int) -> None:
+        stacks = self._stacks
+        while size > 0 and stacks.frames:
+            thread = max(stacks.frames, key=self._entries)
+            before = self._entries(thread)
+            stacks.passed.pop(thread, None)
+            stacks.shorten(stacks.frames[thread])
+            given = before - len(stacks.frames[thread])
+            size -= FRAME_BYTES * given
+            if not stacks.frames[thread]:
+                del stacks.frames[thread]
+                size -= THREAD_BYTES
+            self.evicted += given
+
+    def _entries(self, thread: str) -> int:
+        return len(self._stacks.frames[thread]) + len(self._stacks.passed.get(thread, ()))
 
 
 def _again(decimal: str) -> str:

@@ -19,10 +19,13 @@ from json.encoder import encode_basestring as quote
 import msgspec
 
 from tailrace.decoding.ovni_events import Event
+from tailrace.model.holding import Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
 """How many of each are remembered; beyond, the oldest is forgotten and asked for."""
+MARKED_MAX = 64
+"""Of so many marks it is kept what their events say of them."""
 NAME_MAX = 256
 """Longer names are not remembered."""
 
@@ -43,10 +46,32 @@ class NamesState(msgspec.Struct):
     marks: dict[str, str] = {}
 
 
+NAMED_BYTES, TASK_BYTES = 1536, 256
+"""What a type or a mark takes with the longest name, and what a task takes."""
+
+
 class Names:
+    """The names of one stream. Where they give way, tasks go first and marks last."""
+
+    what = Evicted.NAMES
+
     def __init__(self, state: NamesState) -> None:
         self.state = state
+        self.evicted = 0
         self._marked: dict[tuple[int, int], Named] = {}  # what `of_mark` gave
+
+    @property
+    def held(self) -> int:
+        state = self.state
+        return TASK_BYTES * len(state.tasks) + NAMED_BYTES * (len(state.types) + len(state.marks))
+
+    def give_way(self, size: int) -> None:
+        goal = self.held - size
+        for names in (self.state.tasks, self.state.types, self.state.marks):
+            while names and self.held > goal:
+                del names[next(iter(names))]
+                self.evicted += 1
+        self._marked.clear()
 
     def type_key(self, model: str, type_: int) -> str:
         return f"task_type:{self.state.process}:{model}{type_}"
@@ -91,7 +116,7 @@ class Names:
         about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
         if not label:
             about += _ask(f"mark:{type_}:{value}\nmark:{type_}")
-        if len(self._marked) >= MARKS_MAX:
+        if len(self._marked) >= MARKED_MAX:
             self._marked.clear()
         self._marked[type_, value] = named = (label, about)
         return named

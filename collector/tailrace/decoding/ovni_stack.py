@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.model.holding import Evicted
+
 OPEN_MAX = 512
 """Spans that are open at once in one thread, on either stack; the oldest is given up beyond."""
 
@@ -29,11 +31,30 @@ class StackState(msgspec.Struct):
     begun: int = 0
 
 
+OPEN_BYTES = 256
+"""What an open span takes."""
+
+
 class Stack:
     """Spans of one thread get the ids 1, 2, 3 … in the order of their begins."""
 
+    what = Evicted.FRAMES
+
     def __init__(self, state: StackState) -> None:
         self.state = state
+        self.evicted = 0
+
+    @property
+    def held(self) -> int:
+        return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
+
+    def give_way(self, size: int) -> None:
+        """Give up the spans that began first, those that stand alone before others."""
+        for spans in (self.state.alone, self.state.nested):
+            given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))
+            del spans[:given]
+            size -= OPEN_BYTES * given
+            self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
         """Open a span; give its id and its parent's."""

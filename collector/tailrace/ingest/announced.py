@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.budget import Budget
 from tailrace.ingest.run import Run
 from tailrace.ingest.state import AnnouncedState, OpenInfo, RunState
 from tailrace.ledger.findings import Account
+from tailrace.model.holding import Holding
 from tailrace.model.record import Announcement
 
 
@@ -31,6 +34,27 @@ class Announced:
         """Whether the next answer is to name all streams."""
         self.told = ""
         """The stream that was named last."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}/{self.run.state.id}"
+
+    @property
+    def source(self) -> str:
+        return self.state.info.source
+
+    @property
+    def limits(self) -> LedgerConfig:
+        return self.state.info.ledger
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Return what it holds of its client's making."""
+        return self.run.holdings
+
+    def gave_up(self, what: dict[str, int], now: int) -> None:
+        """See `ingest.budget.Holder`."""
+        self.run.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
         """It is announced again, and wants its answers by this connection."""
@@ -87,16 +111,24 @@ class Announced:
 
 
 class Announcements:
-    """Those of one source. `news` are the ids of those of which there is something to tell."""
+    """Those of one source. `news` are the ids of those of which there is something to tell, `changed`
+    of those that may hold more or less than they did when somebody emptied this."""
 
     def __init__(
-        self, states: dict[str, AnnouncedState], attach: Callable[[OpenInfo, RunState], Run]
+        self,
+        states: dict[str, AnnouncedState],
+        attach: Callable[[OpenInfo, RunState], Run],
+        budget: Budget,
     ) -> None:
         self._states = states
+        self._budget = budget
         self._known = {id_: Announced(s, attach(s.info, s.run)) for id_, s in states.items()}
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
+        self.changed: set[str] = set()
+        for known in self._known.values():
+            budget.add(known)
 
     def __getitem__(self, id_: str) -> Announced:
         return self._known[id_]
@@ -155,6 +187,7 @@ class Announcements:
     def heard(self, id_: str) -> None:
         """Something of it came."""
         self.news.add(id_)
+        self.changed.add(id_)
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
@@ -178,6 +211,7 @@ class Announcements:
 
     def expire(self, now: int) -> None:
         """Time has passed."""
+        self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
             known.run.expire(now)
@@ -198,9 +232,16 @@ class Announcements:
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""
+        self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             self._known[id_].run.settle(now)
             self._watch(id_)
+
+    def weigh(self, now: int) -> None:
+        """Keep the bounds on what sessions hold that have changed."""
+        changed, self.changed = self.changed, set()
+        for id_ in sorted(changed & self._known.keys()):
+            self._budget.weigh(self._known[id_], now)
 
     def forget_first(self, now: int, why: str) -> bool:
         """Make room; whether there was a session to forget."""
@@ -223,6 +264,7 @@ class Announcements:
     ) -> None:
         """Nothing more of it is expected."""
         known = self._known.pop(id_)
+        self._budget.drop(known)
         del self._states[id_]
         self._away.pop(id_, None)
         self._waiting.discard(id_)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.answers import Answer, answers
+from tailrace.ingest.budget import Budget
 from tailrace.ingest.departures import Departures, host_of
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, Heartbeats
 from tailrace.ingest.pace import Paces
@@ -88,6 +89,8 @@ class Ingest:
         self._announcements: dict[str, Announcements] = {}
         self._departures: dict[str, Departures] = {}
         self._sessions: dict[int, Session] = {}
+        self.budget = Budget()
+        """What sessions hold of their producers' making."""
         self._waiting: set[int] = set()
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
         """By source, the bytes of records that are not whole yet."""
@@ -96,6 +99,7 @@ class Ingest:
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
+            self.budget.add(session)
             if session.course.waiting:
                 self._waiting.add(number)
         attach = partial(self._run, INFO, bits=COUNTER_BITS, paces=Paces(0))
@@ -191,8 +195,10 @@ class Ingest:
             course = self._sessions[number].course
             course.expire(now) if kind == EntryKind.TICK else course.settle(now)
             self._watch(number)
+            self.budget.weigh(self._sessions[number], now)
         for announcements in sources:
             announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
+            announcements.weigh(now)
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
@@ -262,7 +268,7 @@ class Ingest:
         """The sessions of a source that clients announced."""
         if source not in self._announcements:
             states = self.state.announced.setdefault(source, {})
-            self._announcements[source] = Announcements(states, self._attach)
+            self._announcements[source] = Announcements(states, self._attach, self.budget)
         return self._announcements[source]
 
     def _make_room(self, source: str) -> bool:
@@ -316,6 +322,8 @@ class Ingest:
         else:
             self._close(number, entry.payload.decode(), now)
             return
+        self.budget.weigh(session, now)
+        self._announced(session.source).weigh(now)
         limit = session.state.info.garbage_max
         if limit and session.state.garbage > limit:
             self.rejected.append(Rejected(number, "garbage"))
@@ -339,6 +347,8 @@ class Ingest:
         session = self._sessions.pop(number)
         self._unfinished[session.state.info.source].hold(number, 0)
         session.closed(reason, now)
+        self.budget.drop(session)
+        self._announced(session.source).weigh(now)
         self.tally(session.state.info.source).closed += 1
         self._waiting.discard(number)
         self.state.sessions.pop(number, None)

@@ -21,6 +21,7 @@ from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
 from tailrace.normalize import (
     ATTRIBUTES,
@@ -85,7 +86,7 @@ class Run:
         self._emit = emit
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
-        self._spans = Spans(limits, self._references, state.spans)
+        self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._counters: Counters | None = None
         self._statements: Statements | None = None
@@ -93,6 +94,19 @@ class Run:
             self._counters = Counters(limits, bits, state.counters, commons, self._earlier)
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Return what it holds of its producer's making."""
+        if self._counters:
+            return [self._counters, self._counters.windows, self._references]
+        return [self._spans, self._references]
+
+    def gave_up(self, what: dict[str, int], now: int) -> None:
+        """Say what was given up, after what came of that."""
+        self.report(now)
+        _add(self._tally.evicted, what)
+        self.own.session("evicted", {"evicted": what}, now)
 
     @property
     def waiting(self) -> bool:
@@ -140,7 +154,7 @@ class Run:
         state = self.state
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND])
-        self._report(now)
+        self.report(now)
         return taken
 
     def note(self, record: Record, now: int) -> None:
@@ -164,7 +178,7 @@ class Run:
                 self._statements.goodbye(facts.goodbye.streams, now)
         if facts.goodbye and not facts.goodbye.more:
             state.goodbye_at = now
-        self._report(now)
+        self.report(now)
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
@@ -210,7 +224,7 @@ class Run:
                     offset=record.offset,
                 )
             )
-            self._report(now)
+            self.report(now)
 
     def announce(self, id_: str) -> None:
         """Its client names it."""
@@ -230,7 +244,7 @@ class Run:
         if mine and its and not self.denies(its.remembered()) and (events := its.hand_over()):
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
-            self._report(now)
+            self.report(now)
 
     def copies(self, records: int) -> None:
         """Count records of a datagram that came before."""
@@ -308,7 +322,7 @@ class Run:
         if self._counters:
             self._counters.windows.expire(now)
         self._references.expire(now)
-        self._report(now)
+        self.report(now)
         self._write(self._gap_rows.expire(now))
 
     def settle(self, now: int) -> None:
@@ -316,7 +330,7 @@ class Run:
         if self._counters:
             self._counters.windows.close()
         self._references.close()
-        self._report(now)
+        self.report(now)
         self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int) -> None:
@@ -334,7 +348,10 @@ class Run:
                     Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
                 )
         self.settle(now)
-        closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        state = self.state
+        closed = {"closed": reason, "closed_at": now, "open_spans": len(state.spans)}
+        if state.forgotten_spans.count:
+            closed["forgotten_spans"] = state.forgotten_spans.count
         self.own.session("close", closed | about, now)
         self._paces.over(self.state.name)
 
@@ -393,8 +410,8 @@ class Run:
         else:
             _add(records, Counter(kinds))
 
-    def _report(self, now: int) -> None:
-        """Findings to rows."""
+    def report(self, now: int) -> None:
+        """Make rows of what was found."""
         findings = self._references.findings
         if self._counters:
             findings = findings + self._counters.findings

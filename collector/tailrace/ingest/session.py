@@ -12,9 +12,11 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format
+from tailrace.config.schema import LedgerConfig
+from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format, HoldingDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
+from tailrace.ingest.budget import report
 from tailrace.ingest.course import Course
 from tailrace.ingest.run import Run
 from tailrace.ingest.state import (
@@ -32,6 +34,7 @@ from tailrace.ingest.state import (
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
+from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, SessionFacts
 from tailrace.normalize import EVENTS, KIND, OFFSET, SIZE
 
@@ -69,10 +72,39 @@ class Session:
         self._copies = (
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
+        self._holding = self.decoder if isinstance(self.decoder, HoldingDecoder) else None
         unordered = datagrams and numbered
         self.course = Course(
             state, tally, announcements, attach, unordered=unordered, of_file=self._of_file
         )
+
+    @property
+    def name(self) -> str:
+        return self.state.info.session
+
+    @property
+    def source(self) -> str:
+        return self.state.info.source
+
+    @property
+    def limits(self) -> LedgerConfig:
+        return self.state.info.ledger
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Return what it holds of its peer's making; announced sessions hold what is theirs."""
+        held = [each for run in self.course.own_runs for each in run.holdings]
+        if self._copies:
+            held.append(self._copies)
+        if self._holding:
+            held += self._holding.holdings
+        return held
+
+    def gave_up(self, what: dict[str, int], now: int) -> None:
+        """See `ingest.budget.Holder`. A run before the one in being gives up what it waits for."""
+        for run in self.course.own_runs[1:]:
+            run.report(now)
+        self.course.run.gave_up(what, now)
 
     def data(self, payload: bytes, now: int, position: int = 0) -> None:
         """Take bytes of a stream, cut anywhere, of an entry at this position of the spool."""
@@ -205,6 +237,7 @@ class Session:
 
     def closed(self, reason: str, now: int) -> None:
         self._take(self.decoder.end(), now)
+        report(self, now)
         about: dict[str, object] = {}
         if file := self.state.file:
             about["file"] = _as_read(file)

@@ -14,9 +14,9 @@ from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
-from tailrace.ledger.stream import CountersState
+from tailrace.ledger.stream import CountersState, Marks
 from tailrace.model.gap import Reason
-from tailrace.normalize import OpenSpan
+from tailrace.normalize import Forgotten, OpenSpan
 
 T = TypeVar("T")
 
@@ -198,6 +198,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     restarts: int = 0
     opened: int = 0
     closed: int = 0
+    evicted: dict[str, int] = {}
+    """What sessions gave up to keep the bounds on memory: entries by kind."""
     events: Account = msgspec.field(default_factory=Account)
     """Those of runs that are over; runs in being add theirs."""
 
@@ -228,6 +230,7 @@ class RunState(msgspec.Struct, omit_defaults=True):
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
+    forgotten_spans: Forgotten = msgspec.field(default_factory=Forgotten)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
     """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `lead`."""
@@ -334,8 +337,10 @@ def decode(data: bytes, type_: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=type_, dec_hook=_typed)
 
 
-def _plain(value: object) -> float:
-    """`Size` and `Duration` as the numbers they are."""
+def _plain(value: object) -> float | bytes:
+    """`Size` and `Duration` as the numbers they are, `Marks` as their bytes."""
+    if isinstance(value, Marks):
+        return value.tobytes()
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -22,22 +22,25 @@ counter's range:
 - A number that repeats and repeats is no counter: such a stream is stored but not counted on.
 - What a client says of its own numbers (thrown away, the last one) stands in `statements`.
 
-Memory: about 40 bytes for each of `reorder_events` numbers a stream, `holes_max` holes and as many
-closed gaps; all sessions of a source together have `source_streams_max` streams and
-`source_holes_max` holes and gaps (see `commons`). Gaps that are forgotten can no longer be healed.
+Memory: `STREAM_BYTES` a stream, `MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`;
+`holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
+`source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way where
+they hold more bytes than they may (`ingest.budget`). Gaps that are forgotten can no longer be healed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Literal
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, StreamCounter, take
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, Marks, StreamCounter, take
 from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 DUPLICATE = -1
@@ -47,6 +50,11 @@ _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
+STREAM_BYTES, MARK_BYTES = 768, 10
+"""What a stream takes without its marks, holes and gaps, and what a mark takes."""
+
+_heard = attrgetter("heard")
+
 
 Earlier = Callable[[str, int, int, int], int | None]
 """Return the number with which a stream goes on that an earlier session had, given stream, number on
@@ -55,6 +63,8 @@ the wire and mark of its first event here and the time (Unix ns); None where it 
 
 class Counters:
     """The counters of one session."""
+
+    what = Evicted.MARKS
 
     def __init__(
         self,
@@ -73,6 +83,9 @@ class Counters:
         self._commons = commons
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
+        self._marks = sum(len(s.recent) + len(s.head) for s in state.streams.values())
+        """How many marks all streams hold."""
+        self.evicted = 0
         self.announced = False
         """Whether the client tells when it begins anew: nothing is guessed then."""
         self.news: set[str] = set(state.streams)
@@ -114,7 +127,7 @@ class Counters:
                     if len(recent) == window and seq >= HEAD:
                         recent[seq % window] = mark & _FINGERPRINT
                     else:
-                        stream.remember(seq, mark, window)
+                        self._marks += stream.remember(seq, mark, window)
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
@@ -210,6 +223,7 @@ class Counters:
         events = list(self.remembered())
         self.release()
         streams.clear()
+        self._marks = 0
         state.seen = state.missing = state.tails = 0
         self.windows.forget()
         return events
@@ -240,13 +254,28 @@ class Counters:
     def forget_marks(self) -> None:
         """A number that comes again is a duplicate, whatever it is of: a session takes little memory."""
         for stream in self.state.streams.values():
-            stream.recent, stream.head = [], []
+            stream.recent, stream.head = Marks(), Marks()
+        self._marks = 0
+
+    @property
+    def held(self) -> int:
+        return MARK_BYTES * self._marks
+
+    def give_way(self, size: int) -> None:
+        """Give up the marks of the streams heard of longest ago first."""
+        goal = max(0, self.held - size)
+        for stream in sorted(self.state.streams.values(), key=_heard):
+            if self.held <= goal:
+                break
+            marks = len(stream.recent) + len(stream.head)
+            stream.recent, stream.head = Marks(), Marks()
+            self._marks -= marks
+            self.evicted += marks
 
     def release(self) -> None:
         """The session is over: what it held of the source's bounds is free."""
-        commons = self._commons.state
-        commons.streams -= len(self.state.streams)
-        commons.ranges -= sum(stream.ranges for stream in self.state.streams.values())
+        self._commons.state.streams -= len(self.state.streams)
+        self.windows.count(-self.windows.ranges)
 
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
@@ -272,7 +301,7 @@ class Counters:
             number = self._ahead(name, stream, distance, mark, now)
         else:
             number = self._late(name, stream, stream.next - (self.mask + 1 - distance), mark, now)
-        self._commons.state.ranges += stream.ranges - before
+        self.windows.count(stream.ranges - before)
         self.windows.keep_bounds(name, stream)
         return number
 
@@ -282,7 +311,7 @@ class Counters:
             reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
             self.windows.open(name, stream, seq - 1, reason, now)
         stream.next = seq + 1
-        stream.remember(seq, mark, self._window)
+        self._marks += stream.remember(seq, mark, self._window)
         return seq
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
@@ -291,7 +320,7 @@ class Counters:
         healed = None if filled else take(stream.gaps, seq)
         if filled or healed:
             self.state.missing -= 1
-            stream.remember(seq, mark, window)
+            self._marks += stream.remember(seq, mark, window)
             if healed:
                 self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
             return seq
@@ -314,7 +343,7 @@ class Counters:
         if seq + 1 < stream.base:
             self.windows.open_before(name, stream, seq + 1, now)
         stream.base = seq
-        stream.remember(seq, mark, self._window)
+        self._marks += stream.remember(seq, mark, self._window)
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:

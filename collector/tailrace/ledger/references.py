@@ -22,16 +22,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice, takewhile
 
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Account, Finding
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
 """Missing records that one footer, hole or clock is believed: as many are some 100 TB."""
+
+
+RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
+"""What an entry takes. An unknown id may become a gap row at any moment, which is counted in."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
@@ -66,13 +72,34 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
 class References:
     """The ids and totals of one session."""
 
+    what = Evicted.REFERENCES
+
     def __init__(self, limits: LedgerConfig, stream: str, state: ReferencesState) -> None:
         self.state = state
+        self.evicted = 0
         self.findings: list[Finding] = []
         self._limits = limits
         self._stream = stream
         if state.ends is None and not state.seen:
             state.ends = 0
+
+    @property
+    def held(self) -> int:
+        state = self.state
+        return (
+            RANGE_BYTES * len(state.firsts)
+            + UNKNOWN_BYTES * len(state.unknown)
+            + UNRESOLVED_BYTES * len(state.unresolved)
+        )
+
+    def give_way(self, size: int) -> None:
+        """Give up unknown ids, which are missing then; forget ids given up before; and join ranges."""
+        state = self.state
+        goal = self.held - size
+        self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
+        self._forget_unresolved(-(-(self.held - goal) // UNRESOLVED_BYTES))
+        while len(state.firsts) > 1 and self.held > goal:
+            self._forget()
 
     @property
     def account(self) -> Account:
@@ -163,16 +190,14 @@ class References:
         if id_ not in state.unresolved:
             state.unknown.setdefault(id_, now)
             if len(state.unknown) > self._limits.references_max:
-                self._give_up(next(iter(state.unknown)))
+                self._give_up_first(1 + len(state.unknown) // 8)
         return False
 
     def expire(self, now: int) -> None:
         """Give up the references whose time has passed (the oldest stand first)."""
         oldest = now - self._limits.reorder_time.ns
-        while self.state.unknown:
-            id_, since = next(iter(self.state.unknown.items()))
-            if since > oldest:
-                break
+        due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
+        for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
@@ -219,10 +244,25 @@ class References:
         state.given_up += 1
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
-            del state.unresolved[next(iter(state.unresolved))]
+            self._forget_unresolved(1 + len(state.unresolved) // 8)
         self.findings.append(
             Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
         )
+
+    def _give_up_first(self, count: int) -> None:
+        """Give up the ids that have been unknown for longest, before their time."""
+        # One look at many: the first key of a dict is found by passing over all that are gone.
+        first = list(islice(self.state.unknown, max(0, count)))
+        for id_ in first:
+            self._give_up(id_)
+        self.evicted += len(first)
+
+    def _forget_unresolved(self, count: int) -> None:
+        """Forget the ids that were given up first: should their records come, nothing is repaid."""
+        first = list(islice(self.state.unresolved, max(0, count)))
+        for id_ in first:
+            del self.state.unresolved[id_]
+        self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
         """Add an id outside all ranges, joining its neighbours."""
@@ -247,6 +287,7 @@ class References:
         """Take the lower half of the ranges as one: bounded memory, and no false claim."""
         state = self.state
         half = len(state.firsts) // 2
+        self.evicted += half
         low, high = state.firsts[0], state.lasts[half - 1]
         if state.hull:
             low, high = min(low, state.hull[0]), max(high, state.hull[1])

@@ -127,7 +127,7 @@ class Statements:
                 part.reason = said.reason
 
     def _changed(self, name: str, stream: StreamCounter, before: int, now: int) -> None:
-        self._commons.state.ranges += stream.ranges - before
+        self._counters.windows.count(stream.ranges - before)
         self._counters.windows.keep_bounds(name, stream)
         self._counters.windows.heard({name}, now)
         self._counters.news.add(name)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right, insort
+from collections.abc import Iterable
 from operator import attrgetter
+from typing import TYPE_CHECKING, Self
 
 import msgspec
+
+if TYPE_CHECKING:
+    Numbers = array[int]
+else:
+    Numbers = array  # before Python 3.12 an array does not say what it is of
 
 HEAD = 64
 """Numbers near zero: a stream whose number falls back to one of these may have begun anew. Of the
@@ -19,6 +27,15 @@ _SIZES = 2 * 2**16
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
+
+
+class Marks(Numbers):
+    """Marks of events, 8 bytes each: as a list they would take 44."""
+
+    __slots__ = ()
+
+    def __new__(cls, marks: bytes | Iterable[int] = b"") -> Self:
+        return super().__new__(cls, "Q", marks)  # type: ignore[return-value] # stubs forget the subclass
 
 
 class Hole(msgspec.Struct, array_like=True):
@@ -44,9 +61,9 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Events beyond the counter: different ones under one number."""
     floor: int = 0
     """Below this, closed gaps are no longer remembered."""
-    recent: list[int] = []
+    recent: Marks = msgspec.field(default_factory=Marks)
     """Marks of the last numbers; that of number n in slot n modulo the window."""
-    head: list[int] = []
+    head: Marks = msgspec.field(default_factory=Marks)
     """Marks of the numbers below `HEAD`."""
     holes: list[Hole] = []
     gaps: list[Hole] = []
@@ -63,14 +80,16 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Whether nothing of it came yet, and nothing is known to be missing."""
         return self.next == self.base and not self.recent
 
-    def remember(self, seq: int, mark: int, window: int) -> None:
-        """Keep the mark of an event that came. A number below the window has no slot of its own: the
-        slot holds the mark of a newer number."""
+    def remember(self, seq: int, mark: int, window: int) -> int:
+        """Keep the mark of an event that came. Return how many more marks are held. A number below
+        the window has no slot of its own: the slot holds the mark of a newer number."""
         mark &= _FINGERPRINT
+        more = 0
         if seq >= self.next - window:
-            _put(self.recent, seq % window, mark)
+            more += _put(self.recent, seq % window, mark)
         if 0 <= seq < HEAD:
-            _put(self.head, seq, mark)
+            more += _put(self.head, seq, mark)
+        return more
 
     def mark_of(self, seq: int, window: int) -> int:
         """The mark seen under a number, NEVER where that is not remembered."""
@@ -185,7 +204,10 @@ def take(ranges: list[Hole], seq: int) -> Hole | None:
     return hole
 
 
-def _put(marks: list[int], slot: int, mark: int) -> None:
-    if slot >= len(marks):
-        marks.extend([NEVER] * (slot + 1 - len(marks)))
+def _put(marks: Marks, slot: int, mark: int) -> int:
+    """Write a mark into its slot. Return how many slots were added for it."""
+    more = max(0, slot + 1 - len(marks))
+    if more:
+        marks.extend([NEVER] * more)
     marks[slot] = mark
+    return more

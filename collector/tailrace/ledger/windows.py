@@ -13,20 +13,33 @@ from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState, Hole, StreamCounter, parts_of
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 _NEVER_DUE = 2**63
+
+RANGE_BYTES = 768
+"""What a hole or gap takes. A hole may become a gap row at any moment, which is counted in."""
+
+
+def _heard(named: tuple[str, StreamCounter]) -> int:
+    return named[1].heard
 
 
 class Windows:
     """The open holes of one session's streams."""
 
+    what = Evicted.GAPS
+
     def __init__(self, limits: LedgerConfig, state: CountersState, commons: Commons) -> None:
         self.findings: list[Finding] = []
+        self.evicted = 0
         self._state = state
         self._limits = limits
         self._commons = commons
         self._open = {name for name, stream in state.streams.items() if stream.holes}
+        self.ranges = sum(stream.ranges for stream in state.streams.values())
+        """How many ranges of the source's are this session's."""
         self._due = self._next_due()
         """No hole's time is over before this (Unix ns)."""
 
@@ -116,7 +129,7 @@ class Windows:
         """Make a hole a gap: of what the kernel dropped, and of what is left."""
         events = hole.last - hole.first + 1
         commons = self._commons
-        commons.state.ranges -= 1 + len(stream.gaps)
+        self.count(-1 - len(stream.gaps))
         if hole.reason == Reason.NETWORK:
             share = commons.drops.explain(
                 events, hole.before, hole.since,
@@ -129,7 +142,7 @@ class Windows:
             self._gap(name, stream, hole, hole.first, hole.last, hole.reason, estimate=False)
         while len(stream.gaps) > self._limits.holes_max:
             self._forget_gap(stream)
-        commons.state.ranges += len(stream.gaps)
+        self.count(len(stream.gaps))
 
     def _gap(
         self,
@@ -147,6 +160,37 @@ class Windows:
         self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
         stream.keep_gap(Hole(first, last, hole.since, hole.before, reason))
 
+    def count(self, more: int) -> None:
+        """So many ranges more are remembered, or fewer."""
+        self.ranges += more
+        self._commons.state.ranges += more
+
+    @property
+    def held(self) -> int:
+        return RANGE_BYTES * self.ranges
+
+    def give_way(self, size: int) -> None:
+        """Give up ranges of the streams heard of longest ago first: holes are gaps then, and gaps are
+        forgotten."""
+        goal = max(0, self.held - size)
+        for name, stream in sorted(self._state.streams.items(), key=_heard):
+            while stream.ranges and self.held > goal:
+                self._give_up(name, stream)
+            if not stream.holes:
+                self._open.discard(name)
+            if self.held <= goal:
+                break
+
+    def _give_up(self, name: str, stream: StreamCounter) -> None:
+        if stream.holes and not stream.gaps:
+            self._close(name, stream, stream.holes.pop(0))
+        if stream.gaps:
+            self._forget_gap(stream)
+        else:
+            stream.discarded.pop()
+        self.count(-1)
+        self.evicted += 1
+
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
         """Too many holes in one stream are closed, oldest first; too many ranges in all streams of
         the source cost the stream that has the next one."""
@@ -154,16 +198,16 @@ class Windows:
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
         while len(stream.gaps) > self._limits.holes_max:
-            commons.ranges -= 1
+            self.count(-1)
             self._forget_gap(stream)
         while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
             if stream.discarded:
                 stream.discarded.pop()
-                commons.ranges -= 1
+                self.count(-1)
                 continue
             if not stream.gaps:
                 self._close(name, stream, stream.holes.pop(0))
-            commons.ranges -= 1
+            self.count(-1)
             self._forget_gap(stream)
 
     def _forget_gap(self, stream: StreamCounter) -> None:

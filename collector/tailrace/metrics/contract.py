@@ -14,6 +14,7 @@ from tailrace.figures import ANSWERS, Condition, Durations, Refusal, State
 from tailrace.ingest.pace import Progress
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 from tailrace.normalize import FLAWS
 from tailrace.sources.refusal import OF_TYPE
@@ -45,6 +46,7 @@ REFUSAL = Label("cause", "causes", lambda type_, _: OF_TYPE[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
 WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original"))
 PROGRESS = Label("progress", "states", lambda *_: tuple(Progress))
+EVICTED = Label("kind", "kinds", lambda *_: tuple(Evicted))
 ERROR = Label("error", "errors")
 
 DAEMON = (
@@ -56,6 +58,8 @@ DAEMON = (
     Metric("tailrace_config_reloads", "config.reloads", COUNTER, ZERO, "Reloads, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="reloads"),
     Metric("tailrace_uptime_seconds", "uptime_seconds", GAUGE, ZERO, "Seconds since the daemon started."),
     Metric("tailrace_killed_starts", "killed_starts", GAUGE, NOW, "Starts in a row that were killed, most likely for want of memory, before they had decoded what the spool held; 0 once one has.", counts="starts"),
+    Metric("tailrace_memory_bound_bytes", "memory.bound_bytes", GAUGE, NOW, "What the process takes at most with its configuration: the sum of the bounds that `tailrace check` prints."),
+    Metric("tailrace_memory_state_bytes", "memory.state_bytes", GAUGE, NOW, "State that producers made sessions hold, of all sources (at most `ledger.state_max`)."),
     Metric("tailrace_spool_size_bytes", "spool.size_bytes", GAUGE, NOW, "The spool on disk, preallocated space included."),
     Metric("tailrace_spool_free_bytes", "spool.free_bytes", GAUGE, NOW, "What the daemon may still write to the spool's file system, which is the table's too unless they are parted; absent if it does not say.", optional=True),
     Metric("tailrace_spool_buffered_bytes", "spool.buffered_bytes", GAUGE, NOW, "Received and not yet on disk."),
@@ -100,6 +104,8 @@ SOURCE = (
     Metric("tailrace_ledger_streams", "followed_streams", GAUGE, NOW, "Streams whose counters are followed (at most `ledger.source_streams_max`)."),
     Metric("tailrace_ledger_remembered_gaps", "remembered_gaps", GAUGE, NOW, "Holes and gaps that late events can still fill (at most `ledger.source_holes_max`).", counts="gaps"),
     Metric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", COUNTER, KEPT, "Gaps that can no longer be healed, for want of room to remember them.", counts="gaps"),
+    Metric("tailrace_source_state_bytes", "state_bytes", GAUGE, NOW, "State that producers made the source's sessions hold (at most `ledger.source_state_max`)."),
+    Metric("tailrace_source_evicted", "evicted", COUNTER, KEPT, "Entries of state given up to keep a limit on memory, by kind: `spans` lack their begin's fields, `references` and `gaps` are missing for good, `marks`, `copies` and `numbers` no longer tell duplicates and losses, `frames` leave calls without their begin, and `names` are looked up by the views.", EVICTED, counts="entries"),
     Metric("tailrace_ledger_unknown_gaps", "unknown_gaps", COUNTER, KEPT, "Gaps found of which nobody knows the size.", counts="gaps"),
     Metric("tailrace_ledger_restarts", "restarts", COUNTER, KEPT, "Producers that began anew within a session.", counts="restarts"),
     Metric("tailrace_source_sessions_opened", "sessions_opened", COUNTER, KEPT, "Sessions begun: connections, datagram peers, files.", counts="sessions"),

@@ -28,7 +28,7 @@ from tailrace.config.schema import Config
 from tailrace.errors import MemoryLimitError, StoreError, causes
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
-from tailrace.pipeline import pending, sync, upgrade, upkeep
+from tailrace.pipeline import pending, strain, sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
 from tailrace.pipeline.current import Current
@@ -36,7 +36,7 @@ from tailrace.pipeline.decode import Decoding, readable
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
-from tailrace.pipeline.memory import Memory
+from tailrace.pipeline.memory_limit import Memory
 from tailrace.pipeline.receiving import Receiving
 from tailrace.pipeline.replay import look_ahead, replay, restored
 from tailrace.pipeline.starts import Starts
@@ -239,6 +239,7 @@ class Daemon:
             nursery.start_soon(self._watch_start, left)
             nursery.start_soon(self._commit)
             nursery.start_soon(self._tick, gate)
+            nursery.start_soon(strain.run, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 # First of all, so that no session ever has the number 0, which is the daemon's.
                 self.spool.append(EntryKind.START, 0, __version__.encode())

@@ -16,7 +16,7 @@ from tailrace.pipeline.current import Current
 from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
-BUFFER_MAX = 64 * 2**20
+BUFFER_MAX = 32 * 2**20
 """Bytes received and not yet on disk at which sources wait: a disk that stalls for a second."""
 
 SYNC_EARLY = 4 * 2**20

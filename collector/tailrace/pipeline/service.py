@@ -28,7 +28,7 @@ from tailrace.figures import Status
 from tailrace.metrics.families import families
 from tailrace.pipeline import credentials, open_files
 from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.memory import memory
+from tailrace.pipeline.memory_limit import memory
 from tailrace.pipeline.reload import Reloading
 from tailrace.pipeline.status import status
 from tailrace.pipeline.supervision import Supervision

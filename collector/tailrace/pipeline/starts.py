@@ -26,7 +26,7 @@ from tailrace.clock import Clock
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.pipeline.health import Health
-from tailrace.pipeline.memory import Memory
+from tailrace.pipeline.memory_limit import Memory
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3

@@ -11,12 +11,14 @@ from tailrace.figures import (
     AWAITED_MAX,
     Awaited,
     HeartbeatStatus,
+    MemoryStatus,
     SessionStatus,
     SourceStatus,
     SpoolStatus,
     Status,
 )
 from tailrace.ingest.pace import Pace, Progress
+from tailrace.pipeline import memory
 from tailrace.pipeline.daemon import Daemon
 from tailrace.pipeline.open_files import failures
 from tailrace.security.guard import OPEN, Guard
@@ -52,6 +54,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
             sync_seconds=figures.syncs,
             identity=spool.identity,
         ),
+        memory=_memory(daemon),
         heartbeat=daemon.heartbeats.status if daemon.heartbeats else HeartbeatStatus(),
         commits=committing.commits,
         rows_committed=figures.rows_committed,
@@ -110,6 +113,8 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         followed_streams=commons.state.streams,
         remembered_gaps=commons.state.ranges,
         forgotten_gaps=commons.state.forgotten,
+        state_bytes=ingest.budget.sources.get(name, 0),
+        evicted=tally.evicted,
         unassigned_drops=commons.drops.unassigned,
         restarts=tally.restarts,
         sessions_opened=tally.opened,
@@ -132,6 +137,12 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         errors=figures.errors,
         behind_bytes=figures.behind_bytes,
     )
+
+
+def _memory(daemon: Daemon) -> MemoryStatus:
+    parts = {bound.name: bound.bytes for bound in memory.bounds(daemon.config)}
+    held = daemon.ingest.budget.total
+    return MemoryStatus(state_bytes=held, bound_bytes=sum(parts.values()), bounds=parts)
 
 
 def _session(pace: Pace, now: int) -> SessionStatus:

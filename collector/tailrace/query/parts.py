@@ -111,6 +111,14 @@ SELECT source, session, id, arg_max(name, "offset") AS late_name
 FROM part.shown SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id;
 
+-- Ends whose begins the collector had given up: the row of the begin has the rest.
+CREATE VIEW part.parted_ends AS
+SELECT source, session, id, max("end") AS "end"
+FROM part.shown
+WHERE kind = 'end' AND contains(attributes, 'begin_forgotten')
+  AND attributes ->> '$."$flaw"' = 'begin_forgotten'
+GROUP BY source, session, id;
+
 -- Begun and not ended: begins of which no span with the same start has the id or, without an id,
 -- the stream and name. Begins alike in all of these cannot be told apart and end together.
 CREATE VIEW part.open_begins AS
@@ -118,6 +126,8 @@ SELECT b.*
 FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
 ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NOT NULL) AS s
   ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
+ANTI JOIN part.parted_ends AS e
+  ON e.id = b.id AND e.session = b.session AND e.source = b.source
 UNION ALL
 SELECT b.*
 FROM (FROM part.shown WHERE kind = 'begin' AND id IS NULL) AS b
@@ -129,7 +139,11 @@ ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NULL) AS s
 CREATE VIEW part.stored_spans AS
 SELECT *, false AS open FROM part.shown WHERE kind = 'span'
 UNION ALL
-SELECT *, true AS open FROM part.open_begins;
+SELECT *, true AS open FROM part.open_begins
+UNION ALL
+SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
+FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
+JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source;
 
 -- All gap and heal rows; an amount of 0 means that it is not known.
 CREATE VIEW part.findings AS

@@ -120,13 +120,13 @@ def _reach(path: Path) -> int:
 
 def _read(path: Path, position: int) -> bytes:
     """Return the state; raise ValueError when it is not what was saved."""
-    data = path.read_bytes()
-    if len(data) < _HEADER.size:
+    with path.open("rb") as file:
+        header, state = file.read(_HEADER.size), file.read()
+    if len(header) < _HEADER.size:
         raise ValueError("is shorter than its header")
-    magic, at, length, checksum, reach = _HEADER.unpack_from(data)
+    magic, at, length, checksum, reach = _HEADER.unpack(header)
     if magic != MAGIC:
         raise ValueError(f"format {magic!r} is not {MAGIC!r}, the only one this version reads")
-    state = data[_HEADER.size :]
     if at != position or length != len(state):
         raise ValueError(f"holds {len(state)} bytes at {at} and should hold {length} at {position}")
     if _checksum(at, reach, state) != checksum:

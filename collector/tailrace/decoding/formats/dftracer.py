@@ -46,6 +46,7 @@ from tailrace.decoding.dftracer_run import Run, RunState
 from tailrace.decoding.dftracer_salvage import RECORD_MAX, START, Found, find_fields
 from tailrace.decoding.dftracer_usual import read_usual
 from tailrace.decoding.framing import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
 
 JOINS_MAX = 4
@@ -88,6 +89,10 @@ class DFTracerDecoder:
     @property
     def pending(self) -> int:
         return len(self._held) + self._lines.pending
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        return self._names, self._run
 
     @property
     def stream(self) -> str:

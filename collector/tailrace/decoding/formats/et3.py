@@ -31,7 +31,9 @@ from tailrace.decoding.et3_line import Line, read_line
 from tailrace.decoding.et3_maps import Names, NamesState
 from tailrace.decoding.et3_other import begun, read_other
 from tailrace.decoding.et3_specification import SpecificationForm
+from tailrace.decoding.et3_stack import Frames
 from tailrace.decoding.framing import Lines, LinesState, Piece, split_lines
+from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, malformed, named
 
 _NULS = re.compile(rb"\0*").match
@@ -70,8 +72,10 @@ class Et3Decoder:
         self._held_at = state.lines.offset - len(self._held)
         self._votes = Votes()
         self._events: Events | None = None
+        self._frames: Frames | None = None
         if state.form:
             self._events = Events(state.form, self._names, state.version)
+            self._frames = Frames(state.form.stacks)
         for data in split_lines(state.held):
             self._vote(read_line(data, et1=False))
 
@@ -86,19 +90,25 @@ class Et3Decoder:
     def pending(self) -> int:
         return self._lines.pending + self._state.nuls + len(self._held)
 
+    @property
+    def holdings(self) -> list[Holding]:
+        return [self._frames, self._names] if self._frames else [self._names]
+
     def begin(self, path: str, dialect: str) -> None:
         forms: dict[str, FormName] = {SPECIFICATION: SPECIFICATION, AGENT: AGENT}
         self._state.asked = forms.get(dialect)
         self._state.added = deaths_were_added(path)
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Names that are new, and how many lines are none (`bad_map_lines`)."""
+        """Return records of names that are new, of how many lines are none (`bad_map_lines`), and of how
+        many names are too many (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
-        names, bad = self._names.read(name, data)
-        records = [named(at, 0, key, text) for key, text in names]
-        if bad:
-            about = msgspec.json.encode({"document": name, "count": bad}).decode()
-            records.append(_session(at, 0, "bad_map_lines", about))
+        new, bad, left_out = self._names.read(name, data)
+        records = [named(at, 0, key, text) for key, text in new]
+        for what, count in (("bad_map_lines", bad), ("map_names_left_out", left_out)):
+            if count:
+                about = msgspec.json.encode({"document": name, "count": count}).decode()
+                records.append(_session(at, 0, what, about))
         return records
 
     def feed(self, data: bytes) -> list[Record]:
@@ -234,6 +244,7 @@ class Et3Decoder:
         if state.hole:
             form.hole()
         self._events = Events(form, self._names)
+        self._frames = Frames(form.stacks)
         records.append(begun(self._held_at, name, again=False))
         self._events.read(self._held_at, bytes(self._held), records)
         self._held.clear()

@@ -52,6 +52,7 @@ from tailrace.decoding.ovni_path import (
 from tailrace.decoding.ovni_stack import Stack, StackState
 from tailrace.decoding.ovni_usual import UsualReader
 from tailrace.model.gap import Reason
+from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
 
 
@@ -97,6 +98,10 @@ class OvniDecoder:
     @property
     def pending(self) -> int:
         return len(self._waiting)
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        return self._names, self._stack
 
     @property
     def stream(self) -> str:

@@ -18,8 +18,9 @@ from tailrace.sources.tail.roots import Roots
 if TYPE_CHECKING:
     from tailrace.sources.tail.session import Session
 
-CACHED = 16
-"""Documents whose content is kept, those read last: streams that begin together share some."""
+CACHED, CACHED_BYTES = 16, 16 * 2**20
+"""Documents whose content is kept, those read last: streams that begin together share some. The last
+of them is kept whatever its size."""
 
 Signature = tuple[int, int, int, int]
 
@@ -132,7 +133,9 @@ class Documents:
         document.crc = zlib.crc32(data)
         self._cache[place] = data
         self._cache.move_to_end(place)
-        if len(self._cache) > CACHED:
+        while len(self._cache) > CACHED or (
+            len(self._cache) > 1 and sum(map(len, self._cache.values())) > CACHED_BYTES
+        ):
             self._cache.popitem(last=False)
         return data
 

@@ -1,0 +1,141 @@
+"""How much state sessions may make the daemon hold: each session, all sessions of a source, and all.
+
+The limits are those of the session's opening entry (`session_state_max`, `source_state_max`,
+`state_max`), and what is held is looked at after each entry. So what is given up is a function of the
+spool's entries. A session beyond its own limit gives way. Where sources or the process hold too much,
+the sessions that hold most give way first, and a session that holds little loses nothing.
+
+Whoever gives way goes down to seven eighths of the limit: then each look over all sessions is paid
+for by an eighth of the limit in new state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Protocol
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.model.holding import Holding
+
+_by_size = attrgetter("held")
+
+
+class Holder(Protocol):
+    """A session: what it holds, and who is told what it gave up."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def limits(self) -> LedgerConfig: ...
+
+    @property
+    def holdings(self) -> Iterable[Holding]: ...
+
+    def gave_up(self, what: dict[str, int], now: int) -> None:
+        """Say in a row what was given up: how many entries of each kind."""
+        ...
+
+
+class Budget:
+    """What the sessions in being hold."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.sources: dict[str, int] = {}
+        """Bytes held, by source."""
+        self.relieved = 0
+        """How often sessions had to give way since the process started; no part of the state."""
+        self.said = ""
+        """Which limit that was the last time."""
+        self._held: dict[Holder, int] = {}
+
+    def weigh(self, holder: Holder, now: int) -> None:
+        """Look at what a session holds, which may have changed, and keep the limits."""
+        limits, source = holder.limits, holder.source
+        if self._look(holder) > limits.session_state_max:
+            self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
+            self._say(f"source {source}: a session", "session_state_max", limits.session_state_max)
+        if self.sources[source] > limits.source_state_max:
+            own = [each for each in self._held if each.source == source]
+            self._relieve(own, limits.source_state_max, lambda: self.sources[source], now)
+            self._say(f"source {source}", "source_state_max", limits.source_state_max)
+        if self.total > limits.state_max:
+            self._relieve(self._held, limits.state_max, lambda: self.total, now)
+            self._say("the sources together", "state_max", limits.state_max)
+        report(holder, now)
+
+    def add(self, holder: Holder) -> None:
+        """Count a session of a restored state, which keeps its limits already."""
+        self._look(holder)
+
+    def drop(self, holder: Holder) -> None:
+        """Forget a session that is over."""
+        held = self._held.pop(holder, 0)
+        self.total -= held
+        self.sources[holder.source] = self.sources.get(holder.source, 0) - held
+
+    def _say(self, who: str, key: str, most: int) -> None:
+        self.relieved += 1
+        self.said = (
+            f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
+        )
+
+    def _look(self, holder: Holder) -> int:
+        held: int = sum(map(_by_size, holder.holdings))
+        more = held - self._held.get(holder, 0)
+        self._held[holder] = held
+        self.total += more
+        self.sources[holder.source] = self.sources.get(holder.source, 0) + more
+        return held
+
+    def _relieve(
+        self, holders: Iterable[Holder], most: int, held: Callable[[], int], now: int
+    ) -> None:
+        """Let the heaviest sessions give way, down to what the next one holds, until there is room."""
+        goal = most - most // 8
+        heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
+        level = _level([self._held[holder] for holder in heaviest], held() - goal)
+        for holder in heaviest:
+            excess = self._held[holder] - level
+            if excess <= 0 or held() <= goal:
+                break
+            give_way(holder.holdings, excess)
+            report(holder, now)
+            self._look(holder)
+
+
+def _level(held: list[int], excess: int) -> int:
+    """Return the bytes that each session may keep so that all together hold `excess` bytes less; `held`
+    is what each holds, in falling order."""
+    above = 0
+    for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=True), 1):
+        above += size
+        if above - count * following >= excess:
+            return max(0, (above - excess) // count)
+    return 0
+
+
+def give_way(holdings: Iterable[Holding], size: int) -> None:
+    """Free bytes, from the largest container first."""
+    for holding in sorted(holdings, key=_by_size, reverse=True):
+        if size <= 0:
+            break
+        before = holding.held
+        holding.give_way(size)
+        size -= before - holding.held
+
+
+def report(holder: Holder, now: int) -> None:
+    """Let a session say what it gave up since it last did."""
+    what: dict[str, int] = {}
+    for holding in holder.holdings:
+        if holding.evicted:
+            what[holding.what] = what.get(holding.what, 0) + holding.evicted
+            holding.evicted = 0
+    if what:
+        holder.gave_up(what, now)
