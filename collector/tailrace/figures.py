@@ -25,6 +25,8 @@ class Condition(StrEnum):
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
     DAMAGE = "damage"
+    LEDGER = "ledger"
+    """Sessions have streams whose numbers are not followed: nobody knows what these lack."""
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
     CREDENTIALS = "credentials"
@@ -151,6 +153,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     missing_events: int
     duplicate_events: int
     uncounted_events: int
+    uncounted_sessions: int
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]

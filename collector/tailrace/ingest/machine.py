@@ -219,7 +219,7 @@ class Ingest:
         """What the sessions of a source share."""
         if source not in self._commons:
             state = self.state.commons.setdefault(source, CommonsState())
-            self._commons[source] = Commons(state, partial(self._make_room, source))
+            self._commons[source] = Commons(state, partial(self._forget_first, source))
         return self._commons[source]
 
     def _announced(self, source: str) -> Announcements:
@@ -229,7 +229,7 @@ class Ingest:
             self._announcements[source] = Announcements(states, self._attach)
         return self._announcements[source]
 
-    def _make_room(self, source: str) -> bool:
+    def _forget_first(self, source: str) -> bool:
         """Let go of a session for the sake of a new stream; whether there was one."""
         return self._announced(source).forget_first(self.state.now, "too many streams")
 

@@ -90,7 +90,10 @@ class Run:
         self._counters: Counters | None = None
         self._statements: Statements | None = None
         if bits:
-            self._counters = Counters(limits, bits, state.counters, commons, self._earlier)
+            self._counters = Counters(
+                limits, bits, state.counters, commons, self._earlier,
+                name=state.name, report=self._report,
+            )  # fmt: skip
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
 

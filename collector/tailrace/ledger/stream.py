@@ -7,6 +7,8 @@ from operator import attrgetter
 
 import msgspec
 
+from tailrace.model.gap import Reason
+
 HEAD = 64
 """Numbers near zero: a stream whose number falls back to one of these may have begun anew. Of the
 first so many events it is remembered for good what they were."""
@@ -44,6 +46,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Events beyond the counter: different ones under one number."""
     floor: int = 0
     """Below this, closed gaps are no longer remembered."""
+    given_up: int = 0
+    """Missing events in gaps that are no longer remembered, without those that the client discarded."""
     recent: list[int] = []
     """Marks of the last numbers; that of number n in slot n modulo the window."""
     head: list[int] = []
@@ -121,7 +125,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def forget_gap(self) -> None:
         """Let go of the gap with the lowest numbers: it cannot be healed any more."""
-        self.floor = max(self.floor, self.gaps.pop(0).last + 1)
+        gap = self.gaps.pop(0)
+        self.floor = max(self.floor, gap.last + 1)
+        if gap.reason != Reason.SENDER:
+            self.given_up += gap.last - gap.first + 1
 
 
 class CountersState(msgspec.Struct):
@@ -131,7 +138,13 @@ class CountersState(msgspec.Struct):
     missing: int = 0
     """In open holes and unhealed gaps."""
     uncounted: int = 0
-    """Events of streams past a limit."""
+    """Events of streams whose numbers are not followed."""
+    unfollowed: dict[str, int] = {}
+    """The first of these streams, with how many of their events came since."""
+    others: bool = False
+    """Whether there are more of them than are remembered."""
+    let_go: int = 0
+    """Events expected of streams that were followed once and are no more, as far as they were."""
     tails: int = 0
     """How many were found missing because the client said how far its streams went."""
     tails_refused: bool = False

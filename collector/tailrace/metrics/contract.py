@@ -89,6 +89,7 @@ SOURCE = (
     Metric("tailrace_ledger_missing_events", "missing_events", GAUGE, KEPT, "Events missing now: gaps not healed, and holes still open."),
     Metric("tailrace_ledger_duplicate_events", "duplicate_events", COUNTER, KEPT, "Events that had come before; they are not stored again."),
     Metric("tailrace_ledger_uncounted_events", "uncounted_events", COUNTER, KEPT, "Events of streams past a limit; they are stored, and nobody knows what is missing between them."),
+    Metric("tailrace_ledger_uncounted_sessions", "uncounted_sessions", GAUGE, NOW, "Sessions with streams past a limit, whose numbers are not followed: a gap of unknown size names each stream, or the session.", counts="sessions"),
     Metric("tailrace_ledger_imbalance_events", "imbalance_events", GAUGE, NOW, "expected - (seen + missing - duplicate); 0, or Tailrace has a bug."),
     Metric("tailrace_ledger_gap_events", "gap_events", COUNTER, KEPT, "Events found missing, by reason.", REASON),
     Metric("tailrace_ledger_heal_events", "heal_events", COUNTER, KEPT, "Missing events that came after all, by the gap's reason.", REASON),

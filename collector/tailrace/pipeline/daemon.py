@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.errors import StoreError
-from tailrace.figures import Figures
+from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Ingest
 from tailrace.pipeline import sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
@@ -49,6 +50,7 @@ from tailrace.store import running
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.table import Table
+from tailrace.units import counted
 
 TICK_SECONDS = 0.5
 """How often open windows are looked at; a window closes at most this late."""
@@ -80,6 +82,18 @@ class Progress(NamedTuple):
 
 def _nothing() -> None:
     """Nobody waits for the start."""
+
+
+def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
+    """Return which sources have sessions with streams that are not followed; None where none has."""
+    counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
+    found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
+    if not found:
+        return None
+    return (
+        f"more streams than places in {', '.join(found)}: what these streams lack is not known;"
+        " raise ledger.streams_max or ledger.source_streams_max, or look at who sends so many"
+    )
 
 
 class Daemon:
@@ -290,6 +304,7 @@ class Daemon:
             if self.ingest.waiting or gate.closed:
                 self.spool.append(EntryKind.TICK, 0)
                 gate.touched()
+            self.health.follow(Condition.LEDGER, uncounted(self.ingest, self.config.sources))
             if gate.closed:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()

@@ -96,6 +96,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         missing_events=account.missing,
         duplicate_events=account.duplicates,
         uncounted_events=account.uncounted,
+        uncounted_sessions=commons.state.uncounted_sessions,
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
