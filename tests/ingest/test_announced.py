@@ -578,7 +578,7 @@ def test_a_session_that_is_away_gives_way_to_streams_of_others(log):
     ]
     closes = [attributes(r)["closed"] for r in of(rows, "session") if r["name"] == "close"]
     assert closes == ["too many streams"]
-    assert ingest.common("s").state.streams == 1
+    assert ingest.common("s").state.streams == 2
     assert_conserved(ingest)
 
 
