@@ -29,6 +29,8 @@ class Condition(StrEnum):
     """Sessions have streams whose numbers are not followed: nobody knows what these lack."""
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
+    CLOCK = "clock"
+    """The wall clock was set, by much: lately, or while no collector ran."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -101,6 +103,7 @@ class Figures:
         self.syncs = Durations()
         self.commits = Durations()
         self.rows_committed = 0
+        self.clock_steps = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
 
@@ -243,6 +246,8 @@ class Status(msgspec.Struct, kw_only=True):
     failure: str | None
     pid: int
     uptime_seconds: float
+    clock_steps: int
+    clock_ahead_seconds: float
     config: ConfigStatus
     kernels: str
     store: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import add, attrgetter
 from typing import Any
@@ -70,17 +70,18 @@ class Run:
         departures: Departures | None = None,
         emit: Emit,
         quarantine: Quarantine,
+        wall: Callable[[int], int],
     ) -> None:
         """`bits` is the width of the producer's counters, None where it has none; `datagrams` tells
         that events may come after those of the next run; `departures` are the sessions that went
-        before, from this `host` among others."""
+        before, from this `host` among others; `wall` turns a time of the log into wall time."""
         self.state = state
         self._datagrams = datagrams and bits is not None
         self._host, self._departures = host, departures
         self._limits, self._bits = limits, bits or 0
         self._source = source
         self._paces = paces
-        self.own = OwnRows(state, tally, emit, quarantine)
+        self.own = OwnRows(state, tally, emit, quarantine, wall)
         self._tally = tally
         self._emit = emit
         self.lead = Lead(state)
@@ -158,7 +159,9 @@ class Run:
             self.lead.hear([0], now)  # whoever says when the clock began has begun
         self._count([record.kind])
         # What a document says stands where the stream stood: only when tells what was said last.
-        self._rows([(value,) for value in record], [None], None if record.size else [now])
+        self._rows(
+            [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
+        )
         if facts.totals:
             self._references.total(facts.totals)
         if self._statements:
@@ -337,7 +340,8 @@ class Run:
                     Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
                 )
         self.settle(now)
-        closed = {"closed": reason, "closed_at": now, "open_spans": len(self.state.spans)}
+        closed_at = self.own.wall(now)
+        closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(self.state.spans)}
         self.own.session("close", closed | about, now)
         self._paces.over(self.state.name)
 

@@ -55,6 +55,8 @@ DAEMON = (
     Metric("tailrace_config_loaded_timestamp_seconds", "config.loaded_timestamp_seconds", GAUGE, NOW, "When the configuration that is running was loaded, as Unix time."),
     Metric("tailrace_config_reloads", "config.reloads", COUNTER, ZERO, "Reloads, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="reloads"),
     Metric("tailrace_uptime_seconds", "uptime_seconds", GAUGE, ZERO, "Seconds since the daemon started."),
+    Metric("tailrace_clock_steps", "clock_steps", COUNTER, ZERO, "How often the wall clock was set, by 50 ms or more: timers do not follow it, the rows' times and days do.", counts="steps"),
+    Metric("tailrace_clock_ahead_seconds", "clock_ahead_seconds", GAUGE, NOW, "How far the wall clock is ahead of the time that the daemon counts by the monotonic clock, from the last entry of its spool on; below 0 if it was set back."),
     Metric("tailrace_spool_size_bytes", "spool.size_bytes", GAUGE, NOW, "The spool on disk, preallocated space included."),
     Metric("tailrace_spool_free_bytes", "spool.free_bytes", GAUGE, NOW, "What the daemon may still write to the spool's file system, which is the table's too unless they are parted; absent if it does not say.", optional=True),
     Metric("tailrace_spool_buffered_bytes", "spool.buffered_bytes", GAUGE, NOW, "Received and not yet on disk."),

@@ -38,6 +38,7 @@ from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
 from tailrace.pipeline.replay import look_ahead, replay, restored
+from tailrace.pipeline.timekeeping import Timekeeping
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
@@ -207,15 +208,17 @@ class Daemon:
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         ahead, left = await trio.to_thread.run_sync(self._look_ahead)
+        timekeeping = Timekeeping(self.spool, gate, self.clock, self.health, self.figures)
+        # First of all, so that no session ever has the number 0, which is the daemon's.
+        timekeeping.begin(ahead)
+        self.spool.append(EntryKind.START, 0, __version__.encode())
+        gate.touched()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
             nursery.start_soon(decoding.run)
             nursery.start_soon(self._commit)
-            nursery.start_soon(self._tick, gate)
+            nursery.start_soon(self._tick, gate, timekeeping)
             async with trio.open_nursery() as receiving:
-                # First of all, so that no session ever has the number 0, which is the daemon's.
-                self.spool.append(EntryKind.START, 0, __version__.encode())
-                gate.touched()
                 begin = partial(
                     self.receiving.run, self.spool, gate, self.ingest, ahead, ended=stop.set
                 )
@@ -297,10 +300,11 @@ class Daemon:
             if self.local:
                 nursery.start_soon(upkeep.run, self)
 
-    async def _tick(self, gate: Gate) -> None:
+    async def _tick(self, gate: Gate, timekeeping: Timekeeping) -> None:
         """Time as an entry of the spool, while a window is open."""
         while True:
             await trio.sleep(TICK_SECONDS)
+            timekeeping.look()
             if self.ingest.waiting or gate.closed:
                 self.spool.append(EntryKind.TICK, 0)
                 gate.touched()

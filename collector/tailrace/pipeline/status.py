@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
@@ -51,6 +52,8 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
             identity=spool.identity,
         ),
         heartbeat=daemon.heartbeats.status if daemon.heartbeats else HeartbeatStatus(),
+        clock_steps=figures.clock_steps,
+        clock_ahead_seconds=spool.timeline.ahead / 1e9,
         commits=committing.commits,
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
@@ -69,8 +72,11 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
     # What is not decoded yet tells no more than its last entry.
-    now = daemon.clock.wall_ns() if ingest.position == daemon.spool.durable else ingest.now
-    paces = {session: _session(pace, now) for session, pace in ingest.paces.of(name).items()}
+    caught_up = ingest.position == daemon.spool.durable
+    now = daemon.spool.timeline.now() if caught_up else ingest.now
+    paces = {
+        session: _session(pace, now, ingest.wall) for session, pace in ingest.paces.of(name).items()
+    }
     awaited = [
         Awaited(session=session, stream=stream, events=events)
         for session, stream, events in ingest.awaited(name)
@@ -131,7 +137,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     )
 
 
-def _session(pace: Pace, now: int) -> SessionStatus:
+def _session(pace: Pace, now: int, wall: Callable[[int], int]) -> SessionStatus:
     progress = pace.progress(now)
     silent = progress is Progress.SILENT
     return SessionStatus(
@@ -139,6 +145,6 @@ def _session(pace: Pace, now: int) -> SessionStatus:
         reached_ticks=pace.reached,
         ticks_per_wall_second=None if silent else pace.ticks_per_wall_second,
         slowdown_ratio=None if silent else pace.slowdown,
-        last_event_timestamp_seconds=pace.heard / 1e9,
-        advanced_timestamp_seconds=pace.advanced / 1e9,
+        last_event_timestamp_seconds=wall(pace.heard) / 1e9,
+        advanced_timestamp_seconds=wall(pace.advanced) / 1e9,
     )
