@@ -24,6 +24,8 @@ class Condition(StrEnum):
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
+    RETENTION = "retention"
+    """No day is deleted for its age: the clock cannot be believed."""
     DAMAGE = "damage"
     LEDGER = "ledger"
     """Sessions have streams whose numbers are not followed: nobody knows what these lack."""

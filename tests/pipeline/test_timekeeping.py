@@ -17,6 +17,9 @@ from tests.ingest.log import heph_event
 from tests.sources.recorder import until
 
 CONFIG = """
+[store]
+retention_age = "30 d"
+
 [ledger]
 reorder_time = "500 ms"
 
@@ -70,12 +73,12 @@ class Life:
         """A hole closes, and a peer that is slow is cut off."""
         gaps = self.daemon.ingest.tally("udp").gaps
         before = gaps.get("network", 0)
+        figures = self.daemon.receiving.sources["tcp"].figures
+        cut = figures().refused.get("slow", 0)
         with socket.create_connection(self.address("tcp")) as slow:
             slow.sendall(heph_event(1, 0)[:20])
             await self.send(first, first + 2)
             await until(lambda: gaps.get("network", 0) == before + 1)
-            figures = self.daemon.receiving.sources["tcp"].figures
-            cut = figures().refused.get("slow", 0)
             await until(lambda: figures().refused.get("slow", 0) == cut + 1)
 
     @property
@@ -155,3 +158,22 @@ def test_a_start_after_the_clock_was_set_back_does_not_stay_in_the_future(live):
 
     days = live(clock, again)
     assert {days[6], days[8]} == {today}
+
+
+def test_a_start_with_a_clock_that_is_far_ahead_deletes_nothing_and_says_why(live):
+    clock = SetClock()
+    today = clock.today
+
+    async def right(life):
+        await life.send(0, 1)
+
+    live(clock, right)
+    clock.by = timedelta(days=400)
+
+    async def wrong(life):
+        await until(lambda: "retention" in life.conditions)
+        assert f"no rows between {today} and {clock.today}" in life.conditions["retention"]
+        await life.send(2)
+
+    days = live(clock, wrong)
+    assert days == {0: today, 1: today, 2: clock.today}

@@ -36,7 +36,7 @@ class StoreConfig(Section, frozen=True):
     compact_size: Size = Size(128 * MIB)
     """Small files are merged by and by into files of this size."""
     retention_age: Duration | None = None
-    """Days older than this are deleted; none keeps all."""
+    """Days older than this are deleted, if the clock can be believed, but not the newest day; none keeps all."""
     retention_size: Size | None = None
     """The oldest days are deleted while the table is larger than this; none keeps all."""
 
