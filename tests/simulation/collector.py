@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import LAST, EntryKind
-from tests.ingest.log import Log, rows
+from tests.ingest.log import Log, heph_event, rows
 from tests.simulation.network import Network
 from tests.simulation.world import MS, World
 
@@ -15,13 +16,23 @@ ADDRESS = "collector:1"
 
 DRAIN, SYNC, ANSWER, TICK = 2 * MS, 50 * MS, 100 * MS, 250 * MS
 
+STRANGERS, STRANGE = 4, 10**6
+"""Peers that want all places for streams, and the first of their streams."""
+
 
 class Collector:
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(
+        self, world: World, network: Network, limits: LedgerConfig, *, crowded: bool
+    ) -> None:
+        """`crowded`: strangers want more streams than there are places, again and again."""
         self.rows: list[dict[str, Any]] = []
         self.ingest = Ingest()
         self._world = world
         self._network = network
+        self._limits = limits
+        self._next = STRANGE
+        if crowded:
+            world.every(300 * MS, self._strangers_come)
         self._random = world.random("collector")
         self._log = Log()
         self._durable = self._applied = 0
@@ -91,10 +102,19 @@ class Collector:
         self._queue.clear()
         for source, datagrams in received.items():
             if source not in self._numbers:
-                self._numbers[source] = self._log.open(transport="udp", peer=source)
+                self._numbers[source] = self._log.open(
+                    transport="udp", peer=source, limits=self._limits
+                )
             number = self._numbers[source]
             self._log.datagrams(number, datagrams)
             self._allowance[number] += sum(map(len, datagrams))
+
+    def _strangers_come(self) -> None:
+        if self._works:
+            streams = range(self._next, self._next + self._limits.source_streams_max // STRANGERS)
+            self._next = streams.stop
+            for number in range(STRANGERS):
+                self._queue += [(f"stranger:{number}", heph_event(s, 0)) for s in streams]
 
     def _sync(self) -> None:
         if self._works:
