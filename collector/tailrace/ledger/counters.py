@@ -149,8 +149,6 @@ class Counters:
                 stream.heard = now
         self.windows.heard(heard, now)
         self.news |= heard
-        if len(self.news) > len(table) + _NEWS_MAX:
-            self.news &= table.keys()
         return seqs, restart
 
     def fits(self, name: str, count: int, mark: int) -> Literal["same", "near"] | None:
@@ -289,6 +287,14 @@ class Counters:
         if followed:
             self._say_uncounted(name, limit)
 
+    def _count_unfollowed(self, name: str) -> None:
+        state = self.state
+        state.uncounted += 1
+        if name in state.unfollowed:
+            state.unfollowed[name] += 1
+        if len(self.news) > len(state.streams) + _NEWS_MAX:
+            self.news &= state.streams.keys()
+
     def _say_uncounted(self, name: str, limit: str) -> None:
         self.findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
 
@@ -309,9 +315,7 @@ class Counters:
     ) -> int | None:
         stream = stream or self.follow(name, now, count)
         if stream is None:
-            self.state.uncounted += 1
-            if name in self.state.unfollowed:
-                self.state.unfollowed[name] += 1
+            self._count_unfollowed(name)
             return None
         if stream.fresh and count:
             following = self._earlier(name, count, mark, now)
