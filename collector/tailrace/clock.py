@@ -8,6 +8,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+STEP_NS = 50_000_000
+"""A difference between two clocks of one machine that no slewing makes."""
+
 
 class Clock(Protocol):
     """Two times: `wall_ns` (Unix nanoseconds, may step) and `monotonic` (seconds, never does)."""
@@ -25,3 +28,36 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+class Timeline:
+    """Time as the log counts it (Unix ns): it never goes back and never jumps.
+
+    It goes as fast as the monotonic clock, which a set wall clock does not move, and goes on from the
+    log's last entry, even if that is in the future of the wall clock. `ahead` is what turns a time of
+    it into wall time; `look` finds out when that has changed."""
+
+    def __init__(self, clock: Clock, last: int) -> None:
+        """`last` is the time of the log's last entry."""
+        wall = clock.wall_ns()
+        self._clock = clock
+        self._begin = max(last, wall)
+        self._monotonic = clock.monotonic()
+        self.ahead = wall - self._begin
+        """How far the wall clock is ahead (ns), as it was at the last look."""
+
+    def now(self) -> int:
+        return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
+
+    def at(self, wall: int) -> int:
+        """Return the time on this line that the wall clock shows as `wall`."""
+        return wall - self.ahead
+
+    def look(self) -> int:
+        """Return by how much the wall clock was set since the last look (ns), if by STEP_NS or more;
+        else 0."""
+        step = self._clock.wall_ns() - self.now() - self.ahead
+        if abs(step) < STEP_NS:
+            return 0
+        self.ahead += step
+        return step

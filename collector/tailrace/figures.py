@@ -28,13 +28,19 @@ class Condition(StrEnum):
     """Several starts did not fit into memory: what comes goes into the spool, and nothing is decoded yet."""
     DESCRIPTORS = "descriptors"
     """Connections, files or the table could not have a descriptor."""
+    RETENTION = "retention"
+    """No day is deleted for its age: the clock cannot be believed."""
     DAMAGE = "damage"
+    LEDGER = "ledger"
+    """Sessions have streams whose numbers are not followed: nobody knows what these lack."""
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
     PENDING = "pending"
     """Unfinished records of a source were more than its `pending_max`, so that some were given up."""
     STATE = "state"
     """Sessions give up state to keep within the limits on it."""
+    CLOCK = "clock"
+    """The wall clock was set, by much: lately, or while no collector ran."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
@@ -107,6 +113,7 @@ class Figures:
         self.syncs = Durations()
         self.commits = Durations()
         self.rows_committed = 0
+        self.clock_steps = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = 0
@@ -161,6 +168,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     missing_events: int
     duplicate_events: int
     uncounted_events: int
+    uncounted_sessions: int
     imbalance_events: int
     gap_events: dict[str, int]
     heal_events: dict[str, int]
@@ -267,6 +275,8 @@ class Status(msgspec.Struct, kw_only=True):
     pid: int
     uptime_seconds: float
     killed_starts: int
+    clock_steps: int
+    clock_ahead_seconds: float
     config: ConfigStatus
     kernels: str
     store: str

@@ -132,6 +132,10 @@ class Log:
         self.now += round(seconds * SECOND)
         self.add(EntryKind.TICK)
 
+    def clock(self, ahead):
+        """The wall clock is so far ahead of the log (ns) from now on."""
+        self.add(EntryKind.CLOCK, payload=encode(ahead))
+
     def stop(self, payload=b""):
         self.add(EntryKind.STOP, payload=payload)
 

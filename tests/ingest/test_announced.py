@@ -570,11 +570,15 @@ def test_a_session_that_is_away_gives_way_to_streams_of_others(log):
     log.close(first)
     log.data(second, events(1, 3, stream=5))
     ingest, rows = run(log.entries)
-    assert ingest.account("s").uncounted == 1
+    assert ingest.account("s").uncounted == 0
     assert ingest.account("s").missing == 1 + 1
+    assert [attributes(r).get("detail") for r in of(rows, "gap") if not attributes(r)["count"]] == [
+        "source_streams_max",
+        "no_goodbye",
+    ]
     closes = [attributes(r)["closed"] for r in of(rows, "session") if r["name"] == "close"]
     assert closes == ["too many streams"]
-    assert ingest.common("s").state.streams == 1
+    assert ingest.common("s").state.streams == 2
     assert_conserved(ingest)
 
 

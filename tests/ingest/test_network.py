@@ -6,21 +6,52 @@ import random
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tests.ingest.log import Log, rows
+from tests.ingest.log import Log, heph_event, rows
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.traffic.network import PAUSE, Event, Network
 
 MS = 10**6
 
 
-def log_of(network, seed):
+PLACES, STRANGERS = 64, 4
+"""Places for streams where they run out, and peers that take them all: more than the shares of these,
+of the network's producer and of its announced runs, each of at most three streams."""
+
+STRANGE = 10**6
+"""The first of the strangers' streams."""
+
+
+class Strangers:
+    """Peers that want more streams than there are places, again and again."""
+
+    def __init__(self, log, limits):
+        self._log = log
+        self._sessions = [
+            log.open(transport="udp", limits=limits, peer=f"127.0.0.2:{n + 1}")
+            for n in range(STRANGERS)
+        ]
+        self._next = STRANGE
+
+    def come(self):
+        streams = range(self._next, self._next + PLACES // STRANGERS)
+        for session in self._sessions:
+            self._log.datagrams(session, [heph_event(stream, 0) for stream in streams])
+        self._next = streams.stop
+
+
+def log_of(network, seed, *, crowded=False):
     """What the network lets through, as a log: datagrams that arrive close together in one entry."""
     rng = random.Random(seed)
     log = Log()
     limits = LedgerConfig(gap_rows_max=rng.choice([2, 100]))
+    if crowded:
+        limits = replace(limits, source_streams_max=PLACES)
+        strangers = Strangers(log, limits)
+        strangers.come()
     session = log.open(transport="udp", limits=limits)
     waiting = []
     start = log.now
@@ -29,6 +60,8 @@ def log_of(network, seed):
         if arriving is PAUSE or len(waiting) > rng.choice([0, 5, 20]):
             log.datagrams(session, waiting)
             waiting = []
+            if crowded and rng.random() < 0.1:
+                strangers.come()
         if arriving is PAUSE:
             log.tick(3)
         else:
@@ -106,9 +139,9 @@ def check(network, found, ingest):
     assert_conserved(ingest)
 
 
-def hold_against(seed, **kind):
+def hold_against(seed, *, crowded=False, **kind):
     network = Network(seed, **kind)
-    entries = log_of(network, seed)
+    entries = log_of(network, seed, crowded=crowded)
     ingest = Ingest()
     cut = random.Random(seed).randrange(len(entries))
     found = []
@@ -118,6 +151,11 @@ def hold_against(seed, **kind):
             ingest = Ingest.restore(ingest.snapshot())
         ingest.apply(entry)
     found += rows(ingest.take()[0])
+    if crowded:
+        unknown = [row for row in of(found, "gap") if row["name"] == "uncounted"]
+        assert unknown
+        assert all(not row["stream"] or int(row["stream"]) >= STRANGE for row in unknown)
+        found = [row for row in found if row not in unknown and int(row["stream"] or 0) < STRANGE]
     check(network, found, ingest)
 
 
@@ -129,9 +167,15 @@ kinds = pytest.mark.parametrize(
         {"epochs": True, "announced": True},
         {"epochs": True, "quick": True},
         {"epochs": True, "announced": True, "quick": True},
+        {"epochs": True, "crowded": True},
+        {"epochs": False, "crowded": True},
+        {"epochs": True, "announced": True, "crowded": True},
     ],
-    ids=["epochs", "silent", "announced", "quick", "quick and announced"],
-)
+    ids=[
+        "epochs", "silent", "announced", "quick", "quick and announced",
+        "crowded", "crowded and silent", "crowded and announced",
+    ],
+)  # fmt: skip
 
 
 @kinds

@@ -100,14 +100,6 @@ def test_a_clock_that_begins_anew_is_followed_within_a_window():
     }
 
 
-def test_a_wall_clock_that_is_set_back_begins_a_new_window():
-    pace = paced([(n, n) for n in range(100)])
-    pace.add(BEGIN - 3600 * SECOND, 100)
-    pace.add(BEGIN - 3590 * SECOND, 120)
-    assert pace.ticks_per_wall_second == 2
-    assert steps(pace) == 2
-
-
 def test_a_session_takes_a_bounded_number_of_steps():
     random = Random(1)
     pace, seconds = Pace("s"), 0.0

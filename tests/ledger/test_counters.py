@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import DUPLICATE, Counters
+from tailrace.ledger.counters import DUPLICATE, UNFOLLOWED_MAX, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState
 from tailrace.units import Duration
@@ -274,7 +274,7 @@ def test_streams_past_the_limit_are_counted_but_not_followed():
     seqs, _ = feed(ledger, [("a", 0, 1), ("b", 0, 1), ("c", 7, 1), ("c", 9, 2)])
     ledger.windows.close()
     assert seqs == [0, 0, None, None]
-    assert ledger.findings == []
+    assert unknown(ledger.findings) == [("c", "streams_max")]
     assert len(ledger.state.streams) == 2
 
 
@@ -346,6 +346,67 @@ def test_all_sessions_of_a_source_share_its_limits():
     assert commons.state.forgotten > 0
     second.release()
     assert (commons.state.streams, commons.state.ranges) == (0, 0)
+
+
+def unknown(findings):
+    """Streams and limits of the gaps of unknown size."""
+    assert all(f.seq is None and f.reason == "uncounted" for f in findings if not f.count)
+    return [(f.stream, f.detail) for f in findings if not f.count]
+
+
+def test_a_session_with_many_streams_gives_way_to_a_newcomer_and_says_what_it_may_lack():
+    limits = LedgerConfig(source_streams_max=4)
+    commons, reports = Commons(CommonsState()), []
+    large = Counters(limits, 32, CountersState(), commons, name="large", report=reports.append)
+    newcomer = Counters(limits, 32, CountersState(), commons, name="newcomer")
+    feed(large, [("a", 0, 9), ("b", 0, 9), ("c", 0, 9), ("d", 0, 9)], now=1)
+    feed(large, [("b", 3, 99)], now=2)
+    feed(large, [("a", 1, 99), ("c", 1, 99), ("d", 1, 99)], now=3)
+    assert feed(newcomer, [("b", 0, 9)], now=4)[0] == [0]
+    assert reports == [4]
+    assert [(f.stream, f.seq, f.count, f.reason) for f in large.findings] == [
+        ("b", 1, 2, "network"),
+        ("b", None, 0, "uncounted"),
+    ]
+    assert feed(large, [("b", 4, 100), ("b", 1, 20), ("a", 1, 99)], now=5)[0] == [None, None, -1]
+    account = large.account
+    assert (account.expected, account.seen, account.missing, account.duplicates) == (12, 11, 2, 1)
+    assert account.imbalance == 0
+    assert (commons.state.streams, commons.state.ranges) == (4, 0)
+    assert commons.state.uncounted_sessions == 1
+    large.release()
+    newcomer.release()
+    assert commons.state == CommonsState(known=5)
+
+
+def test_a_stream_that_gave_way_is_not_begun_anew_even_where_nobody_remembers_its_name():
+    limits = LedgerConfig(streams_max=1)
+    commons = Commons(CommonsState())
+    ledger = Counters(limits, 32, CountersState(), commons)
+    many = [(str(n), n % 2, 9) for n in range(UNFOLLOWED_MAX + 10)]
+    feed(ledger, many)
+    assert len(ledger.state.unfollowed) == UNFOLLOWED_MAX
+    named = unknown(ledger.findings)
+    assert [stream for stream, _ in named] == [str(n) for n in range(1, UNFOLLOWED_MAX + 1)] + [""]
+    ledger.findings.clear()
+    ledger.free_places(1, 5)
+    assert unknown(ledger.findings) == [("0", "source_streams_max")]
+    assert feed(ledger, [("0", 1, 9), ("1", 0, 9), ("later", 7, 9), ("new", 0, 9)])[0] == [None, None, None, 0]  # fmt: skip
+    assert ledger.account.imbalance == 0
+    assert len(ledger.news) <= 2 * UNFOLLOWED_MAX + 10
+
+
+def test_events_in_gaps_that_are_forgotten_are_given_up_but_not_those_that_were_discarded():
+    ledger = counters(LedgerConfig(holes_max=2, reorder_events=1))
+    feed(ledger, events([0, 3, 6, 9, 12, 15]), chunk=1)
+    stream = ledger.state.streams["1"]
+    lost = sum(hole.last - hole.first + 1 for hole in (*stream.holes, *stream.gaps))
+    assert stream.given_up + lost == ledger.account.missing == 10
+    assert stream.given_up > 0
+    stream.gaps[0].reason = "sender"
+    before = stream.given_up
+    stream.forget_gap()
+    assert stream.given_up == before
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,16 +15,21 @@ from tailrace.units import Size
 
 
 class StoppedClock:
-    """Shows `now_ns` until it is set to something else."""
+    """Shows `now_ns` until it is set to something else, or time passes."""
 
     def __init__(self) -> None:
         self.now_ns = 1_700_000_000_000_000_000
+        self._passed_ns = 0
+
+    def passes(self, nanoseconds: int) -> None:
+        self.now_ns += nanoseconds
+        self._passed_ns += nanoseconds
 
     def wall_ns(self) -> int:
         return self.now_ns
 
     def monotonic(self) -> float:
-        return self.now_ns / 1e9
+        return self._passed_ns / 1e9
 
 
 class FailingDisk:

@@ -93,7 +93,7 @@ def test_time_never_decreases_not_even_over_a_restart(open_spool, clock):
     spool.sync()
     spool = reopened(spool, open_spool)
     spool.append(DATA, 1)
-    clock.now_ns = latest + 5
+    clock.passes(5)
     spool.append(DATA, 1)
     spool.sync()
     assert [entry.time_ns for entry in everything(spool)] == [latest, latest, latest, latest + 5]

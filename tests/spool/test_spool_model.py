@@ -20,12 +20,13 @@ CONFIG = SpoolConfig(segment_size=Size(2000), max_size=Size(20_000))
 class SteppedClock:
     def __init__(self) -> None:
         self.now_ns = 10**18
+        self.passed_ns = 0
 
     def wall_ns(self) -> int:
         return self.now_ns
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.passed_ns / 1e9
 
 
 class SpoolBesideItsModel(RuleBasedStateMachine):
@@ -33,7 +34,8 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
         self.clock = SteppedClock()
-        self.time_ns = 0
+        self.time_ns = self.clock.now_ns
+        """What the spool's own clock shows."""
         self.entries: list[Entry] = []
         self.durable = 0
         """How many of the entries are on disk."""
@@ -62,7 +64,6 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
     )
     def append(self, kind: EntryKind, session: int, size: int) -> None:
         payload = bytes([len(self.entries) & 0xFF]) * size
-        self.time_ns = max(self.time_ns, self.clock.now_ns)
         end = self.end + HEAD_SIZE + size
         self.entries.append(Entry(self.end, end, kind, session, self.time_ns, payload))
         assert self.spool.append(kind, session, payload) == self.entries[-1].position
@@ -70,6 +71,12 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
     @rule(step=st.integers(-1000, 1000))
     def time_steps(self, step: int) -> None:
         self.clock.now_ns += step
+
+    @rule(nanoseconds=st.integers(0, 1000))
+    def time_passes(self, nanoseconds: int) -> None:
+        self.clock.now_ns += nanoseconds
+        self.clock.passed_ns += nanoseconds
+        self.time_ns += nanoseconds
 
     @rule()
     def sync(self) -> None:
@@ -101,7 +108,8 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
         """Without a sync: what is not durable never happened."""
         self.spool.close()
         del self.entries[self.durable :]
-        self.time_ns = self.entries[-1].time_ns if self.entries else 0
+        last = self.entries[-1].time_ns if self.entries else 0
+        self.time_ns = max(last, self.clock.now_ns)
         self.spool = Spool.open(self.directory, CONFIG, self.clock)
         assert (self.spool.recovery.cut, self.spool.recovery.damage) == (0, [])
         assert self.spool.identity == self.identity

@@ -99,13 +99,35 @@ def test_a_damaged_state_makes_all_due(fill, keep_up, store):
 
 
 def test_a_writer_that_was_open_goes_on_after_a_merge_and_a_deletion(fill, keep_up, root, seqs):
-    table = fill(4, day=DAY - 9)
+    table = fill(3, day=DAY - 2)
+    fill(1, day=DAY - 1)
     fill(4)
     report = keep_up(StoreConfig(retention_age=Duration(86_400)))
-    assert report.deleted_days == ["2024-09-25"]
+    assert (report.deleted_days, report.held) == (["2024-10-02"], "")
     fill(3)
     assert table.position() == 11
-    assert seqs() == list(range(40, 110))
+    assert seqs() == list(range(30, 110))
+
+
+def test_a_clock_that_is_far_ahead_deletes_nothing_until_somebody_says_that_it_is_right(
+    fill, keep_up, clock, seqs
+):
+    config = StoreConfig(retention_age=Duration(30 * 86_400))
+    fill(1, day=DAY - 1)
+    fill(1)
+    clock.now += 400 * 24 * HOUR_NS
+    for everything in (False, True):
+        report = keep_up(config, everything=everything)
+        assert report.deleted_days == []
+        assert "between 2024-10-04 and 2025-11-08" in report.held
+    assert seqs() == list(range(20))
+    report = keep_up(config, clock_is_right=True)
+    assert (report.deleted_days, report.held) == (["2024-10-03"], "")
+    assert seqs() == list(range(10, 20)), "the newest day stays"
+    clock.now += 24 * HOUR_NS
+    assert keep_up(config).deleted_days == []
+    fill(1, day=clock.now // (24 * HOUR_NS))
+    assert keep_up(config).deleted_days == ["2024-10-04"], "a newer day is there"
 
 
 def test_the_oldest_days_go_when_the_table_is_too_large(fill, keep_up, root, seqs):

@@ -20,7 +20,13 @@ from clients.python.tests.reader import Metadata, packets
 class Session:
     """What a collector knows of one session: of events, pairs of stream and number."""
 
-    def __init__(self):
+    def __init__(self, places):
+        self.places = places
+        """How many streams are counted: the first ones to come."""
+        self.counted = []
+        self.uncounted = set()
+        """The other streams, of which those heard again are `uncounted_news`."""
+        self.uncounted_news = set()
         self.stored = set()
         self.heard = set()
         self.said = []
@@ -37,7 +43,11 @@ class Session:
 
     def commit(self):
         self.stored |= self.heard
-        for stream, number in self.heard:
+        for stream, number in sorted(self.heard):
+            if not self.counts(stream):
+                self.uncounted.add(stream)
+                self.uncounted_news.add(stream)
+                continue
             self.next[stream] = max(self.next[stream], number + 1)
         self.heard = set()
         for name, fields in self.said:
@@ -49,10 +59,18 @@ class Session:
                     self.reported |= {(stream, number) for number in range(first, first + lost)}
             elif name == "tailrace.goodbye":
                 for stream, number in fields["streams"].items():
+                    if not self.counts(int(stream)):
+                        continue
                     self.next[int(stream)] = max(self.next[int(stream)], number)
                 self.goodbye |= not fields["more"]
                 self.farewells.append(fields)
         self.said = []
+
+    def counts(self, stream):
+        """Whether a stream has a place, or gets one."""
+        if stream not in self.counted and len(self.counted) < self.places:
+            self.counted.append(stream)
+        return stream in self.counted
 
     def forget_unstored(self):
         self.heard, self.said = set(), []
@@ -81,18 +99,22 @@ class Session:
                 self.told[stream] = standing
                 streams[str(stream)] = standing[0]
                 holes += standing[1]
-        news = streams or self.asked or self.goodbye != self.told.get("goodbye", False)
+        uncounted = sorted(self.uncounted if self.asked else self.uncounted_news)
+        self.uncounted_news = set()
+        news = streams or uncounted or self.asked or self.goodbye != self.told.get("goodbye", False)
         self.told["goodbye"] = self.goodbye
         self.asked = False
         fields = {"session": id_, "turn": self.turn, "streams": streams, "holes": holes}
+        if uncounted:
+            fields["uncounted"] = uncounted
         return option("tailrace.ack", fields | {"goodbye": self.goodbye}) if news else None
 
 
 class ModelCollector:
     """Takes whole packets, and answers those who said which session they are of."""
 
-    def __init__(self):
-        self.sessions = defaultdict(Session)
+    def __init__(self, places=10**6):
+        self.sessions = defaultdict(lambda: Session(places))
         self.peer = None
         """The id of the session that the last packets were of."""
 
@@ -138,10 +160,10 @@ class ModelCollector:
 class World:
     """Time, chance, a collector that may be down, and what goes wrong while `bad`."""
 
-    def __init__(self, rng):
+    def __init__(self, rng, places):
         self.rng = rng
         self.now = 100.0
-        self.collector = ModelCollector()
+        self.collector = ModelCollector(places)
         self.up = True
         self.bad = True
         self._commit_at = self._answer_at = 0.0

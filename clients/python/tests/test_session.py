@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 
 from clients.python.tests.collectors import option
 from clients.python.tests.reader import packets
-from tailrace_client._session import Answers, Range, Session
+from tailrace_client._session import Answer, Answers, Range, Session
 
 
 def said(data):
@@ -113,7 +113,7 @@ def test_an_answer_says_what_is_durable_and_names_holes():
         {1: 100, 3: 7},
         {1: 60, 3: 7},
     )
-    assert heard == (0, {1: 50, 3: 7}, {1: [Range(1, 40, 43)]}, False)
+    assert heard == Answer(0, {1: 50, 3: 7}, {1: [Range(1, 40, 43)]})
     assert session.answered == 0
     assert heard.has(1, 0, 40)
     assert not heard.has(1, 39, 41)
@@ -177,17 +177,31 @@ def test_an_answer_may_leave_streams_out_and_name_others(fields, below, holes, g
     assert heard.goodbye is (goodbye is True)
 
 
+def test_an_answer_says_what_was_given_up_and_which_streams_are_not_counted():
+    """It cannot say more of a stream than there was of it, and nothing of a stream that is not."""
+    session = Session(epoch=0)
+    fields = {"given_up": {"1": 4, "2": 10**12, "7": 1}, "uncounted": [2, 7]}
+    heard = session.hear(answer(session, **fields), {1: 9, 2: 30}, {1: 9, 2: 30})
+    assert heard == Answer(0, {}, {}, given_up={1: 4, 2: 30}, uncounted=frozenset({2, 7}))
+
+
 def test_an_answer_that_names_no_turn_is_of_the_first():
     session = Session(epoch=0)
     fields = {"session": session.id, "streams": {"1": 5}}
     heard = session.hear(json.dumps(fields).encode(), {1: 9}, {1: 9})
-    assert heard == (0, {1: 5}, {}, False)
+    assert heard == Answer(0, {1: 5})
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"streams": {"1": 101}},  # more than there ever was
+        {"given_up": {"1": -1}},
+        {"given_up": {"1": True}},
+        {"given_up": [1]},
+        {"uncounted": [-1]},
+        {"uncounted": 1},
+        {"uncounted": ["1"]},
         {"streams": {"2": 1}},  # of a stream that is not
         {"streams": {"1": 2**31 + 5}},  # behind
         {"streams": {"1": 50}, "holes": [[1, 51, 3]]},  # a hole above the number

@@ -18,13 +18,26 @@ from tailrace.units import counted
 @config_option
 @store_option
 @click.option("--all", "everything", is_flag=True, help="Merge and vacuum now, due or not.")
+@click.option(
+    "--clock-is-right",
+    is_flag=True,
+    help="Delete days by their age although the table has no rows of a long time: nobody collected then.",
+)
 @json_option("One JSON object, with the same in it.")
-def command(config: Path | None, store: str | None, *, everything: bool, as_json: bool) -> None:
+def command(
+    config: Path | None,
+    store: str | None,
+    *,
+    everything: bool,
+    clock_is_right: bool,
+    as_json: bool,
+) -> None:
     """Merge small files, delete days beyond the retention, remove files nobody needs.
 
     The daemon runs this by itself; it is safe beside it and beside readers.
 
-    With --json: `deleted_days`, how many files were merged (`merged_files`), into how many
+    With --json: `deleted_days`, why no others were although the clock says that they are too old (`held`),
+    how many files were merged (`merged_files`), into how many
     (`made_files`), and removed (`vacuumed_files`), the steps that were `skipped`, with the reason of
     each, and `seconds`.
     """
@@ -34,12 +47,15 @@ def command(config: Path | None, store: str | None, *, everything: bool, as_json
         loaded.config.store,
         clock=SystemClock(),
         everything=everything,
+        clock_is_right=clock_is_right,
     )
     if as_json:
         click.echo(msgspec.json.encode(report))
         return
     for day in report.deleted_days:
         click.echo(f"deleted {day}")
+    if report.held:
+        click.echo(report.held)
     merged, made = counted(report.merged_files, "file"), report.made_files
     click.echo(f"merged {merged} into {made}")
     click.echo(f"removed {counted(report.vacuumed_files, 'file')} that no version needs")

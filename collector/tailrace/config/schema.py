@@ -36,7 +36,7 @@ class StoreConfig(Section, frozen=True):
     compact_size: Size = Size(128 * MIB)
     """Small files are merged by and by into files of this size."""
     retention_age: Duration | None = None
-    """Days older than this are deleted; none keeps all."""
+    """Days older than this are deleted, if the clock can be believed, but not the newest day; none keeps all."""
     retention_size: Size | None = None
     """The oldest days are deleted while the table is larger than this; none keeps all."""
 
@@ -69,13 +69,13 @@ class LedgerConfig(Section, frozen=True):
     reorder_time: Duration = Duration(2)
     """A missing event is a gap at the latest after this long."""
     streams_max: int = 4096
-    """Streams a session may have; events of further streams are stored but not counted on."""
+    """Streams of a session whose numbers are followed; events of further streams are stored, and a gap of unknown size says that nobody knows what they lack."""
     holes_max: int = 1024
     """Separate holes remembered for each stream; beyond that the oldest is closed."""
     gap_rows_max: int = 100
     """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
     source_streams_max: int = 16_384
-    """Streams that all sessions of a source may have together, about 6 KiB of memory each; further ones are not counted on."""
+    """Streams that are followed of all sessions of a source together, about 6 KiB of memory each. When all places are taken, the session that holds the most gives way to a session that holds fewer: its streams that were silent longest are followed no more."""
     source_holes_max: int = 262_144
     """Holes and gaps remembered for all sessions of a source together, at most 768 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
     resume_time: Duration = Duration(600)

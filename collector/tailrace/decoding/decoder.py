@@ -156,13 +156,17 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     """What a client is told of the session it announced (clients/PROTOCOL.md, `tailrace.ack`).
 
     `streams` are numbers below which everything is durable, in `holes` (stream, first number, how
-    many) or given up; `turn` that of the client's last announcement. Numbers are as on the wire."""
+    many) or given up; `given_up` how many events of a stream are missing and not asked for any more;
+    `uncounted` are streams of which nobody knows what is missing; `turn` is that of the client's last
+    announcement. Numbers are as on the wire."""
 
     session: str
     turn: int
     streams: dict[str, int]
     holes: list[tuple[str, int, int]]
     goodbye: bool
+    given_up: dict[str, int] = {}
+    uncounted: list[str] = []
 
 
 class Waiting(Protocol):

@@ -8,7 +8,8 @@ are not known are passed over:
     tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number}}
     tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"discarded":{"reason":number}}
     tailrace.ack       {"session":…,"turn":u32,"streams":{"u32":u32,…},
-                        "holes":[[u32, u32, u32],…],"goodbye":bool}    ; from the collector
+                        "holes":[[u32, u32, u32],…],"goodbye":bool,
+                        "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
 Only `session` must be there. A value of another shape tells nothing: the record then has it as any
 option's, and the flaw `bad_session`.
@@ -93,14 +94,17 @@ def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
 
 def acknowledge(answer: Acknowledgement) -> bytes:
     """The packet that says it."""
-    value = msgspec.json.encode(
-        {
-            "session": answer.session,
-            "turn": answer.turn,
-            "streams": answer.streams,
-            "holes": [(int(stream), first, count) for stream, first, count in answer.holes],
-            "goodbye": answer.goodbye,
-        }
-    )
+    fields: dict[str, object] = {
+        "session": answer.session,
+        "turn": answer.turn,
+        "streams": answer.streams,
+        "holes": [(int(stream), first, count) for stream, first, count in answer.holes],
+        "goodbye": answer.goodbye,
+    }
+    if answer.given_up:
+        fields["given_up"] = answer.given_up
+    if answer.uncounted:
+        fields["uncounted"] = [int(stream) for stream in answer.uncounted]
+    value = msgspec.json.encode(fields)
     size = 10 + len(_OPTION) + len(value)
     return _head(_METADATA, size, len(_OPTION)) + _OPTION + value

@@ -6,13 +6,11 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 
+from tailrace.clock import STEP_NS
 from tailrace.doctor.finding import Figures, Finding, Severity, good
 from tailrace.doctor.host import Host
 
 CHECK = "clock"
-
-STEP_NS = 50_000_000
-"""A difference that no slewing makes in the seconds this takes."""
 
 LARGE_ERROR_US = 1_000_000
 _UNSYNCHRONISED = 0x40

@@ -21,6 +21,8 @@ class Ahead:
         """The sessions in being, by number."""
         self.now = ingest.now
         """The time of the last entry (Unix ns)."""
+        self.clock = ingest.state.ahead
+        """How far the wall clock is ahead of the log's time (ns)."""
         self._ingest = ingest
         self._told: dict[str, DropCount] = {}
 
@@ -33,6 +35,8 @@ class Ahead:
             self.sessions.pop(entry.session, None)
         elif entry.kind == EntryKind.STOP and entry.payload == LAST:
             self.sessions = {number: info for number, info in self.sessions.items() if info.file}
+        elif entry.kind == EntryKind.CLOCK:
+            self.clock = decode(entry.payload, int)
         elif entry.kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             self._told[dropped.source] = dropped

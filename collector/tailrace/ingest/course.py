@@ -66,7 +66,12 @@ class Course:
 
     def opened(self, now: int) -> None:
         info = self._state.info
-        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "opened": now}
+        opened = self.run.own.wall(now)
+        about: dict[str, object] = {
+            "peer": info.peer,
+            "transport": info.transport,
+            "opened": opened,
+        }
         if info.replaces:
             about["replaces"] = info.replaces
         self.run.own.session("open", about | self._of_file(), now)
@@ -290,7 +295,7 @@ class Course:
 
     def _say_restart(self, old: str, now: int) -> None:
         self._tally.restarts += 1
-        about = {"continues": old, "opened": now}
+        about = {"continues": old, "opened": self.run.own.wall(now)}
         self.run.own.session("restart", about | self._of_file(), now)
 
     # Announced sessions

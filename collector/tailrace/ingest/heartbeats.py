@@ -56,7 +56,7 @@ class Heartbeats:
         about = json.dumps(beat.about, separators=(",", ":")) if beat.about else None
         record = Record(
             run.state.reached, size, Kind.INSTANT, STREAM,
-            None, beat.number, STREAM, None, None, None, now, None, about, None, None,
+            None, beat.number, STREAM, None, None, None, run.own.wall(now), None, about, None, None,
         )  # fmt: skip
         run.state.reached += size
         run.take([(value,) for value in record], now)
@@ -83,5 +83,5 @@ class Heartbeats:
         run = self._run = self._attach(state)
         self._state.heartbeats = state
         self._tally.opened += 1
-        run.own.session("open", {"opened": now} | _CLOCK, now)
+        run.own.session("open", {"opened": run.own.wall(now)} | _CLOCK, now)
         return run

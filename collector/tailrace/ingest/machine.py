@@ -133,6 +133,10 @@ class Ingest:
         """The time of the last entry (Unix ns)."""
         return self.state.now
 
+    def wall(self, time: int) -> int:
+        """Return the wall time (Unix ns) of a time of the log."""
+        return time + self.state.ahead
+
     @property
     def waiting(self) -> bool:
         """Whether time alone has something to bring: then ticks are wanted."""
@@ -159,14 +163,16 @@ class Ingest:
         what a peer sent after it was cut off."""
         before, now = self.state.now, entry.time_ns
         self.state.now = now
-        self._day = now // DAY_NS
         kind = entry.kind
+        self._day = self.wall(now) // DAY_NS
         if kind == EntryKind.OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
             self._of_all(kind, before, now)
             if kind == EntryKind.STOP and entry.payload == LAST:
                 self._end_all(now)
+        elif kind == EntryKind.CLOCK:
+            self.state.ahead = decode(entry.payload, int)
         elif kind == EntryKind.DROPS:
             dropped = decode(entry.payload, DropCount)
             drops = self.common(dropped.source).drops
@@ -261,7 +267,7 @@ class Ingest:
         """What the sessions of a source share."""
         if source not in self._commons:
             state = self.state.commons.setdefault(source, CommonsState())
-            self._commons[source] = Commons(state, partial(self._make_room, source))
+            self._commons[source] = Commons(state, partial(self._forget_first, source))
         return self._commons[source]
 
     def _announced(self, source: str) -> Announcements:
@@ -271,7 +277,7 @@ class Ingest:
             self._announcements[source] = Announcements(states, self._attach, self.budget)
         return self._announcements[source]
 
-    def _make_room(self, source: str) -> bool:
+    def _forget_first(self, source: str) -> bool:
         """Let go of a session for the sake of a new stream; whether there was one."""
         return self._announced(source).forget_first(self.state.now, "too many streams")
 
@@ -389,7 +395,7 @@ class Ingest:
             state, info.ledger, self.tally(info.source), self.common(info.source),
             source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
             host=host_of(info.peer), departures=departures,
-            emit=partial(self._emit, info), quarantine=self._keep,
+            emit=partial(self._emit, info), quarantine=self._keep, wall=self.wall,
         )  # fmt: skip
 
     def _emit(self, info: OpenInfo, name: str, columns: Sequence[Sequence[Any]], size: int) -> None:

@@ -26,14 +26,23 @@ ROW_BYTES = 96
 class OwnRows:
     """Writes them, and counts in the tally what they say."""
 
-    def __init__(self, run: RunState, tally: Tally, emit: Emit, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        run: RunState,
+        tally: Tally,
+        emit: Emit,
+        quarantine: Quarantine,
+        wall: Callable[[int], int],
+    ) -> None:
+        self.wall = wall
+        """Turns a time of the log into wall time: rows have nothing else."""
         self._run = run
         self._tally = tally
         self._emit = emit
         self._quarantine = quarantine
 
     def session(self, name: str, about: dict[str, object], now: int) -> None:
-        self._row(Kind.SESSION, name, about, time=now)
+        self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding) -> None:
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals

@@ -61,8 +61,6 @@ class Pace:
     def add(self, now: int, tick: int) -> None:
         """Events came, the latest of which was at a tick."""
         steps = self._steps
-        if now < self.heard:
-            steps.clear()  # the wall clock was set back
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
             self._bar = max((latest for _, latest in islice(reversed(steps), RECENT)), default=-inf)

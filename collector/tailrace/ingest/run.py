@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import add, attrgetter
 from typing import Any
@@ -71,17 +71,18 @@ class Run:
         departures: Departures | None = None,
         emit: Emit,
         quarantine: Quarantine,
+        wall: Callable[[int], int],
     ) -> None:
         """`bits` is the width of the producer's counters, None where it has none; `datagrams` tells
         that events may come after those of the next run; `departures` are the sessions that went
-        before, from this `host` among others."""
+        before, from this `host` among others; `wall` turns a time of the log into wall time."""
         self.state = state
         self._datagrams = datagrams and bits is not None
         self._host, self._departures = host, departures
         self._limits, self._bits = limits, bits or 0
         self._source = source
         self._paces = paces
-        self.own = OwnRows(state, tally, emit, quarantine)
+        self.own = OwnRows(state, tally, emit, quarantine, wall)
         self._tally = tally
         self._emit = emit
         self.lead = Lead(state)
@@ -91,7 +92,10 @@ class Run:
         self._counters: Counters | None = None
         self._statements: Statements | None = None
         if bits:
-            self._counters = Counters(limits, bits, state.counters, commons, self._earlier)
+            self._counters = Counters(
+                limits, bits, state.counters, commons, self._earlier,
+                name=state.name, report=self.report,
+            )  # fmt: skip
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
 
@@ -169,7 +173,9 @@ class Run:
             self.lead.hear([0], now)  # whoever says when the clock began has begun
         self._count([record.kind])
         # What a document says stands where the stream stood: only when tells what was said last.
-        self._rows([(value,) for value in record], [None], None if record.size else [now])
+        self._rows(
+            [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
+        )
         if facts.totals:
             self._references.total(facts.totals)
         if self._statements:
@@ -348,8 +354,8 @@ class Run:
                     Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
                 )
         self.settle(now)
-        state = self.state
-        closed = {"closed": reason, "closed_at": now, "open_spans": len(state.spans)}
+        state, closed_at = self.state, self.own.wall(now)
+        closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(state.spans)}
         if state.forgotten_spans.count:
             closed["forgotten_spans"] = state.forgotten_spans.count
         self.own.session("close", closed | about, now)

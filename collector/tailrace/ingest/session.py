@@ -181,14 +181,15 @@ class Session:
         """Say of a file whose stream has ended that nothing more will come: the daemon stops."""
         file = self.state.file
         if file and not file.facts.rest and self._lacking == "":
-            self._rest(file, Rest(why="ended", since=self.state.last), now)
+            self._rest(
+                file, Rest(why="ended", since=self.course.run.own.wall(self.state.last)), now
+            )
 
     def _rest(self, file: FileState, rest: Rest | None, now: int) -> None:
         """Say in a row that the file rests, or goes on, and what of the stream's end has not come."""
         file.facts = replace(file.facts, rest=rest)
-        about: dict[str, object] = {"rest": rest.why if rest else "", "since": now}
-        if rest:
-            about["since"] = rest.since
+        about: dict[str, object] = {"rest": rest.why if rest else ""}
+        about["since"] = rest.since if rest else self.course.run.own.wall(now)
         if (lacking := self._lacking) is not None:
             about["lacks"] = lacking
         self.course.run.own.session("rest", about | self._end, now)

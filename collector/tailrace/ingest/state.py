@@ -325,6 +325,8 @@ class IngestState(msgspec.Struct):
     """By source and id; among those without a connection, the one that left first is first."""
     departures: dict[str, list[Departure]] = {}
     """By source, the sessions that ended without having been announced."""
+    ahead: int = 0
+    """How far the wall clock is ahead of the log's time (ns)."""
     heartbeats: RunState | None = None
     """The daemon's own stream, while it or an earlier life of it has one."""
 

@@ -26,11 +26,17 @@ Memory: `STREAM_BYTES` a stream, `MARK_BYTES` for each of `reorder_events` numbe
 `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
 `source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way where
 they hold more bytes than they may (`ingest.budget`). Gaps that are forgotten can no longer be healed.
+
+A stream for which there is no room, or no more room, is *not followed*: its events are stored without
+a number, a gap of unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX`
+such streams of a session are remembered. Further ones share one gap without a stream; from then on a
+new stream is followed only from its number 0 on, since any other may be a stream that was let go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from operator import attrgetter
 from typing import Literal
 
@@ -45,6 +51,13 @@ from tailrace.model.record import Kind
 
 DUPLICATE = -1
 """In place of a sequence number: this event was seen before."""
+
+UNFOLLOWED_MAX = 64
+"""Streams without room that a session remembers by name."""
+
+_NEWS_MAX = 256
+"""Names of streams that are not followed and wait to be told of; others are told of when they are heard
+again."""
 
 _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
@@ -73,14 +86,22 @@ class Counters:
         state: CountersState,
         commons: Commons,
         earlier: Earlier = lambda *_: None,
+        *,
+        name: str = "",
+        report: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`name` is the session's; `report(now)` is called when there are findings that no event of
+        the session brought."""
         self.state = state
+        self.name = name
+        self._report = report
         self._earlier = earlier
         self._limits = limits
         self._window = limits.reorder_events
         self.mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
         self._commons = commons
+        commons.take_up(self, len(state.streams))
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
         self._marks = sum(len(s.recent) + len(s.head) for s in state.streams.values())
@@ -95,9 +116,8 @@ class Counters:
     def account(self) -> Account:
         state = self.state
         expected = sum(s.next - s.base + s.extra for s in state.streams.values())
-        return Account(
-            expected + state.uncounted, state.seen, state.missing, state.duplicates, state.uncounted
-        )
+        expected += state.let_go + state.uncounted
+        return Account(expected, state.seen, state.missing, state.duplicates, state.uncounted)
 
     def observe(
         self,
@@ -216,6 +236,7 @@ class Counters:
         streams = state.streams
         if (
             state.uncounted
+            or state.unfollowed
             or state.duplicates
             or any(s.next - s.base > window or s.gaps or s.extra for s in streams.values())
         ):
@@ -239,17 +260,63 @@ class Counters:
         stream = self.state.streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER
 
-    def follow(self, name: str) -> StreamCounter | None:
-        """The stream, from its beginning on; None when there is no room for one more."""
-        streams = self.state.streams
-        if name not in streams:
-            limits = self._limits
-            if len(streams) >= limits.streams_max:
-                return None
-            if not self._commons.add_stream(limits.source_streams_max):
-                return None
-            streams[name] = StreamCounter()
-        return streams[name]
+    def follow(self, name: str, now: int, count: int = 0) -> StreamCounter | None:
+        """Return a stream, from its beginning on; None where it is not followed. `count` is the number
+        of its first event."""
+        state, limits = self.state, self._limits
+        if name in state.streams:
+            return state.streams[name]
+        if name in state.unfollowed or (state.others and count):
+            return None
+        if len(state.streams) >= limits.streams_max:
+            self._leave_out(name, "streams_max")
+            return None
+        if not self._commons.add_stream(self, limits.source_streams_max, now):
+            self._leave_out(name, "source_streams_max")
+            return None
+        stream = state.streams[name] = StreamCounter()
+        return stream
+
+    def free_places(self, count: int, now: int) -> None:
+        """Follow the streams no more that were silent longest: another session needs room for so many.
+        What of them is known to be missing is a gap."""
+        oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
+        for name, stream in oldest:
+            self.windows.close_stream(name, stream)
+            self.windows.count(-stream.ranges)
+            self._marks -= len(stream.recent) + len(stream.head)
+            self.state.let_go += stream.next - stream.base + stream.extra
+            del self.state.streams[name]
+            self._leave_out(name, "source_streams_max", followed=True)
+        self._commons.remove_streams(self, len(oldest))
+        self._report(now)
+
+    def _leave_out(self, name: str, limit: str, *, followed: bool = False) -> None:
+        """Say that a stream is not followed, because of a limit. A stream that was `followed`, or is
+        remembered, has a gap of its own."""
+        state = self.state
+        if not state.unfollowed:
+            self._commons.state.uncounted_sessions += 1
+        self.news.add(name)
+        if len(state.unfollowed) < UNFOLLOWED_MAX:
+            state.unfollowed[name] = 0
+            followed = True
+        elif not state.others:
+            state.others = True
+            self._say_uncounted("", limit)
+        if followed:
+            self._say_uncounted(name, limit)
+
+    def _count_unfollowed(self, name: str) -> None:
+        state = self.state
+        state.uncounted += 1
+        if name in state.unfollowed:
+            state.unfollowed[name] += 1
+        if len(self.news) > len(state.streams) + _NEWS_MAX:
+            self.news &= state.streams.keys()
+
+    def _say_uncounted(self, name: str, limit: str) -> None:
+        self.findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
 
     def forget_marks(self) -> None:
         """A number that comes again is a duplicate, whatever it is of: a session takes little memory."""
@@ -274,15 +341,17 @@ class Counters:
 
     def release(self) -> None:
         """The session is over: what it held of the source's bounds is free."""
-        self._commons.state.streams -= len(self.state.streams)
+        commons, state = self._commons, self.state
+        commons.remove_streams(self, len(state.streams))
+        commons.state.uncounted_sessions -= bool(state.unfollowed)
         self.windows.count(-self.windows.ranges)
 
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
     ) -> int | None:
-        stream = stream or self.follow(name)
+        stream = stream or self.follow(name, now, count)
         if stream is None:
-            self.state.uncounted += 1
+            self._count_unfollowed(name)
             return None
         if stream.fresh and count:
             following = self._earlier(name, count, mark, now)

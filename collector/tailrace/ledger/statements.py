@@ -49,7 +49,7 @@ class Statements:
     def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
         """Ranges of a stream, a first number as on the wire, and how many."""
         for name, first, count in islice(ranges, RANGES_MAX):
-            stream = self._counters.follow(name)
+            stream = self._counters.follow(name, now)
             if stream is None or not stream.counted:
                 continue
             before = stream.ranges
@@ -68,7 +68,7 @@ class Statements:
             stream = self._counters.state.streams.get(name)
             if stream is None and not 0 < final < self._half:
                 continue
-            stream = stream or self._counters.follow(name)
+            stream = stream or self._counters.follow(name, now)
             if stream is None or not stream.counted:
                 continue
             before = stream.ranges

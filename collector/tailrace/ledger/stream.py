@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from tailrace.model.gap import Reason
+
 if TYPE_CHECKING:
     Numbers = array[int]
 else:
@@ -61,6 +63,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Events beyond the counter: different ones under one number."""
     floor: int = 0
     """Below this, closed gaps are no longer remembered."""
+    given_up: int = 0
+    """Missing events in gaps that are no longer remembered, without those that the client discarded."""
     recent: Marks = msgspec.field(default_factory=Marks)
     """Marks of the last numbers; that of number n in slot n modulo the window."""
     head: Marks = msgspec.field(default_factory=Marks)
@@ -140,7 +144,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def forget_gap(self) -> None:
         """Let go of the gap with the lowest numbers: it cannot be healed any more."""
-        self.floor = max(self.floor, self.gaps.pop(0).last + 1)
+        gap = self.gaps.pop(0)
+        self.floor = max(self.floor, gap.last + 1)
+        if gap.reason != Reason.SENDER:
+            self.given_up += gap.last - gap.first + 1
 
 
 class CountersState(msgspec.Struct):
@@ -150,7 +157,13 @@ class CountersState(msgspec.Struct):
     missing: int = 0
     """In open holes and unhealed gaps."""
     uncounted: int = 0
-    """Events of streams past a limit."""
+    """Events of streams whose numbers are not followed."""
+    unfollowed: dict[str, int] = {}
+    """The first of these streams, with how many of their events came since."""
+    others: bool = False
+    """Whether there are more of them than are remembered."""
+    let_go: int = 0
+    """Events expected of streams that were followed once and are no more, as far as they were."""
     tails: int = 0
     """How many were found missing because the client said how far its streams went."""
     tails_refused: bool = False

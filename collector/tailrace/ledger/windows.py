@@ -93,11 +93,14 @@ class Windows:
     def close(self) -> None:
         """Close all holes: nothing late will come, or nobody wants to wait for it."""
         for name in sorted(self._open):
-            stream = self._state.streams[name]
-            holes, stream.holes = stream.holes, []
-            for hole in holes:
-                self._close(name, stream, hole)
-        self._open.clear()
+            self.close_stream(name, self._state.streams[name])
+
+    def close_stream(self, name: str, stream: StreamCounter) -> None:
+        """Close the holes of one stream."""
+        holes, stream.holes = stream.holes, []
+        for hole in holes:
+            self._close(name, stream, hole)
+        self._open.discard(name)
 
     def forget(self) -> None:
         """There are no streams any more."""

@@ -22,3 +22,5 @@ class Reason(StrEnum):
     """A record refers to one that was never seen."""
     LATE_JOIN = "late_join"
     """The producer's counter stood above zero when we first saw the stream."""
+    UNCOUNTED = "uncounted"
+    """The collector does not follow the stream's numbers, for want of room: it may lack any number."""

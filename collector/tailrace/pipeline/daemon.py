@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from tailrace.config.schema import Config
 from tailrace.errors import MemoryLimitError, StoreError, causes
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Ingest
 from tailrace.pipeline import pending, strain, sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
 from tailrace.pipeline.commit import Committing
@@ -40,6 +41,7 @@ from tailrace.pipeline.memory_limit import Memory
 from tailrace.pipeline.receiving import Receiving
 from tailrace.pipeline.replay import look_ahead, replay, restored
 from tailrace.pipeline.starts import Starts
+from tailrace.pipeline.timekeeping import Timekeeping
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
@@ -52,6 +54,7 @@ from tailrace.store import running
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.table import Table
+from tailrace.units import counted
 
 TICK_SECONDS = 0.5
 """How often open windows are looked at; a window closes at most this late."""
@@ -83,6 +86,18 @@ class Progress(NamedTuple):
 
 def _nothing() -> None:
     """Nobody waits for the start."""
+
+
+def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
+    """Return which sources have sessions with streams that are not followed; None where none has."""
+    counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
+    found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
+    if not found:
+        return None
+    return (
+        f"more streams than places in {', '.join(found)}: what these streams lack is not known;"
+        " raise ledger.streams_max or ledger.source_streams_max, or look at who sends so many"
+    )
 
 
 class Daemon:
@@ -233,17 +248,19 @@ class Daemon:
         )  # fmt: skip
         acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
         ahead, left = await trio.to_thread.run_sync(self._look_ahead)
+        timekeeping = Timekeeping(self.spool, gate, self.clock, self.health, self.figures)
+        # First of all, so that no session ever has the number 0, which is the daemon's.
+        timekeeping.begin(ahead)
+        self.spool.append(EntryKind.START, 0, __version__.encode())
+        gate.touched()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
             nursery.start_soon(self._decode)
             nursery.start_soon(self._watch_start, left)
             nursery.start_soon(self._commit)
-            nursery.start_soon(self._tick, gate)
+            nursery.start_soon(self._tick, gate, timekeeping)
             nursery.start_soon(strain.run, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
-                # First of all, so that no session ever has the number 0, which is the daemon's.
-                self.spool.append(EntryKind.START, 0, __version__.encode())
-                gate.touched()
                 begin = partial(
                     self.receiving.run, self.spool, gate, self.ingest, ahead, ended=stop.set
                 )
@@ -350,13 +367,15 @@ class Daemon:
             if self.local:
                 nursery.start_soon(upkeep.run, self)
 
-    async def _tick(self, gate: Gate) -> None:
+    async def _tick(self, gate: Gate, timekeeping: Timekeeping) -> None:
         """Time as an entry of the spool, while a window is open."""
         while True:
             await trio.sleep(TICK_SECONDS)
+            timekeeping.look()
             if self.ingest.waiting or gate.closed:
                 self.spool.append(EntryKind.TICK, 0)
                 gate.touched()
+            self.health.follow(Condition.LEDGER, uncounted(self.ingest, self.config.sources))
             if gate.closed:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()

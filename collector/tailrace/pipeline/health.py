@@ -60,6 +60,10 @@ class Health:
         if self.conditions.pop(name, None) is not None:
             logger.info("%s: all right again", name, extra={"condition": name})
 
+    def follow(self, name: Condition, message: str | None) -> None:
+        """A condition is there as this message says, or is not there."""
+        self.clear(name) if message is None else self.degrade(name, message)
+
     def fail(self, message: str) -> None:
         logger.critical("stopping: %s", message)
         self.failure = message

@@ -113,6 +113,12 @@ class SourceIntake:
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:
         self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
 
+    def now(self) -> int:
+        return self._spool.timeline.now()
+
+    def at(self, wall: int) -> int:
+        return self._spool.timeline.at(wall)
+
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         dropped = DropCount(source=self._name, count=count, since=since, socket=socket, total=total)
         self._append(EntryKind.DROPS, 0, encode(dropped))

@@ -298,15 +298,15 @@ class Receiving:
         """Be rid of peers that take longer over one record than their source allows. The time in which
         sources wait for room does not count, nor the time for which the rest of a record may have
         waited in the spool."""
-        wall = self._clock.wall_ns()
+        time = self._spool.timeline.now()
         if self._gate.closed:
-            self._waited_until = wall
+            self._waited_until = time
         caught_up = self._ingest.position == self._spool.end
-        now = wall if caught_up else self._ingest.now
+        now = time if caught_up else self._ingest.now
         sources = self._current.config.sources.items()
         timeouts = {n: c.record_timeout.ns for n, c in sources if isinstance(c, ConnectionConfig)}
         for timeout in set(timeouts.values()):
-            if wall - self._waited_until < timeout:
+            if time - self._waited_until < timeout:
                 continue
             for number in self._ingest.slow(now - timeout):
                 name = self._ingest.source_of(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
@@ -56,6 +57,8 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         ),
         memory=_memory(daemon),
         heartbeat=daemon.heartbeats.status if daemon.heartbeats else HeartbeatStatus(),
+        clock_steps=figures.clock_steps,
+        clock_ahead_seconds=spool.timeline.ahead / 1e9,
         commits=committing.commits,
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
@@ -75,8 +78,11 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
     # What is not decoded yet tells no more than its last entry.
-    now = daemon.clock.wall_ns() if ingest.position == daemon.spool.durable else ingest.now
-    paces = {session: _session(pace, now) for session, pace in ingest.paces.of(name).items()}
+    caught_up = ingest.position == daemon.spool.durable
+    now = daemon.spool.timeline.now() if caught_up else ingest.now
+    paces = {
+        session: _session(pace, now, ingest.wall) for session, pace in ingest.paces.of(name).items()
+    }
     awaited = [
         Awaited(session=session, stream=stream, events=events)
         for session, stream, events in ingest.awaited(name)
@@ -102,6 +108,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         missing_events=account.missing,
         duplicate_events=account.duplicates,
         uncounted_events=account.uncounted,
+        uncounted_sessions=commons.state.uncounted_sessions,
         imbalance_events=account.imbalance,
         gap_events=tally.gaps,
         heal_events=tally.heals,
@@ -145,7 +152,7 @@ def _memory(daemon: Daemon) -> MemoryStatus:
     return MemoryStatus(state_bytes=held, bound_bytes=sum(parts.values()), bounds=parts)
 
 
-def _session(pace: Pace, now: int) -> SessionStatus:
+def _session(pace: Pace, now: int, wall: Callable[[int], int]) -> SessionStatus:
     progress = pace.progress(now)
     silent = progress is Progress.SILENT
     return SessionStatus(
@@ -153,6 +160,6 @@ def _session(pace: Pace, now: int) -> SessionStatus:
         reached_ticks=pace.reached,
         ticks_per_wall_second=None if silent else pace.ticks_per_wall_second,
         slowdown_ratio=None if silent else pace.slowdown,
-        last_event_timestamp_seconds=pace.heard / 1e9,
-        advanced_timestamp_seconds=pace.advanced / 1e9,
+        last_event_timestamp_seconds=wall(pace.heard) / 1e9,
+        advanced_timestamp_seconds=wall(pace.advanced) / 1e9,
     )

@@ -1,6 +1,6 @@
 """Compaction, vacuum and retention: a process of their own, started when the table calls for it.
 
-What is due stands in the table and in what was last done to it (`store.upkeep.is_due`), so a daemon
+What is due stands in the table and in what was last done to it (`store.upkeep.look`), so a daemon
 that restarts often does what its earlier lives left undone. A merge takes some 200 MB and holds no
 lock of ours, so it runs in a child that exits, at low priority; the writer and the child meet only in
 the table's own protocol.
@@ -20,7 +20,7 @@ import trio
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.store.upkeep import is_due
+from tailrace.store import upkeep
 
 if TYPE_CHECKING:
     from tailrace.pipeline.daemon import Daemon
@@ -46,12 +46,16 @@ async def run(daemon: Daemon) -> None:
 
 
 def _is_due(daemon: Daemon) -> bool:
-    """Ask the table, in a worker thread. A table that cannot be read is left to the upkeep, whose
-    failure is a condition that people see."""
+    """Ask the table, in a worker thread; what keeps old days from going is a condition. A table that
+    cannot be read is left to the upkeep, whose failure is a condition that people see."""
     try:
-        return is_due(daemon.store, daemon.config.store, daemon.clock)
+        due, held = upkeep.look(daemon.store, daemon.config.store, daemon.clock)
     except StoreError:
         return True
+    trio.from_thread.run_sync(
+        daemon.health.follow, Condition.RETENTION, str(held) if held else None
+    )
+    return due
 
 
 async def once(daemon: Daemon) -> None:

@@ -34,14 +34,22 @@ class Intake(Protocol):
 
     def datagrams(self, number: int, datagrams: list[bytes]) -> None: ...
 
+    def now(self) -> int:
+        """Return the log's time (Unix ns), which goes on steadily when the clock is set."""
+        ...
+
+    def at(self, wall: int) -> int:
+        """Return the log's time for a time that the clock has shown."""
+        ...
+
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """The kernel dropped so many datagrams since a time (Unix ns), and `total` since there is this
+        """The kernel dropped so many datagrams since a time of the log, and `total` since there is this
         socket. To be called before the datagrams are handed on that were read until now."""
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
         """How many of a socket's drops an earlier life of the daemon has told of, and when it was last
-        heard of (Unix ns)."""
+        heard of, in the log's time."""
         ...
 
     def loss(self, number: int, loss: Loss) -> None: ...

@@ -181,12 +181,13 @@ class UdpSource:
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
         if count < DRAIN_MAX:
-            self._emptied = self._clock.wall_ns()
+            self._emptied = intake.now()
         return count
 
     def _count_from(self, sock: socket.socket, intake: Intake) -> None:
         """What the kernel dropped at a socket while no process had it is counted now."""
-        self._emptied = self._listening.held_since or self._clock.wall_ns()
+        held = self._listening.held_since
+        self._emptied = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
         if self._listening.inherited and not self._listening.drops_told:
             self._listening.drops_told, self._emptied = intake.drops_before(_cookie(sock))

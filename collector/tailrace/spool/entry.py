@@ -7,7 +7,8 @@ A frame, all numbers little-endian:
     u64 position    logical offset of this frame in the whole log
     u64 mark        kind in the low byte; above it, how far position was ahead of what was synced
     u64 session
-    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log
+    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; wall time is this and
+                    what the last CLOCK entry says
     payload         at most `PAYLOAD_MAX` bytes
 
 Three fields defend against bytes that look like an entry and are not the one written here:
@@ -75,6 +76,8 @@ class EntryKind(IntEnum):
     """The kernel has dropped datagrams at a source's socket; msgpack."""
     HEARTBEAT = 12
     """The daemon is alive; msgpack."""
+    CLOCK = 13
+    """How far (ns) the wall clock is ahead of the log's time from now on; msgpack."""
 
 
 LAST = b"last"

@@ -28,7 +28,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
-from tailrace.clock import Clock
+from tailrace.clock import Clock, Timeline
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import StoreError, SyncError, TailraceError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
@@ -48,7 +48,6 @@ class Spool:
     def __init__(self, log: Log, config: SpoolConfig, clock: Clock) -> None:
         self._log = log
         self._max_size = config.max_size
-        self._clock = clock
         self._lock = threading.Lock()  # of what is appended; never held while waiting for the disk
         self._disk_lock = threading.Lock()  # of changes to the log
         self._refusal: TailraceError | None = None  # what every call raises from now on
@@ -57,7 +56,8 @@ class Spool:
         self._unsynced: list[Entry] = []  # appended earlier, now being written
         self._recent = Recent(RECENT_MAX)
         self._end = log.durable
-        self._time_ns = log.recovery.time_ns
+        self.timeline = Timeline(clock, log.recovery.time_ns)
+        """Of the entries: when they happened."""
 
     @classmethod
     def open(cls, directory: Path, config: SpoolConfig, clock: Clock) -> Self:
@@ -152,7 +152,7 @@ class Spool:
         with self._lock:
             position = self._end
             self._end = end = position + HEAD_SIZE + len(payload)
-            self._time_ns = time_ns = max(self._time_ns, self._clock.wall_ns())
+            time_ns = self.timeline.now()
             self._appended.append(Entry(position, end, kind, session, time_ns, payload))
         return position
 

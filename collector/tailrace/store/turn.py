@@ -42,6 +42,8 @@ class State(msgspec.Struct):
     merged: int = 0
     vacuumed: int = 0
     swept: int = 0
+    trusted: int = 0
+    """When somebody said that the clock was right."""
 
 
 class Turn(Protocol):

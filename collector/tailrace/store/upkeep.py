@@ -8,8 +8,9 @@ that met another writer is tried again once, then left to the next run. Upkeeps 
 * A first merge, of days with many small files, to 4 MiB; a second one, every hour or once there are
   very many, to `compact_size`. Two steps, because merging everything every time would copy each row
   a dozen times. 0.4 to 0.5 CPU s a million rows each.
-* A day is deleted once all of it is older than `retention_age`; and the oldest days while the table
-  is larger than `retention_size`. Today is never deleted, so the table may be one day larger.
+* A day is deleted once all of it is older than `retention_age`, if the clock can be believed (see
+  `retention`); and the oldest days while the table is larger than `retention_size`. Today is never
+  deleted, so the table may be one day larger.
 * Files that no version needs any more go an hour after they were replaced (`layout.REMOVED_HOURS`);
   files that no version ever needed (a refused commit's, a killed process's) once a day.
 
@@ -22,7 +23,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import durable, layout
 from tailrace.store.refusal import is_conflict, line, refusal
+from tailrace.store.retention import DAY_NS, Jump, date_of, retention
 from tailrace.store.snapshot import DataFile, data_files
 from tailrace.store.turn import State, turn
 
@@ -50,7 +51,6 @@ SECOND_FILES = 200
 """Files below half of `compact_size` in one day that do not wait for the hour to be over."""
 
 HOUR_NS = 3600 * 10**9
-DAY_NS = 24 * HOUR_NS
 
 SECOND_EVERY_NS = HOUR_NS
 VACUUM_EVERY_NS = HOUR_NS
@@ -70,19 +70,22 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """What is due, in this order. Days count from 1970-01-01.
 
-    `delete_below`: days before it go. `vacuum`: files that the log says were removed, or all that
+    `delete_below`: days before it go; `held`: what keeps others from going. `vacuum`: files that the log says were removed, or all that
     it does not know of. `second`: whether `merges` include second ones."""
 
     delete_below: int | None
+    held: Jump | None
     vacuum: Literal["removed", "all"] | None
     second: bool
     merges: list[Merge]
 
 
 class Report(msgspec.Struct):
-    """What was done; `skipped` are steps left to the next run, with the reason."""
+    """What was done; `skipped` are steps left to the next run, with the reason, and `held` is why days
+    are not deleted although the clock says that they are too old; empty if there are none."""
 
     deleted_days: list[str] = []
+    held: str = ""
     vacuumed_files: int = 0
     merged_files: int = 0
     made_files: int = 0
@@ -92,7 +95,7 @@ class Report(msgspec.Struct):
 
 def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> Plan:
     """What is due at `now` (Unix nanoseconds) for a table of these files."""
-    below = _delete_below(files, config, now // DAY_NS, now)
+    below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
     large = config.compact_size // 2
@@ -110,7 +113,7 @@ def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: in
         vacuum = "all"
     elif _due(state.vacuumed, VACUUM_EVERY_NS, now):
         vacuum = "removed"
-    return Plan(below, vacuum, second, merges)
+    return Plan(below, held, vacuum, second, merges)
 
 
 def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> bool:
@@ -125,14 +128,16 @@ def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int
     return plan.delete_below is not None or hourly or crowded
 
 
-def is_due(path: str, config: StoreConfig, clock: Clock) -> bool:
-    """Return whether the store `path` calls for an upkeep. Changes nothing and takes no turn.
+def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
+    """Return whether the store `path` calls for an upkeep, and what keeps old days from going. Changes
+    nothing and takes no turn.
 
     Raise StoreError when the table cannot be read."""
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
     state = turn(root, config.options, clock).read()
-    return calls(files, state, config, clock.wall_ns())
+    now = clock.wall_ns()
+    return calls(files, state, config, now), decide(files, state, config, now).held
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
@@ -140,33 +145,21 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
-def _delete_below(
-    files: Sequence[DataFile], config: StoreConfig, today: int, now: int
-) -> int | None:
-    """The day before which all is to go, None if there is nothing to delete."""
-    below = 0
-    if config.retention_age is not None:
-        below = (now - config.retention_age.ns) // DAY_NS
-    if config.retention_size is not None:
-        sizes: Counter[int] = Counter()
-        for file in files:
-            sizes[file.day] += file.size
-        excess = sizes.total() - config.retention_size
-        for day in sorted(sizes):
-            if excess <= 0 or day >= today:
-                break
-            excess -= sizes[day]
-            below = max(below, day + 1)
-    return below if any(file.day < below for file in files) else None
-
-
 def _due(last: int, every: int, now: int) -> bool:
     """Also when `last` is in the future: then the clock has been put right since."""
     return not last <= now < last + every
 
 
-def run(path: str, config: StoreConfig, *, clock: Clock, everything: bool = False) -> Report:
-    """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time.
+def run(
+    path: str,
+    config: StoreConfig,
+    *,
+    clock: Clock,
+    everything: bool = False,
+    clock_is_right: bool = False,
+) -> Report:
+    """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
+    `clock_is_right`, believe the clock until now, and note that.
 
     Raise LockedError when another upkeep is at work, StoreError or FullError for a step that could
     not be done (those before it stand), SyncError."""
@@ -174,9 +167,15 @@ def run(path: str, config: StoreConfig, *, clock: Clock, everything: bool = Fals
     root = layout.table_root(path)
     with turn(root, config.options, clock) as mine:
         work = _Upkeep(root, config.options, clock)
-        state = State() if everything else mine.read()
+        state = mine.read()
+        if clock_is_right:
+            state.trusted = clock.wall_ns()
+            mine.write(state)
+        if everything:
+            state = State(trusted=state.trusted)
         table = layout.open_table(root, config.options)
         plan = decide(data_files(table), state, config, clock.wall_ns())
+        work.report.held = str(plan.held or "")
         work.sync_newest()
         if plan.delete_below is not None:
             work.delete(plan.delete_below)
@@ -212,8 +211,8 @@ class _Upkeep:
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})
-            table.delete(f"day < '{_date(below)}'", post_commithook_properties=durable.NO_HOOKS)
-            self.report.deleted_days += [_date(day) for day in days]
+            table.delete(f"day < '{date_of(below)}'", post_commithook_properties=durable.NO_HOOKS)
+            self.report.deleted_days += [str(date_of(day)) for day in days]
 
         return self._step("delete old days", step)
 
@@ -241,7 +240,7 @@ class _Upkeep:
 
         def step(table: DeltaTable) -> None:
             done = table.optimize.compact(
-                [("day", "=", _date(merge.day))],
+                [("day", "=", date_of(merge.day))],
                 target_size=merge.size,
                 max_concurrent_tasks=1,
                 writer_properties=layout.writer_properties(layout.MERGED_ROW_GROUP),
@@ -250,7 +249,7 @@ class _Upkeep:
             self.report.merged_files += done["numFilesRemoved"]
             self.report.made_files += done["numFilesAdded"]
 
-        return self._step(f"merge {_date(merge.day)}", step)
+        return self._step(f"merge {date_of(merge.day)}", step)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
         """Do `step` on the newest version and bring what it wrote to disk."""
@@ -270,10 +269,6 @@ class _Upkeep:
                 durable.sync(self._local, before, table.version())
             return True
         return False
-
-
-def _date(day: int) -> str:
-    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
 
 
 def _remove_staging(root: Path, now: int) -> int:

@@ -32,11 +32,15 @@ class Discards:
             some = ranges[at : at + _RANGES_PER_REPORT]
             yield self._dialogue.report(self._recorder.discarded, some)
 
-    def lose(self, ranges: Iterable[Range]) -> None:
+    def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
         """Count events that were lost after they were sent."""
         for missing in ranges:
-            for _ in range(missing.next - missing.first):
-                self._recorder.discard("lost")
+            self.lose_some(missing.next - missing.first, reason)
+
+    def lose_some(self, events: int, reason: str) -> None:
+        """Count so many of them."""
+        for _ in range(events):
+            self._recorder.discard(reason)
 
     def report(self, now: float) -> bytes:
         """Say how many there are, if there are more than were said, and not too often; empty if not."""

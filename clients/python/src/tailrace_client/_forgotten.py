@@ -7,6 +7,7 @@ after the event was sent: nobody can send it again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -68,6 +69,14 @@ class Forgotten:
             (past.begin, Range(stream, past.first, past.next))
             for stream, pasts in self._pasts.items()
             for past in pasts
+        ]
+
+    def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
+        """Let go of some streams' events, and return them as `all` does."""
+        return [
+            (past.begin, Range(stream, past.first, past.next))
+            for stream in streams
+            for past in self._pasts.pop(stream, ())
         ]
 
     def clear(self) -> None:

@@ -25,7 +25,7 @@ from tailrace_client._chunk import Recorder
 from tailrace_client._discards import Discards
 from tailrace_client._farewell import Farewell
 from tailrace_client._queue import Queue
-from tailrace_client._session import Answers, Dialogue, Range
+from tailrace_client._session import Answer, Answers, Dialogue, Range
 from tailrace_client._transport import Transport
 from tailrace_client._window import Window
 
@@ -103,6 +103,8 @@ class Link:
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
         self._error: str | None = None
+        self._given_up: dict[int, int] = {}
+        """By stream, how many events the collector has given up, as far as was counted."""
 
     # What the sender's thread calls
 
@@ -428,6 +430,7 @@ class Link:
         self._retry.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         self._nobody = False
+        self._give_up_some(answer)
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
         self._name(lost)
@@ -438,6 +441,20 @@ class Link:
         self._heard_at = self._now()
         self._window.answered(lost=missing, now=self._heard_at)
         self._farewell.heard = self._farewell.heard or answer.goodbye
+
+    def _give_up_some(self, answer: Answer) -> None:
+        """Count what the collector has given up, and what it will never say anything of. It is told
+        nothing of that: it knows."""
+        for stream, events in answer.given_up.items():
+            more = events - self._given_up.get(stream, 0)
+            if more > 0:
+                self._given_up[stream] = events
+                self.queue.lose_some(stream)
+                self._discards.lose_some(more, "given_up")
+        chunks, ranges = self.queue.abandon(answer.uncounted)
+        for chunk in chunks:
+            self._discards.count(chunk, "uncounted")
+        self._discards.lose(ranges, "uncounted")
 
     def _name(self, ranges: Sequence[Range]) -> None:
         """Say that these events were discarded."""

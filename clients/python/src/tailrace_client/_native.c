@@ -28,8 +28,9 @@ enum { HEADER_SIZE = 40, LENGTH_MAX = 0xFFFF };
 enum { RANGES_PER_REPORT = 16 };
 
 /* As in _recorder.REASONS. */
-enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, LOST, REASON_COUNT, NONE = -1 };
-static const char *const REASONS[] = {"full", "oversize", "nested", "encoding", "closed", "refused", "lost"};
+enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
+static const char *const REASONS[] = {"full",    "oversize", "nested",   "encoding", "closed",
+                                      "refused", "lost",     "given_up", "uncounted"};
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;

@@ -16,7 +16,7 @@ Places in the order of recording are counted in bytes ever put.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
 
@@ -246,6 +246,27 @@ class Queue:
         """Send again, in its order, what was sent before the announcement of turn `before`."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
+
+    def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
+        """Let go of what was sent of some streams: nobody will say what became of it. Return the chunks
+        that were kept, and what was forgotten."""
+        gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
+        if gone:
+            again = [item for item in self._again if item.chunk.stream not in streams]
+            self._wait(again, deque(i for i in self._kept if i.chunk.stream not in streams))
+        for item in gone:
+            self.lost_at = min(self.lost_at, item.begin)
+            self._let_go(item)
+        return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
+
+    def lose_some(self, stream: int) -> None:
+        """Take note that some of what the kernel has of a stream is lost for good: the oldest event of
+        which it was not known yet that it had arrived, or a later one."""
+        begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
+        begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
+        self.lost_at = min([self.lost_at, *begins])
+        if not begins:
+            self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
         """Give up what was forgotten: it is known that nobody got it. Return what that is."""

@@ -34,7 +34,9 @@ from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
 
-REASONS = ("full", "oversize", "nested", "encoding", "closed", "refused", "lost")
+REASONS = (
+    "full", "oversize", "nested", "encoding", "closed", "refused", "lost", "given_up", "uncounted"
+)  # fmt: skip
 STREAM_MAX = 2**32 - 1
 
 _U64_MAX = 2**64 - 1

@@ -52,6 +52,10 @@ class Answer(NamedTuple):
     holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
     """By stream, what is worth sending again."""
     goodbye: bool = False
+    given_up: Mapping[int, int] = MappingProxyType({})
+    """By stream, how many events below its number are missing for good, discarded events apart."""
+    uncounted: frozenset[int] = frozenset()
+    """Streams of which the collector cannot say what has arrived."""
 
     def has(self, stream: int, first: int, next_: int) -> bool:
         """Return whether it calls all events from `first` to below `next_` durable."""
@@ -174,6 +178,12 @@ class Session:
             missing = [tuple(map(_unsigned, hole)) for hole in fields.get("holes", ())]
             if len(missing) > _HOLES_MAX:
                 return None
+            uncounted = frozenset(map(_unsigned, fields.get("uncounted", ())))
+            given_up = {
+                stream: min(_count(n), numbers[stream])
+                for text, n in fields.get("given_up", {}).items()
+                if (stream := int(text)) in numbers
+            }
             below = {s: _unwrap(n, numbers[s]) for s, n in named.items() if s in numbers}
             holes: dict[int, list[Range]] = {}
             for stream, first, lost in missing:
@@ -188,7 +198,8 @@ class Session:
             return None
         self.answered = max(self.answered, turn)
         known = {s: min(n, sent.get(s, 0)) for s, n in below.items() if n >= 0}
-        return Answer(turn, known, holes, fields.get("goodbye") is True)
+        goodbye = fields.get("goodbye") is True
+        return Answer(turn, known, holes, goodbye, given_up, uncounted)
 
 
 class Answers:
@@ -237,6 +248,12 @@ def _some(discarded: Mapping[str, int]) -> dict[str, int]:
 
 def _unsigned(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
     if type(number) is not int or not 0 <= number <= _MASK:
+        raise ValueError
+    return number
+
+
+def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
+    if type(number) is not int or number < 0:
         raise ValueError
     return number
 
