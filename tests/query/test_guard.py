@@ -121,6 +121,9 @@ def test_a_statement_hidden_in_a_value_is_refused(engine, store):
     [
         "SELECT 1",
         "select 1 ; -- done",
+        "SELECT 'é;' AS \"ü;\" ; -- done",
+        "SELECT 'éééé;x', 1",
+        "SELECT '\x9b;' AS a, 'éé;' AS b",
         "-- a comment\nSELECT 1",
         "(SELECT 1)",
         "VALUES (1)",

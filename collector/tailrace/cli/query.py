@@ -26,6 +26,12 @@ from tailrace.units import Duration, Size
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a heading.")
+@click.option(
+    "--csv-safe",
+    "as_safe_csv",
+    is_flag=True,
+    help="The same for a spreadsheet: a ' before texts that it would take for formulas.",
+)
 @click.option("--arrow", "as_arrow", is_flag=True, help="An Arrow IPC stream.")
 @click.option("--source", metavar="NAME", help="Show only the rows of this source in all views.")
 @click.option(
@@ -50,6 +56,7 @@ def command(
     *,
     as_json: bool,
     as_csv: bool,
+    as_safe_csv: bool,
     as_arrow: bool,
     complete_only: bool,
 ) -> None:
@@ -62,8 +69,9 @@ def command(
     The statement runs in a process of its own. It may read the views and compute, it sees no file
     or path of this host, and if it crashes or reaches a limit, that is an error like others.
     """
-    if as_json + as_csv + as_arrow > 1:
-        raise click.UsageError("--json, --csv and --arrow exclude one another: give one of them")
+    if as_json + as_csv + as_safe_csv + as_arrow > 1:
+        forms = "--json, --csv, --csv-safe and --arrow"
+        raise click.UsageError(f"{forms} exclude one another: give one of them")
     if as_arrow and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file, or pipe it on")
     loaded = load_config(config, store)
@@ -88,8 +96,8 @@ def command(
     with telling(limits):
         if as_json:
             console.json(statement)
-        elif as_csv:
-            console.csv(statement)
+        elif as_csv or as_safe_csv:
+            console.csv(statement, safe=as_safe_csv)
         elif as_arrow:
             console.arrow(statement)
         else:

@@ -14,6 +14,7 @@ import tempfile
 
 from tailrace.errors import QueryError
 from tailrace.query.limits import Limits, confine, verdict
+from tailrace.terminal import unguarded
 
 _CLEAR = "\r\x1b[K"
 
@@ -51,5 +52,6 @@ def go_apart(limits: Limits) -> str:
 def _clear_notice() -> None:
     """Wipe away the line on which the child said that it takes time."""
     if sys.stderr.isatty():
-        sys.stderr.write(_CLEAR)
-        sys.stderr.flush()
+        notice = unguarded(sys.stderr)
+        notice.write(_CLEAR)
+        notice.flush()

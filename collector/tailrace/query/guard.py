@@ -88,8 +88,9 @@ def examine(
 def _without_semicolon(statement: str) -> str:
     """The statement as it can stand in parentheses; a comment may come after the semicolon."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    if ends and statement[ends[-1]] == ";":
-        return statement[: ends[-1]]
+    data = statement.encode(errors="surrogatepass")  # the places are those of bytes
+    if ends and data[ends[-1] :].startswith(b";"):
+        return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tailrace.errors import QueryError
+from tailrace.terminal import guarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
@@ -59,7 +60,7 @@ def confine(limits: Limits, lifeline: int) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     sys.stderr.flush()
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    sys.stderr = guarded(os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace"))
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of ours
         os.dup2(nowhere.fileno(), 2)
 
