@@ -19,7 +19,9 @@ import pytest
 
 import tailrace
 from tailrace.errors import IncompleteError, QueryError
+from tailrace.query.apart import make_room
 from tailrace.query.limits import Limits, verdict
+from tailrace.query.remote import Place, RemoteEngine
 from tests.cli.command import ENVIRONMENT, run, start
 from tests.query.tables import commit, make, row
 
@@ -150,6 +152,21 @@ def test_an_answer_that_nobody_reads_on_goes_when_it_is_closed_or_forgotten(stor
         assert batches.read_next_batch().num_rows
         del batches
         opened.sql(sql).batches().schema  # noqa: B018 - begun, and never read
+
+
+def test_an_answer_that_is_read_to_its_end_stays_at_its_end(store, rooms):
+    remote = RemoteEngine(Place(store, {}, 1), Limits())
+    answer = remote.ask("FROM events SELECT name")
+    assert [len(answer.next_page()) for _ in range(3)] == [2, 0, 0]
+    batches = remote.ask_arrow("FROM events SELECT name")
+    assert batches.next_batch().num_rows == 2
+    assert [batches.next_batch() for _ in range(2)] == [None, None]
+
+
+def test_where_no_directory_can_be_made_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(QueryError, match="TMPDIR"):
+        make_room()
 
 
 def test_questions_are_of_the_snapshot_until_it_is_refreshed(tmp_path):

@@ -24,7 +24,7 @@ def go_apart(limits: Limits) -> str:
     time. The parent waits in here for the child's end, removes the directory, and ends as the child
     did: it raises SystemExit with the same code, or QueryError if the child was killed. At Ctrl-C
     it kills the child."""
-    room = tempfile.mkdtemp(prefix="tailrace-query-")
+    room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()
     lifeline, held = os.pipe()
@@ -47,6 +47,16 @@ def go_apart(limits: Limits) -> str:
         _clear_notice()
         raise QueryError(verdict(status, limits))
     sys.exit(status)
+
+
+def make_room() -> str:
+    """Make a private, empty directory for a statement's process. Raise QueryError."""
+    try:
+        return tempfile.mkdtemp(prefix="tailrace-query-")
+    except OSError as error:
+        raise QueryError(
+            f"no directory for temporary files can be made: {error}; TMPDIR names one to use"
+        ) from error
 
 
 def _clear_notice() -> None:

@@ -36,7 +36,8 @@ SPILL = 10
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a statement may take: seconds of wall time, bytes of memory, threads. None is no limit of
+    """What a statement may take: seconds of wall time until its last row is read, bytes of memory
+    beyond those of an idle database, threads. None is no limit of
     time, 80 % of the machine's memory, and all processors."""
 
     seconds: float | None = None

@@ -11,7 +11,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tempfile
 import weakref
 from contextlib import suppress
 from decimal import Decimal
@@ -21,6 +20,7 @@ import msgspec
 
 from tailrace.errors import QueryError, StoreError
 from tailrace.query.answer import Column, Page, Shape
+from tailrace.query.apart import make_room
 from tailrace.query.frames import Failure, Form, Head, Question, is_large, read_frame
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits, verdict
@@ -92,7 +92,9 @@ class Worker:
         self, place: Place, sql: str, parameters: Parameters, form: Form, limits: Limits
     ) -> None:
         self._limits = limits
-        room = tempfile.mkdtemp(prefix="tailrace-query-")
+        self.finished = False
+        """Whether the process came to the end of its work, and so the answer to its own."""
+        room = make_room()
         question = Question(
             store=place.store,
             options=place.options,
@@ -122,6 +124,8 @@ class Worker:
 
     def frame(self, type_: type[T]) -> T | None:
         """Return the next frame of the answer, decoded; None at the end."""
+        if self.finished:
+            return None
         try:
             data = read_frame(self.answer)
         except (EOFError, ValueError):  # ValueError: another thread has closed it
@@ -140,6 +144,7 @@ class Worker:
         status = self._process.wait()
         self.end()
         if status == 0:
+            self.finished = True
             return
         if status < 0:
             raise QueryError(verdict(status, self._limits))
@@ -190,6 +195,8 @@ class RemoteArrowAnswer:
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
         """None is the end. Raise QueryError or StoreError when the rest cannot be had."""
+        if self._worker.finished:
+            return None
         try:
             batch = next(self._reader, None)
         except self._broken as error:

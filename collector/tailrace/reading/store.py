@@ -39,8 +39,8 @@ def open(  # noqa: A001 - callers say `tailrace.open`
     missing raise IncompleteError in place of their rows; those of `gaps` say what.
 
     With `limits`, each question runs in a process of its own, which the kernel ends at these limits, and
-    which sees no path of this host: give them for SQL that others wrote. A question then takes some
-    tenths of a second longer.
+    which sees no path of this host: give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
+    wrote. The seconds go on until the last row is read. A question takes some tenths of a second longer.
 
     Raise ConfigError when the configuration is wrong, StoreError when there is no table.
     """
