@@ -22,7 +22,7 @@ from tailrace.errors import IncompleteError, QueryError
 from tailrace.query.apart import make_room
 from tailrace.query.limits import Limits, verdict
 from tailrace.query.remote import Place, RemoteEngine
-from tests.cli.command import ENVIRONMENT, run, start
+from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import commit, make, row
 
 MEMORY = 256 * 2**20
@@ -187,12 +187,13 @@ with tailrace.open(sys.argv[1], limits=tailrace.Limits()) as opened:
 
 
 @pytest.mark.parametrize("way", ["open", "query"])
-def test_the_process_does_not_outlive_who_asked(store, way):
+def test_the_process_does_not_outlive_who_asked(store, way, tmp_path):
     """Also where that one is killed: nobody is left to end a statement."""
-    if way == "query":
-        asking = start("query", "--store", store, "SELECT sleep_ms(300000)")
-    else:
-        asking = subprocess.Popen([sys.executable, "-c", PARENT, store], env=ENVIRONMENT)
+    command = {
+        "open": [sys.executable, "-c", PARENT, store],
+        "query": [*COMMAND, "query", "--store", store, "SELECT sleep_ms(300000)"],
+    }[way]
+    asking = subprocess.Popen(command, env=ENVIRONMENT | {"TMPDIR": str(tmp_path)})
     try:
         child = _wait_for_child(asking.pid)
         ended = os.pidfd_open(child)
