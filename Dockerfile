@@ -1,6 +1,9 @@
 # The collector alone, as a user that may do nothing. It listens on loopback, which is the container's own, until
 # it is told otherwise: deploy/compose.yaml has how.
-FROM python:3.11-slim-bookworm AS build
+#
+# A tag can be moved: deploy/README.md has how to build on an image that cannot, by its digest.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/runtime.txt requirements/
 RUN python -m venv /opt/build \
@@ -13,7 +16,7 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --whe
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --no-deps /opt/wheels/*.whl \
  && rm -r /opt/tailrace/lib/python3.11/site-packages/pyarrow/include /opt/tailrace/lib/python3.11/site-packages/pyarrow/tests
 
-FROM python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --home-dir /var/lib/tailrace --create-home tailrace
 COPY --from=build /opt/tailrace /opt/tailrace
 ENV PATH=/opt/tailrace/bin:$PATH TAILRACE_STORE_PATH=/var/lib/tailrace

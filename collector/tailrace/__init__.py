@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError, UnknownError
-    from tailrace.reading import Completeness, Result, Store, open  # noqa: A004 - its name here
+    from tailrace.reading import Completeness, Limits, Result, Store, open  # noqa: A004 - its name here
 
 __all__ = [
-    "Completeness", "IncompleteError", "QueryError", "Result", "Store", "StoreError",
+    "Completeness", "IncompleteError", "Limits", "QueryError", "Result", "Store", "StoreError",
     "TailraceError", "UnknownError", "open",
 ]  # fmt: skip
 

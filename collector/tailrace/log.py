@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import threading
 from datetime import UTC, datetime
 
 from tailrace.config.schema import LogConfig
+from tailrace.terminal import printable
 
 LINES_A_MINUTE = 60
 MINUTE = 60.0
@@ -31,11 +31,6 @@ FIELDS = {
 """Every field of a JSON line, and what it has; the first four are always there."""
 
 _ALWAYS = 4
-
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""Controls, what ends lines or turns their direction, and halves of characters."""
 
 
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
@@ -76,11 +71,6 @@ class _Place:
         self.since = 0.0
         self.lines = 0
         self.suppressed = 0
-
-
-def printable(text: str) -> str:
-    """On one line, and nothing that a terminal obeys."""
-    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 class _Console(logging.Formatter):

@@ -17,11 +17,11 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TAILRACE
 COMMAND = [sys.executable, "-m", "tailrace"]
 
 
-def run(*arguments, code=0, **options):
+def run(*arguments, code=0, variables=None, **options):
     """What it prints, as bytes. `code` is the exit code it must have; its errors are text."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | (variables or {}),
         capture_output=True,
         timeout=60,
         check=False,

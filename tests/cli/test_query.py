@@ -74,7 +74,7 @@ def test_the_store_of_the_configuration_is_the_default(store, tmp_path):
         ("SELEC 1", "syntax error"),
         ("SELECT error('at run time')", "at run time"),
         ("DROP VIEW events", "DROP"),
-        ("FROM read_text('/etc/passwd')", "/etc/passwd"),
+        ("FROM read_text('/etc/passwd')", "read_text"),
     ],
 )
 def test_a_bad_statement_is_the_databases_words_and_exit_1(store, sql, words):
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_long_statement_at_once_and_quietly(store):
     process = start("query", "--store", store, sql)
     deadline = time.monotonic() + 30
     try:
-        while cpu_seconds(process.pid) < 1.5:  # it has begun to count
+        while statements_seconds(process.pid) < 1.5:  # it has begun to count
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -133,6 +133,12 @@ def test_ctrl_c_ends_a_long_statement_at_once_and_quietly(store):
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def statements_seconds(pid):
+    """How long the statement's own process has worked."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sum(map(cpu_seconds, children))
 
 
 def cpu_seconds(pid):

@@ -127,3 +127,13 @@ def test_a_collector_has_what_the_client_sent_and_misses_what_it_says_it_dropped
     assert [(row["seq"], row["name"]) for row in gaps] == [
         (number, "sender") for number in (250, 750, 1250, 1750)
     ]
+
+
+def test_the_client_knows_what_the_table_calls_its_session(tmp_path):
+    path = tmp_path / "run.heph"
+    emitter = tailrace_client.Emitter(f"file://{path}")
+    emitter.event("one")
+    assert emitter.close()
+    announced = next(r for r in decode(heph.FORMAT, path.read_bytes()) if r.name != "epoch")
+    assert json.loads(announced.attributes)["session"] == emitter.session
+    assert tailrace_client.Emitter(None).session is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given, strategies as st
 from tailrace.decoding import heph_body, heph_layout
 from tailrace.decoding.decoder import Acknowledgement
 from tailrace.decoding.formats.heph import FORMAT
+from tailrace.decoding.heph_session import stored_name
 from tailrace.model.record import Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "heph"
@@ -383,9 +385,10 @@ u32 = st.integers(0, 2**32 - 1)
     )
 )
 def test_an_answer_is_one_packet_that_says_it_all(answer: Acknowledgement) -> None:
-    (record,) = decode(FORMAT.acknowledge(answer))
+    packet = FORMAT.acknowledge(answer)
+    (record,) = decode(packet)
     assert (record.kind, record.name, record.flaw) == (Kind.SESSION, "tailrace.ack", None)
-    said = json.loads(json.loads(record.attributes)["value"])
+    said = json.loads(packet[10 + len("tailrace.ack") :])
     holes = [[int(stream), first, count] for stream, first, count in answer.holes]
     fields = {**msgspec.structs.asdict(answer), "holes": holes}
     fields["uncounted"] = [int(stream) for stream in answer.uncounted]
@@ -393,6 +396,36 @@ def test_an_answer_is_one_packet_that_says_it_all(answer: Acknowledgement) -> No
         if not fields[name]:
             del fields[name]
     assert said == fields
+
+
+ID = "8c1f0a5e8c1f0a5e8c1f0a5e8c1f0a5e"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"tailrace.session", f'{{"session":"{ID}"}}'),
+        (b"tailrace.session", f'{{"session":"{ID}","session":"{ID.upper()}","process":"{ID}"}}'),
+        (b"tailrace.session", f'{{"session":"\\u0038{ID[1:]}"}}'),
+        (b"tailrace.session", f'{{"session":"{ID}","turn":-1}}'),
+        (b"tailrace.session", f'{{"session":"{ID}"'),
+        (b"tailrace.ack", f'{{"session":"{ID}"}}'),
+        (b"tailrace.new", f"\xff{ID}"),
+    ],
+)
+def test_no_record_holds_an_id_by_which_a_session_goes_on(name: bytes, value: str) -> None:
+    """It holds the same name for it each time, which cannot be announced itself."""
+    (record,) = decode(option(name, value.encode("latin-1")))
+    assert record.attributes is not None
+    for text in (record.attributes, bytes.fromhex("".join(re.findall(r'bytes":"(\w+)', record.attributes)))):  # fmt: skip
+        shown = text if isinstance(text, str) else text.decode("latin-1")
+        assert ID not in shown.lower()
+        assert ID[1:] not in shown.lower()
+    if record.flaw is None and name == b"tailrace.session":
+        name_of = stored_name(ID.upper() if "C1F" in value else ID)
+        assert json.loads(record.attributes)["session"] == name_of
+        (again,) = decode(option(name, json.dumps({"session": name_of}).encode()))
+        assert again.flaw == "bad_session"
 
 
 def test_an_option_of_any_size_and_depth_is_read_or_kept_as_it_is() -> None:

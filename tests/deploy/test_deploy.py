@@ -148,12 +148,29 @@ def test_what_compose_starts_starts_anew_and_keeps_its_data():
     assert any(flag.startswith("--storage.tsdb.retention.size=") for flag in prometheus["command"])
 
 
+PINNED = re.compile(r"[\w./-]+(:[\w.-]*\d[\w.-]*|@sha256:[0-9a-f]{64})")
+VARIABLE = re.compile(r"\$\{(\w+):-(\S+)\}")
+
+
 def test_no_image_is_the_latest():
-    images = re.findall(r"^ +image: (\S+)$", COMPOSE + DAEMONSET, re.MULTILINE)
-    images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    images = re.findall(r"^ +(?:image|\w+_IMAGE): (\S+)$", COMPOSE + DAEMONSET, re.MULTILINE)
+    images += re.findall(r"^ARG \w+_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)
     assert len(images) == 6
     for image in images:
-        assert re.search(r"(:[\w.-]*\d[\w.-]*|@sha256:[0-9a-f]{64})$", image), image
+        assert PINNED.fullmatch(VARIABLE.sub(r"\2", image)), image
+    begins = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert begins == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
+
+
+def test_every_image_can_be_named_by_its_digest():
+    """The variables of the compose file and the Dockerfile's argument, as deploy/README.md names them."""
+    variables = {name for name, _ in VARIABLE.findall(COMPOSE)}
+    readme = (ROOT / "deploy/README.md").read_text()
+    assert variables == {"PYTHON_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE"}
+    assert variables == set(re.findall(r"`(\w+_IMAGE)`", readme))
+    assert "--build-arg PYTHON_IMAGE=" in readme
+    ours = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)[1]
+    assert f"${{PYTHON_IMAGE:-{ours}}}" in COMPOSE
 
 
 def test_what_the_dockerfile_copies_is_there():

@@ -87,7 +87,9 @@ def buildah(tmp_path_factory):
 def image(buildah, debian, tmp_path_factory):
     """Ours, built as its Dockerfile says."""
     source = copy_tree(tmp_path_factory.mktemp("context"))
-    base = re.search(r"^FROM (\S+)$", (source / "Dockerfile").read_text(), re.MULTILINE)[1]
+    base = re.search(
+        r"^ARG PYTHON_IMAGE=(\S+)$", (source / "Dockerfile").read_text(), re.MULTILINE
+    )[1]
     container = buildah("from", "scratch")
     buildah("add", "--quiet", container, debian, "/")
     buildah("run", container, "--", "ln", "-s", PYTHON, "/usr/local/bin/python")

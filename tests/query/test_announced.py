@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tailrace.decoding.heph_session import stored_name
 from tests.ingest.log import (
     Log,
     heph_epoch,
@@ -48,7 +49,9 @@ def test_it_is_one_session_with_its_clients_words(views):
     assert (found["session"], found["closed"]) == ("session0", "goodbye")
     assert (found["events"], found["missing"]) == (11, 14)
     assert (found["epoch"], found["clock"]) == (10**18, "monotonic_ns")
-    assert json.loads(found["producer"]) == {"pid": 4711, "process": "solver"}
+    assert json.loads(found["producer"]) == {
+        "pid": 4711, "process": "solver", "session": stored_name(f"{7:032x}"),
+    }  # fmt: skip
 
 
 def test_its_streams_say_what_each_reason_cost(views):

@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.errors import QueryError, StoreError
 from tailrace.query import engine as engine_module
 from tailrace.query.answer import PAGE_ROWS
-from tailrace.query.engine import Engine, Limits
+from tailrace.query.engine import Engine
+from tailrace.query.limits import Limits
 from tailrace.query.views import VIEWS
 from tailrace.store.layout import table_root
 from tailrace.store.schema import VERSION_PROPERTY

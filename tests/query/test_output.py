@@ -14,8 +14,9 @@ from hypothesis import given, settings, strategies as st
 from tailrace.query import grid
 from tailrace.query.answer import Column, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.grid import cells, clip, fit, layout, printable
+from tailrace.query.grid import cells, clip, fit, layout
 from tailrace.query.output import write_arrow, write_csv, write_json
+from tailrace.terminal import printable
 from tests.query.tables import make, row
 
 TEXTS = st.text(st.characters(codec="utf-8"))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tailrace.bundle.parts import PARTS, Part, Subject
 from tailrace.bundle.redaction import Redaction
-from tailrace.log import printable
+from tailrace.terminal import printable
 
 PART_SECONDS = 20.0
 PART_BYTES = 4 * 2**20

@@ -28,7 +28,8 @@ from tailrace.errors import TailraceError
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
 from tailrace.query import admin
-from tailrace.query.engine import Engine, Limits
+from tailrace.query.engine import Engine
+from tailrace.query.limits import Limits
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store import layout
 from tailrace.store.quarantine import SUFFIX

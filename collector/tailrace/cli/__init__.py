@@ -26,6 +26,7 @@ from tailrace.errors import (
     UnknownError,
     causes,
 )
+from tailrace.terminal import guard, lines
 
 COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
@@ -121,18 +122,18 @@ def report(error: BaseException) -> ExitCode:
     match error:
         case ConfigError():
             for problem in error.problems:
-                click.echo(problem, err=True)
+                click.echo(lines(problem), err=True)
             return (
                 ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
             )
         case UnknownError():
-            click.echo(f"tailrace: {error}", err=True)
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.USAGE
         case IncompleteError():
-            click.echo(f"tailrace: {error}", err=True)
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.INCOMPLETE
         case TailraceError():
-            click.echo(f"tailrace: {error}", err=True)
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.FAILED
         case BrokenPipeError():
             # What is still buffered has no reader; the interpreter must not try again at its end.
@@ -150,4 +151,5 @@ def tailrace() -> None:
 
 def main() -> None:
     """The entry point of the command and of `python -m tailrace`."""
+    guard()
     tailrace(prog_name="tailrace")

@@ -12,6 +12,7 @@ import click
 from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.config.chosen import file_formats
+from tailrace.terminal import unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,7 +184,7 @@ def _bar(stack: ExitStack) -> Callable[[Progress], None]:
 
     bar = Bar(
         TextColumn("{task.fields[files]}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=Console(stderr=True),
+        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=Console(file=unguarded(sys.stderr)),
     )  # fmt: skip
     task = stack.enter_context(bar).add_task("import", total=None, files="", rows=0)
 

@@ -14,6 +14,7 @@ from tailrace.cli import report
 from tailrace.config.chosen import choose
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError
+from tailrace.units import Duration, Size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +29,28 @@ store_option = click.option(
     metavar="DIR",
     help="Directory or URL of the table; without it the configuration's.",
 )
+
+
+class Quantity(click.ParamType[Size | Duration]):
+    """A `Size` or a `Duration`, spelled as in the configuration."""
+
+    def __init__(self, kind: type[Size | Duration]) -> None:
+        self._kind = kind
+        self.name = kind.__name__
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Size | Duration:
+        if isinstance(value, self._kind):
+            return value
+        try:
+            quantity = self._kind.parse(str(value))
+        except (ValueError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+        if not quantity:
+            self.fail("0 is too little", param, ctx)
+        return quantity
+
 
 GAPS = "`tailrace gaps`"
 """What says which events are missing."""

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.options import GAPS, complete_option, config_option, load_config, store_option
+from tailrace.cli.options import (
+    GAPS,
+    Quantity,
+    complete_option,
+    config_option,
+    load_config,
+    store_option,
+)
 from tailrace.cli.store import open_store, say_incomplete
+from tailrace.query.apart import go_apart
+from tailrace.query.limits import Limits, bound_memory, telling
+from tailrace.units import Duration, Size
 
 
 @click.command()
@@ -16,8 +26,24 @@ from tailrace.cli.store import open_store, say_incomplete
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a heading.")
+@click.option(
+    "--csv-safe",
+    "as_safe_csv",
+    is_flag=True,
+    help="The same for a spreadsheet: a ' before texts that it would take for formulas.",
+)
 @click.option("--arrow", "as_arrow", is_flag=True, help="An Arrow IPC stream.")
 @click.option("--source", metavar="NAME", help="Show only the rows of this source in all views.")
+@click.option(
+    "--timeout",
+    type=Quantity(Duration),
+    help="End the command after this time, also while nobody reads what it prints: '30 s'.",
+)
+@click.option(
+    "--memory",
+    type=Quantity(Size),
+    help="End the statement when it needs more: '2 GiB'. Without it, 80 % of the machine's.",
+)
 @complete_option
 @click.argument("sql")
 def command(
@@ -25,9 +51,12 @@ def command(
     store: str | None,
     source: str | None,
     sql: str,
+    timeout: Duration | None,
+    memory: Size | None,
     *,
     as_json: bool,
     as_csv: bool,
+    as_safe_csv: bool,
     as_arrow: bool,
     complete_only: bool,
 ) -> None:
@@ -36,33 +65,42 @@ def command(
     There are the views events, spans, gaps, sessions and streams; `DESCRIBE spans` says what is in
     one. All of them show the table as it was when the command began. When anything of the table, or
     of the source, is missing or still awaited, whatever is asked, standard error says what.
+
+    The statement runs in a process of its own. It may read the views and compute, it sees no file
+    or path of this host, and if it crashes or reaches a limit, that is an error like others.
     """
-    if as_json + as_csv + as_arrow > 1:
-        raise click.UsageError("--json, --csv and --arrow exclude one another: give one of them")
+    if as_json + as_csv + as_safe_csv + as_arrow > 1:
+        forms = "--json, --csv, --csv-safe and --arrow"
+        raise click.UsageError(f"{forms} exclude one another: give one of them")
     if as_arrow and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file, or pipe it on")
     loaded = load_config(config, store)
     statement = sys.stdin.read() if sql == "-" else sql
+
+    limits = Limits(seconds=timeout, memory=memory)
+    room = go_apart(limits)
 
     from tailrace.query.completeness import Scope, completeness
     from tailrace.query.console import Console
     from tailrace.query.filters import Selection
 
     selection = Selection.of_options(source)
-    engine, live = open_store(loaded, selection)
+    engine, live = open_store(loaded, selection, limits=limits, room=room)
     if source is not None:
         engine.restrict(source)
     whole = completeness(engine, Scope.of(selection), live)
     if complete_only:
         whole.demand(GAPS)
+    bound_memory(limits)
     console = Console(engine)
-    if as_json:
-        console.json(statement)
-    elif as_csv:
-        console.csv(statement)
-    elif as_arrow:
-        console.arrow(statement)
-    else:
-        answer, pages = console.ask(statement)
-        console.rows(answer.columns, pages)
+    with telling(limits):
+        if as_json:
+            console.json(statement)
+        elif as_csv or as_safe_csv:
+            console.csv(statement, safe=as_safe_csv)
+        elif as_arrow:
+            console.arrow(statement)
+        else:
+            answer, pages = console.ask(statement)
+            console.rows(answer.columns, pages)
     say_incomplete(whole)

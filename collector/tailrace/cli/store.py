@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness
     from tailrace.query.engine import Engine
     from tailrace.query.filters import Selection
+    from tailrace.query.limits import Limits
     from tailrace.query.live import Live
 
 
-def open_store(loaded: Loaded, selection: Selection) -> tuple[Engine, Live]:
-    """Ask the collector that runs on the store, if one does, and take a snapshot.
+def open_store(
+    loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
+) -> tuple[Engine, Live]:
+    """Ask the collector that runs on the store, if one does, and take a snapshot; `limits` and `room`
+    are an Engine's.
 
     Raise StoreError where there is no table, UnknownError for a selection that nothing can be in."""
     from tailrace.query.engine import Engine
@@ -25,7 +29,8 @@ def open_store(loaded: Loaded, selection: Selection) -> tuple[Engine, Live]:
     from tailrace.query.live import look
 
     live = look(loaded.config)
-    engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    store = store_path(loaded.config)
+    engine = Engine(store, loaded.config.store.options, limits, room=room)
     check(engine, selection, live)
     return engine, live
 

@@ -13,17 +13,23 @@ are not known are passed over:
 
 Only `session` must be there. A value of another shape tells nothing: the record then has it as any
 option's, and the flaw `bad_session`.
+
+Whoever knows a session's id can go on with the session. So records hold a digest in its place
+(`stored_name`), also where the id stands in an option that nobody understands.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from hashlib import sha256
 from struct import Struct
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tailrace.decoding.decoder import Acknowledgement
-from tailrace.decoding.json_line import WHITE, read_object
+from tailrace.decoding.json_line import Field, read_object
 from tailrace.model.record import Announcement, Goodbye, SessionFacts
 
 _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
@@ -75,6 +81,24 @@ _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
 }
 OPTIONS = frozenset(_SHAPES)
 
+OURS = "tailrace."
+"""The beginning of the options' names, also of those of other versions."""
+
+STORED_DIGITS = 24
+"""Fewer than an id has, so that a stored name cannot be announced."""
+
+_ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
+
+
+def stored_name(id_: str) -> str:
+    """Return what a table holds in place of a session's id: the first digits of its SHA-256."""
+    return sha256(id_.encode()).hexdigest()[:STORED_DIGITS]
+
+
+def veiled(value: bytes) -> bytes:
+    """Return an option's value with the stored names of what may be sessions' ids."""
+    return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
+
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
     """One of `OPTIONS`: its value as the attributes of its record, and what it tells. None if it
@@ -89,7 +113,18 @@ def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
         return None
     if facts.goodbye and any(int(stream) >= 2**32 for stream in facts.goodbye.streams):
         return None
-    return value.decode().strip(WHITE) if fields else None, facts
+    return _attributes(fields) if fields else None, facts
+
+
+def _attributes(fields: list[Field]) -> str:
+    members = (f"{json.dumps(field.key)}:{_text(field)}" for field in fields)
+    return veiled(f"{{{','.join(members)}}}".encode()).decode()
+
+
+def _text(field: Field) -> str:
+    """Return a member's value as the producer spelled it, but for an id, which may have escapes."""
+    is_id = field.key == "session" and isinstance(field.value, str)
+    return json.dumps(stored_name(field.value)) if is_id else field.text
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.doctor.finding import Finding, Severity, plural
-from tailrace.query.grid import printable
+from tailrace.terminal import printable
 
 INDENT = "  "
 

@@ -45,11 +45,12 @@ class Shape(StrEnum):
 class Column:
     """One column of an answer. Names are unique: DuckDB numbers repeated ones."""
 
-    __slots__ = ("embedded", "name", "number", "sql")
+    __slots__ = ("embedded", "name", "number", "sql", "type")
 
     def __init__(self, index: int, name: str, type_: str, shape: Shape) -> None:
         nested = type_.startswith(_NESTED) or type_.endswith("]")
         self.name = name
+        self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = nested and shape is Shape.JSON
         """Whether values are JSON text."""

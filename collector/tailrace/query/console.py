@@ -17,6 +17,7 @@ from tailrace.query.answer import Answer, Column, Page, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
+from tailrace.terminal import unguarded
 from tailrace.units import counted
 
 
@@ -28,7 +29,7 @@ class Console:
         self.out: BinaryIO = sys.stdout.buffer
         self.terminal = sys.stdout.isatty()
         self._engine = engine
-        self._patience = Patience(engine, sys.stderr if sys.stderr.isatty() else None)
+        self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[Answer, Iterator[Page]]:
         """For `table` and `csv`."""
@@ -63,9 +64,9 @@ class Console:
         pages = chain(self._patience.pages(answer), [more or []])
         output.write_json(answer.columns, pages, self.out)
 
-    def csv(self, sql: str) -> None:
+    def csv(self, sql: str, *, safe: bool = False) -> None:
         answer, pages = self.ask(sql)
-        output.write_csv(answer.columns, pages, self.out)
+        output.write_csv(answer.columns, pages, self.out, safe=safe)
 
     def arrow(self, sql: str) -> None:
         answer = self._patience.make(lambda: self._engine.ask_arrow(sql))

@@ -17,36 +17,30 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import duckdb
-import msgspec
 
 from tailrace.errors import QueryError, StoreError
 from tailrace.model.columns import COLUMNS, Column
 from tailrace.query.answer import Answer, ArrowAnswer, Shape, count
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
+from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits
 from tailrace.query.names import learn
 from tailrace.query.parts import hide
 from tailrace.query.table import TableReader
 from tailrace.query.views import TYPES, define
 from tailrace.store.refusal import line
-from tailrace.units import Size
 
 T = TypeVar("T")
 
 ATTEMPTS = 5
 """Snapshots that are tried when upkeep deletes the files of one while it is read."""
 
+SPILL_DIRECTORY = "spill"
+"""The place in a process's own directory to which DuckDB writes what does not fit into memory."""
+
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
 """The partition column, of which the files hold nothing. Not by `hive_partitioning`, which would
 take directories above the table for columns, and takes ten times as long to bind."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a statement may take; None is DuckDB's default: no time limit, 80 % of the memory."""
-
-    seconds: float | None = None
-    memory: Size | None = None
-    threads: int | None = None
 
 
 class Engine:
@@ -57,12 +51,26 @@ class Engine:
     """
 
     def __init__(
-        self, store: str, options: dict[str, str] | None = None, limits: Limits | None = None
+        self,
+        store: str,
+        options: dict[str, str] | None = None,
+        limits: Limits | None = None,
+        *,
+        room: str | None = None,
+        version: int | None = None,
     ) -> None:
+        """Open a snapshot of the table: of `version` if given, else the newest.
+
+        With `room`, a directory that is this process's own, the process goes there and reads the
+        table through a link: DuckDB, and so a statement, sees no path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
-        self.table = TableReader(store, options or {})
-        self.connection = connect(self.table, limits or Limits())
+        self.store = store
+        self.options = options or {}
+        self.table = TableReader(store, self.options, version)
+        if room is not None:
+            self.table.enter(room)
+        self.connection = connect(self.table, limits or Limits(), room)
 
     def beside(self) -> Engine:
         """Another one on the same snapshot, for a statement while this one's is still being read.
@@ -145,16 +153,21 @@ class Engine:
         return newer
 
 
-def connect(table: TableReader, limits: Limits) -> duckdb.DuckDBPyConnection:
-    """A locked connection with the views over the table's snapshot."""
-    spill = tempfile.mkdtemp(prefix="tailrace-query-")
+def connect(
+    table: TableReader, limits: Limits, room: str | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a locked connection with the views over the table's snapshot.
+
+    It spills to `room`, the working directory, or else to a directory that goes with it."""
+    spill = tempfile.mkdtemp(prefix="tailrace-query-") if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
-    weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
+    if room is None:
+        weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
     connection.execute("SET VARIABLE watched = true")
     connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # binds the others in no time
     define(connection)
     if table.local:
-        directories = f"{table.root}/", f"{_literal(table.root)}/"
+        directories = f"{table.seen_at}/", f"{_literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
         connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_progress_bar = true")  # counts, for `progress`
@@ -225,12 +238,17 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     config: dict[str, Any] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
+        "extension_directory": "",
+        "home_directory": "",
+        "python_enable_replacements": False,
+        "secret_directory": "",
         "temp_directory": spill,
     }
     if limits.seconds is not None:
         config["max_execution_time"] = max(1, round(limits.seconds * 1000))
     if limits.memory is not None:
-        config["memory_limit"] = f"{int(limits.memory)}B"
+        config["memory_limit"] = f"{int(limits.memory * DATABASES_SHARE)}B"
+        config["max_temp_directory_size"] = f"{int(limits.memory) * SPILL}B"
     if limits.threads is not None:
         config["threads"] = limits.threads
     return config

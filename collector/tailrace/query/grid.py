@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from tailrace.query.answer import Column, Page
+from tailrace.terminal import printable
 
 NULL = "-"
 GAP = "  "
@@ -74,13 +75,6 @@ def cells(text: str) -> int:
 def clip(text: str, width: int) -> str:
     """`text` in at most `width` cells, the last one an ellipsis where something is missing."""
     return text if cells(text) <= width else _cut(text, width)
-
-
-def printable(text: str) -> str:
-    """What a terminal would obey, or nobody could see, escaped as Python does it."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: Style) -> Iterator[str]:

@@ -4,7 +4,10 @@ DuckDB has no switch for that. Its own lock (see `engine`) keeps a statement to 
 table, but what may be read there may be written: to DuckDB `WITH x AS (COPY ... TO ...) SELECT` is
 a SELECT. So a statement is run only if it is the only one, of a kind that gives rows, and if its
 plan, which shows what nested and generated statements do, has nothing that writes and calls no
-table function but `READERS` (`json_execute_serialized_sql`, for one, does what no plan shows).
+table function but `READERS` and those of the views (`json_execute_serialized_sql`, for one, does
+what no plan shows). A plan does not show what was computed while it was made. So the statement as
+it is written may call no function that tells of the host, nor a table function that only the views
+may call.
 """
 
 from __future__ import annotations
@@ -15,18 +18,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
+import msgspec
 
 from tailrace.errors import QueryError
 
 READERS = frozenset(
     {
-        "DUCKDB_COLUMNS", "DUCKDB_FUNCTIONS", "DUCKDB_KEYWORDS", "DUCKDB_SETTINGS",
-        "DUCKDB_TABLES", "DUCKDB_TYPES", "DUCKDB_VIEWS", "GENERATE_SERIES", "JSON_EACH", "JSON_TREE",
-        "PRAGMA_TABLE_INFO", "PRAGMA_VERSION", "PYTHON_ARROW_SCAN", "RANGE", "READ_PARQUET", "REPEAT",
-        "REPEAT_ROW", "UNNEST",
+        "DUCKDB_COLUMNS", "DUCKDB_FUNCTIONS", "DUCKDB_KEYWORDS", "DUCKDB_TABLES", "DUCKDB_TYPES",
+        "DUCKDB_VIEWS", "GENERATE_SERIES", "JSON_EACH", "JSON_TREE", "PRAGMA_TABLE_INFO",
+        "PRAGMA_VERSION", "RANGE", "REPEAT", "REPEAT_ROW", "UNNEST",
     }
 )  # fmt: skip
-"""The table functions that a statement may call, by itself or through a view."""
+"""The table functions that a statement may call."""
+
+OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
+"""The table functions that the views call, and nobody else: they take the paths of files, or addresses
+in this process's memory."""
+
+TELLING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
+"""The functions that tell where the table and this process are on the host, and those that run another
+statement, in whose text such functions would not be seen."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
 """Words in the names of the plan's steps."""
@@ -68,16 +79,49 @@ def examine(
     if kind not in _ROWS:
         raise QueryError(f"only what reads is allowed here, and {kind.name} is more than that")
     explains = _EXPLAIN.match(statement)
-    _examine_plan(connection, statement[explains.end() :] if explains else statement, parameters)
+    asked = statement[explains.end() :] if explains else statement
+    _examine_words(connection, asked)
+    _examine_plan(connection, asked, parameters)
     return Statement(statement, explains is not None, parameters)
 
 
 def _without_semicolon(statement: str) -> str:
     """The statement as it can stand in parentheses; a comment may come after the semicolon."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    if ends and statement[ends[-1]] == ";":
-        return statement[: ends[-1]]
+    data = statement.encode(errors="surrogatepass")  # the places are those of bytes
+    if ends and data[ends[-1] :].startswith(b";"):
+        return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
+
+
+def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    """Look at the functions that a statement calls as it is written, before any is computed."""
+    serialized = connection.execute(
+        "SELECT json_serialize_sql($1::VARCHAR)", [statement]
+    ).fetchall()
+    try:
+        tree = msgspec.json.decode(serialized[0][0])
+    except RecursionError:
+        raise QueryError("the statement is nested too deeply") from None
+    if tree["error"]:
+        raise QueryError(f"{tree['error_type']}: {tree['error_message']}")
+    for function, gives_table in _calls(tree):
+        if function in TELLING or (gives_table and function not in READERS):
+            raise QueryError(f"{function.lower()} is not available here: ask the views")
+
+
+def _calls(tree: object) -> Iterator[tuple[str, bool]]:
+    """Yield each function that a syntax tree calls, in capitals, and whether it stands for a table."""
+    waiting = [(tree, False)]
+    while waiting:
+        node, gives_table = waiting.pop()
+        if isinstance(node, dict):
+            if "function_name" in node:
+                yield node["function_name"].upper(), gives_table
+            is_table = node.get("type") == "TABLE_FUNCTION"
+            waiting += [(child, is_table and key == "function") for key, child in node.items()]
+        elif isinstance(node, list):
+            waiting += [(child, False) for child in node]
 
 
 def _examine_plan(
@@ -94,7 +138,7 @@ def _examine_plan(
     for step, function in _steps(json.loads(plan)):
         if not _WRITERS.isdisjoint(step.split("_")):
             raise QueryError(f"only what reads is allowed here, and this has {step}")
-        if function is not None and function not in READERS:
+        if function is not None and function not in READERS | OF_VIEWS:
             raise QueryError(f"{function.lower()} is not available here: ask the views")
 
 

@@ -14,6 +14,7 @@ from tailrace.query import grid, output
 from tailrace.query.answer import Column, Shape
 from tailrace.query.commits import Row
 from tailrace.query.views import TYPES
+from tailrace.terminal import printable
 
 _NAMES = [column.name for column in COLUMNS]
 _COLUMNS = [Column(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
@@ -56,7 +57,7 @@ def text_line(row: Row) -> str:
         _duration(value["start"], value["end"]),
         value["attributes"],
     ]
-    return grid.printable("  ".join(part for part in parts if part))
+    return printable("  ".join(part for part in parts if part))
 
 
 def _when(time: int | None, start: int | None) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -21,6 +21,9 @@ from tailrace.query.answer import Column, Page
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a text begins that a spreadsheet takes for a formula, or may once it has trimmed it."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """DEL and the C1 controls; JSON escapes the C0 ones anyway."""
@@ -41,14 +44,25 @@ def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) 
         out.flush()
 
 
-def write_csv(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) -> None:
+def write_csv(
+    columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
+) -> None:
+    """Write rows as CSV; with `safe`, a `'` before each text that a spreadsheet would compute."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
-    writer.writerow([column.name for column in columns])
+    shown = _defused if safe else list
+    writer.writerow(shown([column.name for column in columns]))
     for page in pages:
-        writer.writerows(page)
+        writer.writerows(map(shown, page))
         out.flush()
     out.flush()
+
+
+def _defused(row: Sequence[Any]) -> list[Any]:
+    return [
+        f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+        for value in row
+    ]
 
 
 class _Lines:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from tailrace.query.answer import Answer, ArrowAnswer, Page
-from tailrace.query.engine import Engine
-
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+    from tailrace.query.answer import Answer, ArrowAnswer, Page
+    from tailrace.query.engine import Engine
+    from tailrace.query.remote import RemoteAnswer, RemoteArrowAnswer, RemoteEngine
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _CLEAR = "\r\x1b[K"
 class Patience:
     """Makes an engine's calls. `notice` is a terminal to say on that it takes time, or None."""
 
-    def __init__(self, engine: Engine, notice: TextIO | None) -> None:
+    def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
         self._engine = engine
         self._notice = notice
         self._pool = ThreadPoolExecutor(1)
@@ -50,11 +51,11 @@ class Patience:
                 self._notice.write(_CLEAR)
                 self._notice.flush()
 
-    def pages(self, answer: Answer) -> Iterator[Page]:
+    def pages(self, answer: Answer | RemoteAnswer) -> Iterator[Page]:
         while page := self.make(answer.next_page):
             yield page
 
-    def batches(self, answer: ArrowAnswer) -> Iterator[pyarrow.RecordBatch]:
+    def batches(self, answer: ArrowAnswer | RemoteArrowAnswer) -> Iterator[pyarrow.RecordBatch]:
         while (batch := self.make(answer.next_batch)) is not None:
             yield batch
 

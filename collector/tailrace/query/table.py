@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
-from tailrace.store.layout import is_local, open_table, table_root
+from tailrace.store.layout import TABLE_NAME, is_local, open_table, table_root
 from tailrace.store.lock import is_held
 from tailrace.store.refusal import line
 from tailrace.store.schema import SCHEMA, check_readable
@@ -33,11 +34,23 @@ class TableReader(Snapshot):
     or a process that was stopped, may take longer than that.
     """
 
-    def __init__(self, store: str, options: dict[str, str]) -> None:
+    def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
+        """Open the newest version, or `version` if that can still be had."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
+        self.seen_at = self.root
+        """Where the database finds the files of a local table."""
         super().__init__(open_table(self.root, options, check_readable))
+        if version is not None and version != self._table.version():
+            self._go_to(version)
+
+    def enter(self, room: str) -> None:
+        """Make `room` the working directory, and have the files of a local table seen there."""
+        os.chdir(room)
+        if self.local:
+            Path(TABLE_NAME).symlink_to(self.root)
+            self.seen_at = TABLE_NAME
 
     @property
     def watched(self) -> bool:
@@ -46,12 +59,12 @@ class TableReader(Snapshot):
         return not self.local or is_held(Path(self.root).parent)
 
     def file_uris(self) -> list[str]:
-        """The files of this version: absolute paths, or URLs."""
+        """The files of this version: paths, or URLs."""
         uris = super().file_uris()
         if not self.local:
             return uris
         # The library percent-encodes the table's own path; in it are only DAY/FILE.
-        return ["/".join([self.root, *uri.rsplit("/", 2)[1:]]) for uri in uris]
+        return ["/".join([self.seen_at, *uri.rsplit("/", 2)[1:]]) for uri in uris]
 
     def files_by_age(self) -> list[AddedFile]:
         """The snapshot's files, by their days and, in these, by when they were written."""
@@ -81,3 +94,10 @@ class TableReader(Snapshot):
         import pyarrow  # noqa: PLC0415 - only an old table behind a URL needs it by itself
 
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
+
+    def _go_to(self, version: int) -> None:
+        """Stay at the newest version where this one is gone."""
+        try:
+            self._table.load_as_version(version)
+        except (DeltaError, OSError):
+            self._table.update_incremental()

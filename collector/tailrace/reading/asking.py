@@ -14,10 +14,17 @@ from tailrace.errors import StoreError
 from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
 from tailrace.query.known import check
+from tailrace.query.limits import Limits
 from tailrace.query.live import Live, Look
 from tailrace.query.patience import Patience
+from tailrace.query.remote import Place, RemoteEngine
 
 T = TypeVar("T")
+
+A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
+
+Asker = Engine | RemoteEngine
+"""What runs a statement: in this process, or in one of its own that is held to limits."""
 
 
 class Begun(NamedTuple, Generic[T]):
@@ -26,7 +33,7 @@ class Begun(NamedTuple, Generic[T]):
     answer: T
     completeness: Completeness
     patience: Patience
-    engine: Engine
+    engine: Asker
 
 
 class Asking:
@@ -36,7 +43,11 @@ class Asking:
     The collector that runs on the store is asked by `look`, each time before a snapshot is taken (see
     `live.look`)."""
 
-    def __init__(self, connect: Callable[[], Engine], look: Look) -> None:
+    def __init__(
+        self, connect: Callable[[], Engine], look: Look, limits: Limits | None = None
+    ) -> None:
+        """With `limits`, questions run in processes of their own that are held to them."""
+        self._limits = limits
         self._look = look
         self._live = look()
         engine = connect()
@@ -51,7 +62,7 @@ class Asking:
         """Of the table, in the snapshot."""
         return self._engine().version
 
-    def begin(self, ask: Callable[[Engine], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
+    def begin(self, ask: Callable[[Asker], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
         """Ask an engine, to be closed when the answer is read, and tell what is missing by the gaps
         of the same snapshot. Raise IncompleteError if it is not complete, and that is not wanted."""
         with self._lock:
@@ -59,10 +70,12 @@ class Asking:
                 whole = self._completeness(scope)
                 if complete_only:
                     whole.demand("`.gaps()`")
-                answer, patience, engine = self._begin(ask)
-                if self.version == self._known_of:
+                answer, patience, engine = self._begin(ask, self._asker())
+                if engine.version == self._known_of:
                     return Begun(answer, whole, patience, engine)
                 engine.close()
+                if engine.version != self.version:  # its process found that the files are gone
+                    self._engine().refresh()
             raise too_fast(self._engine().table)
 
     def completeness(self, scope: Scope) -> Completeness:
@@ -88,7 +101,8 @@ class Asking:
             self._known.clear()
         if scope not in self._known:
             live = self._live
-            whole, _, engine = self._begin(lambda engine: _told(engine, scope, live))
+            engine = self._engine().beside()
+            whole, _, _ = self._begin(lambda engine: _told(engine, scope, live), engine)
             engine.close()
             if self._known_of != self.version:
                 self._known.clear()
@@ -96,8 +110,13 @@ class Asking:
         self._known_of = self.version
         return self._known[scope]
 
-    def _begin(self, ask: Callable[[Engine], T]) -> tuple[T, Patience, Engine]:
-        engine = self._engine().beside()
+    def _asker(self) -> Asker:
+        engine = self._engine()
+        if self._limits is None:
+            return engine.beside()
+        return RemoteEngine(Place(engine.store, engine.options, engine.version), self._limits)
+
+    def _begin(self, ask: Callable[[A], T], engine: A) -> tuple[T, Patience, A]:
         patience = Patience(engine, None)
         try:
             answer = patience.make(lambda: ask(engine))

@@ -9,6 +9,7 @@ from html import escape
 from tailrace.query import grid
 from tailrace.query.answer import Column, Page
 from tailrace.query.completeness import Completeness
+from tailrace.terminal import printable
 
 ROWS = 20
 CELLS = 80
@@ -38,7 +39,7 @@ def html(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator
 
 
 def _cell(value: str) -> str:
-    return escape(grid.clip(grid.printable(value[: 2 * CELLS]), CELLS))
+    return escape(grid.clip(printable(value[: 2 * CELLS]), CELLS))
 
 
 def _rows(page: Page) -> str:

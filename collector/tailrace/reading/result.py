@@ -13,10 +13,10 @@ import pyarrow  # type: ignore[import-untyped]  # it has no types
 from tailrace.errors import MissingPackageError
 from tailrace.query.answer import ArrowAnswer, Column, Page, Shape
 from tailrace.query.completeness import Completeness
-from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
+from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.reading import preview
-from tailrace.reading.asking import Asking, Begun
+from tailrace.reading.asking import Asker, Asking, Begun
 from tailrace.reading.question import Question, gaps_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Result:
         """The same, for notebooks."""
         return "".join(preview.html(*self._first()))
 
-    def _begin(self, ask: Callable[[Engine, str, Parameters], T]) -> Begun[T]:
+    def _begin(self, ask: Callable[[Asker, str, Parameters], T]) -> Begun[T]:
         sql, values, scope, _ = self._question
         return self._asking.begin(
             lambda engine: ask(engine, sql, values), scope, complete_only=self._complete_only
@@ -162,7 +162,7 @@ class Result:
             begun.engine.close()
 
 
-def _batches(begun: Begun[ArrowAnswer]) -> Iterator[pyarrow.RecordBatch]:
+def _batches(begun: Begun[ArrowAnswer | RemoteArrowAnswer]) -> Iterator[pyarrow.RecordBatch]:
     try:
         yield from begun.patience.batches(begun.answer)
     finally:

@@ -14,6 +14,7 @@ from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
+from tailrace.query.limits import Limits
 from tailrace.query.live import look
 from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
 from tailrace.reading.asking import Asking
@@ -28,6 +29,7 @@ def open(  # noqa: A001 - callers say `tailrace.open`
     config: str | os.PathLike[str] | None = None,
     options: Mapping[str, str] | None = None,
     complete_only: bool = False,
+    limits: Limits | None = None,
 ) -> Store:
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
@@ -36,13 +38,17 @@ def open(  # noqa: A001 - callers say `tailrace.open`
     store's, in place of the configuration's. With `complete_only`, results of which anything is
     missing raise IncompleteError in place of their rows; those of `gaps` say what.
 
+    With `limits`, each question runs in a process of its own, which the kernel ends at these limits, and
+    which sees no path of this host: give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
+    wrote. The seconds go on until the last row is read. A question takes some tenths of a second longer.
+
     Raise ConfigError when the configuration is wrong, StoreError when there is no table.
     """
     loaded = choose(
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
     chosen = loaded.store.options if options is None else dict(options)
-    asking = Asking(partial(Engine, store_path(loaded), chosen), partial(look, loaded))
+    asking = Asking(partial(Engine, store_path(loaded), chosen), partial(look, loaded), limits)
     return Store(asking, complete_only=complete_only)
 
 

@@ -20,7 +20,8 @@ from tailrace.errors import FullError, LockedError, StoreError, SyncError
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_FILE_MODE = 0o640
+_FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
+"""Nobody else may read what is in here: who knows a session's id can go on with the session."""
 
 
 @contextlib.contextmanager
@@ -65,7 +66,7 @@ def sync_directory(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory and those above it; OSError as it comes."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
     for made in missing:
         sync_directory(made.parent)
 

@@ -40,7 +40,7 @@ class Quarantine:
         self._sizes: dict[str, int] = {}  # by file name, the one written longest ago first
         self._unsynced: set[str] = set()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(0o700, parents=True, exist_ok=True)
             found = [(path.stat(), path.name) for path in directory.glob(f"*{SUFFIX}")]
         except OSError as error:
             raise refusal(error, str(directory), "open the quarantine") from error
@@ -104,7 +104,7 @@ class Quarantine:
             self._total -= _charge(self._sizes.pop(oldest))
 
     def _write(self, path: Path, at: int, data: bytes) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             end = os.fstat(fd).st_size
             hole = at - end

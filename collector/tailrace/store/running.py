@@ -44,8 +44,12 @@ def finish(data: Path) -> None:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether the last collector here noted that it finished, or none ever began."""
-    return not (data / UNFINISHED).exists()
+    """Return whether the last collector here noted that it finished, or none ever began; false where
+    this process may not look."""
+    try:
+        return not (data / UNFINISHED).exists()
+    except PermissionError:
+        return False
 
 
 def _holder(lock: Path, root: Path) -> int | None:

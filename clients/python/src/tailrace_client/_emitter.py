@@ -51,6 +51,9 @@ class Emitter:
         """
         self.epoch: int | None = None
         """Unix nanoseconds of tick 0; None with a clock of its own."""
+        self.session: str | None = None
+        """What the collector's table calls this process's session: `session` in the column `producer` of
+        the view `sessions`. None while it is off."""
         self._own_clock = clock
         self._process = process
         self._acknowledge = acknowledge
@@ -93,6 +96,7 @@ class Emitter:
         if self._sender and self.recorder:
             asks = self._acknowledge and self._sender.transport.answers
             session = Session(epoch=self.epoch, process=self._process, asks=asks)
+            self.session = session.name
             self._sender.begin(self.recorder, session)
 
     @property

@@ -6,6 +6,7 @@ what is no answer, or is another session's, or claims what cannot be, says nothi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -106,6 +107,9 @@ class Session:
         """`epoch`: Unix nanoseconds of tick 0; None for a clock that nothing ties to wall time.
         `asks`: whether answers are wanted."""
         self.id = os.urandom(16).hex()
+        """A secret: whoever knows it can go on with the session."""
+        self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
+        """What the collector's table calls it."""
         self.asks = asks
         self.turn = 0
         self.answered = -1

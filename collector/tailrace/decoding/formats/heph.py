@@ -35,7 +35,7 @@ import msgspec
 from tailrace.decoding.decoder import Files, Format
 from tailrace.decoding.framing import PIECE
 from tailrace.decoding.heph_body import BODY_AT, bytes_object, read_body, recall, text_or_bytes
-from tailrace.decoding.heph_session import OPTIONS, acknowledge, read as read_session
+from tailrace.decoding.heph_session import OPTIONS, OURS, acknowledge, read as read_session, veiled
 from tailrace.model.record import Kind, Record, SessionFacts, malformed
 
 EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
@@ -316,6 +316,8 @@ def _option(
         if said := read_session(name, value):
             return said[0], None, said[1]
         flaw = "bad_session"
+    if name.startswith(OURS):
+        value = veiled(value)
     text = value.decode(errors="replace")
     plain = text.isprintable() and text.encode() == value
     attributes = f'"value":{text_or_bytes(value) if plain else bytes_object(value)}'

@@ -1,0 +1,84 @@
+"""How a statement's process and the program that started it talk (`worker`, `remote`).
+
+A question goes to the process pickled. Its answer is frames, each with its length before it: a `Head`,
+and then either pages of rows or an Arrow IPC stream without frames. An error is a `Failure` on
+standard error, as JSON, once standard output is closed.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import StrEnum
+from typing import BinaryIO
+
+import msgspec
+
+from tailrace.query.guard import Parameters
+from tailrace.query.limits import Limits
+
+LENGTH = struct.Struct("!Q")
+
+FAILURE_MAX = 20_000
+"""Characters of an error's text: a statement can make any."""
+
+_LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
+"""Types of numbers that a frame holds as text."""
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    ARROW = "arrow"
+    COUNT = "count"
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement for one version of a table."""
+
+    store: str
+    options: dict[str, str]
+    version: int
+    sql: str
+    parameters: Parameters
+    form: Form
+    limits: Limits
+    room: str
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes before the rows: the table's version, and names and types of the columns."""
+
+    version: int
+    columns: list[tuple[str, str]] = []
+    count: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error's text, and whether it is the statement's and not the store's."""
+
+    text: str
+    of_statement: bool
+
+
+def is_large(type_: str) -> bool:
+    """Whether numbers of this type do not fit into 64 bits."""
+    return type_.startswith(_LARGE)
+
+
+def write_frame(stream: BinaryIO, content: object) -> None:
+    data = msgspec.msgpack.encode(content)
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """Return the next frame; None at the end. Raise EOFError within one."""
+    start = stream.read(LENGTH.size)
+    if not start:
+        return None
+    if len(start) == LENGTH.size:
+        (length,) = LENGTH.unpack(start)
+        data = stream.read(length)
+        if len(data) == length:
+            return data
+    raise EOFError

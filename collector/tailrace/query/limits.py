@@ -1,0 +1,119 @@
+"""The limits of a statement: memory, processor and time, to which the kernel holds a process of its own.
+
+DuckDB looks at its own limits between two steps of its work. A function that sleeps, pads a text to
+a gigabyte or recurses too deeply is one step. So a statement that may come from anybody runs in a
+process that the kernel ends, and whoever started the process says why it ended (`verdict`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import resource
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tailrace.errors import QueryError
+from tailrace.terminal import guarded
+from tailrace.units import Duration, Size
+
+DATABASES_SHARE = 0.8
+"""The share of the memory that DuckDB may count as its own. The rest is for what it does not count."""
+
+MACHINES_SHARE = 0.8
+"""The share of the machine's memory that a statement may take if nothing else is said, so that the
+kernel has no reason to end another process, such as the collector."""
+
+SPILL = 10
+"""Times the memory that a statement may write to disk for want of memory."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a statement may take: seconds of wall time until its last row is read, bytes of memory
+    beyond those of an idle database, threads. None is no limit of
+    time, 80 % of the machine's memory, and all processors."""
+
+    seconds: float | None = None
+    memory: int | None = None
+    threads: int | None = None
+
+
+def confine(limits: Limits, lifeline: int) -> None:
+    """Hold this process to its limits of time from now on, for good.
+
+    It ends with its parent: `lifeline` is the reading end of a pipe of which only the parent has the
+    other end. Ctrl-C is the parent's to obey. What libraries write to standard error on their way
+    out goes nowhere; what Python writes there still arrives."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(lifeline)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if limits.seconds is not None:
+        processors = limits.threads or os.cpu_count() or 1
+        seconds = math.ceil(limits.seconds * processors) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+    sys.stderr.flush()
+    sys.stderr = guarded(os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace"))
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of ours
+        os.dup2(nowhere.fileno(), 2)
+
+
+def bound_memory(limits: Limits) -> None:
+    """Let this process take no more memory than it has now and the limit, for good."""
+    memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
+    most = _taken() + memory
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+@contextmanager
+def telling(limits: Limits) -> Iterator[None]:
+    """Raise QueryError where there is no more memory."""
+    try:
+        yield
+    except MemoryError:
+        given = "there is" if limits.memory is None else f"its limit of {Size(limits.memory)}"
+        raise QueryError(f"the statement was ended: it needs more memory than {given}") from None
+
+
+def verdict(status: int, limits: Limits) -> str:
+    """Say why a statement's process ended by a signal: `status` is its exit code, negative."""
+    number = -status
+    if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
+        return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
+    if number == signal.SIGKILL:
+        return "the statement's process was killed, perhaps by the kernel for want of memory"
+    name = signal.Signals(number).name
+    return f"the statement crashed the database ({name}), or needs more memory than it may take"
+
+
+def _end_with(lifeline: int) -> None:
+    """Have the kernel end this process when the other end of a pipe is closed, whatever it does then."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it was closed before
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _spelled(limits: Limits) -> str:
+    return str(Duration(limits.seconds or 0))
+
+
+def _taken() -> int:
+    """Bytes of private writable memory: the kernel counts these towards RLIMIT_DATA."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    raise QueryError("/proc/self/status: does not say how much memory this process has")
+
+
+def _machines_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

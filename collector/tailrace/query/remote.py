@@ -1,0 +1,217 @@
+"""Statements in processes of their own, as the program that asks them sees it.
+
+A process is held to its limits by the kernel (`limits`). If it ends by that, or crashes, the answer
+ends with a QueryError. A program that does not read on holds the process up at a full pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import weakref
+from contextlib import suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+
+import msgspec
+
+from tailrace.errors import QueryError, StoreError
+from tailrace.query.answer import Column, Page, Shape
+from tailrace.query.apart import make_room
+from tailrace.query.frames import Failure, Form, Head, Question, is_large, read_frame
+from tailrace.query.guard import Parameters
+from tailrace.query.limits import Limits, verdict
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+T = TypeVar("T")
+
+
+class Place:
+    """The store that is asked, and the version of its table."""
+
+    def __init__(self, store: str, options: dict[str, str], version: int) -> None:
+        self.store = store
+        self.options = options
+        self.version = version
+
+
+class RemoteEngine:
+    """Asks one statement of a store, in place of an Engine. Methods raise what an Engine's do."""
+
+    def __init__(self, place: Place, limits: Limits) -> None:
+        self._place = place
+        self._limits = limits
+        self._worker: Worker | None = None
+        self.version = place.version
+        """Of the table, in the answer's snapshot."""
+
+    def ask(
+        self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()
+    ) -> RemoteAnswer:
+        worker, head = self._start(sql, parameters, Form(shape.value))
+        return RemoteAnswer(worker, head, shape)
+
+    def ask_arrow(self, sql: str, parameters: Parameters = ()) -> RemoteArrowAnswer:
+        worker, _ = self._start(sql, parameters, Form.ARROW)
+        return RemoteArrowAnswer(worker)
+
+    def count(self, sql: str, parameters: Parameters = ()) -> int:
+        worker, head = self._start(sql, parameters, Form.COUNT)
+        worker.finish()
+        return head.count
+
+    def interrupt(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+
+    def progress(self) -> float:
+        """Nobody knows: 0."""
+        return 0.0
+
+    def close(self) -> None:
+        self.interrupt()
+
+    def _start(self, sql: str, parameters: Parameters, form: Form) -> tuple[Worker, Head]:
+        self._worker = worker = Worker(self._place, sql, parameters, form, self._limits)
+        head = worker.frame(Head)
+        if head is None:
+            raise QueryError("the statement's process ended without an answer")
+        self.version = head.version
+        return worker, head
+
+
+class Worker:
+    """The process. Its private directory goes with it."""
+
+    def __init__(
+        self, place: Place, sql: str, parameters: Parameters, form: Form, limits: Limits
+    ) -> None:
+        self._limits = limits
+        self.finished = False
+        """Whether the process came to the end of its work, and so the answer to its own."""
+        room = make_room()
+        question = Question(
+            store=place.store,
+            options=place.options,
+            version=place.version,
+            sql=sql,
+            parameters=parameters,
+            form=form,
+            limits=limits,
+            room=room,
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tailrace.query.worker"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+        self.end = weakref.finalize(self, _end, self._process, room)
+        self.answer = cast("BinaryIO", self._process.stdout)
+        stdin = cast("BinaryIO", self._process.stdin)
+        try:
+            pickle.dump(question, stdin)
+            stdin.flush()
+        except BrokenPipeError:
+            self.finish()
+
+    def frame(self, type_: type[T]) -> T | None:
+        """Return the next frame of the answer, decoded; None at the end."""
+        if self.finished:
+            return None
+        try:
+            data = read_frame(self.answer)
+        except (EOFError, ValueError):  # ValueError: another thread has closed it
+            data = None
+        if data is None:
+            self.finish()
+            return None
+        return msgspec.msgpack.decode(data, type=type_)
+
+    def finish(self) -> None:
+        """Wait for the process's end, after its answer's. Raise QueryError or StoreError unless it
+        came to the end of its work."""
+        if not self.end.alive:
+            raise QueryError("interrupted")
+        errors = cast("BinaryIO", self._process.stderr).read()
+        status = self._process.wait()
+        self.end()
+        if status == 0:
+            self.finished = True
+            return
+        if status < 0:
+            raise QueryError(verdict(status, self._limits))
+        try:
+            failure = msgspec.json.decode(errors, type=Failure)
+        except msgspec.DecodeError:
+            text = errors.decode(errors="replace").strip().rpartition("\n")[2]
+            raise QueryError(f"the statement's process failed: {text}") from None
+        raise (QueryError if failure.of_statement else StoreError)(failure.text)
+
+
+class RemoteAnswer:
+    """Rows as tuples in the order of `columns`."""
+
+    def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
+        self._worker = worker
+        self.columns = [Column(i, *named, shape) for i, named in enumerate(head.columns)]
+        self._large = [
+            (i, Decimal if column.type.startswith("DECIMAL") else int)
+            for i, column in enumerate(self.columns)
+            if is_large(column.type)
+        ]
+
+    def next_page(self) -> Page:
+        """Return the next rows; none is the end. Raise QueryError or StoreError when the rest cannot
+        be had."""
+        rows = self._worker.frame(list[list[Any]]) or []
+        for row in rows:
+            for i, number in self._large:
+                row[i] = None if row[i] is None else number(row[i])
+        return [tuple(row) for row in rows]
+
+
+class RemoteArrowAnswer:
+    """Record batches with DuckDB's own types."""
+
+    def __init__(self, worker: Worker) -> None:
+        import pyarrow  # noqa: PLC0415 - 100 ms, for this alone
+
+        self._worker = worker
+        self._broken = (pyarrow.ArrowInvalid, OSError, ValueError)
+        try:
+            self._reader = pyarrow.ipc.open_stream(worker.answer)
+        except self._broken as error:
+            worker.finish()
+            raise QueryError(f"the answer cannot be read: {error}") from error
+        self.schema: pyarrow.Schema = self._reader.schema
+
+    def next_batch(self) -> pyarrow.RecordBatch | None:
+        """None is the end. Raise QueryError or StoreError when the rest cannot be had."""
+        if self._worker.finished:
+            return None
+        try:
+            batch = next(self._reader, None)
+        except self._broken as error:
+            self._worker.finish()
+            raise QueryError(f"the answer cannot be read: {error}") from error
+        if batch is None:  # also where the process was ended between two batches
+            self._worker.finish()
+        return batch
+
+
+def _end(process: subprocess.Popen[bytes], room: str) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
+    shutil.rmtree(room, ignore_errors=True)

@@ -1,0 +1,85 @@
+"""One statement in a process of its own: `python -m tailrace.query.worker`, started by `remote`.
+
+The question comes on standard input, which stays open as long as somebody wants the answer. The answer
+goes to standard output, an error to standard error (see `frames`).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+
+from tailrace.errors import QueryError, TailraceError
+from tailrace.query import output
+from tailrace.query.answer import Page, Shape
+from tailrace.query.engine import Engine
+from tailrace.query.frames import FAILURE_MAX, Failure, Form, Head, Question, is_large, write_frame
+from tailrace.query.limits import bound_memory, confine, telling
+
+
+def answer(engine: Engine, question: Question, out: BinaryIO) -> None:
+    """Write the answer to a question. Raise QueryError and StoreError."""
+    sql, values = question.sql, question.parameters
+    if question.form is Form.COUNT:
+        count = engine.count(sql, values)
+        write_frame(out, Head(version=engine.version, count=count))
+        return
+    if question.form is Form.ARROW:
+        found = engine.ask_arrow(sql, values)
+        write_frame(out, Head(version=engine.version))
+        output.write_arrow(found.schema, iter(found.next_batch, None), out)
+        return
+    rows = engine.ask(sql, Shape(question.form.value), parameters=values)
+    columns = [(column.name, column.type) for column in rows.columns]
+    write_frame(out, Head(version=engine.version, columns=columns))
+    large = [i for i, (_, type_) in enumerate(columns) if is_large(type_)]
+    for page in iter(rows.next_page, []):
+        write_frame(out, list(_spelled(page, large)) if large else page)
+
+
+def main() -> None:
+    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent's
+    confine(question.limits, sys.stdin.fileno())
+    out = sys.stdout.buffer
+    try:
+        engine = Engine(
+            question.store,
+            question.options,
+            question.limits,
+            room=question.room,
+            version=question.version,
+        )
+        bound_memory(question.limits)
+        with telling(question.limits):
+            answer(engine, question, out)
+    except BrokenPipeError:
+        pass
+    except TailraceError as error:
+        os.close(out.fileno())
+        failure = Failure(str(error)[:FAILURE_MAX], isinstance(error, QueryError))
+        sys.stderr.write(msgspec.json.encode(failure).decode())
+        _leave(1)
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    """End without waiting for a database: its answer is written or not wanted."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _spelled(page: Page, large: list[int]) -> Iterator[list[Any]]:
+    for row in page:
+        values = list(row)
+        for i in large:
+            values[i] = None if row[i] is None else str(row[i])
+        yield values
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What reaches a terminal: text and our own colours, and nothing else that a terminal obeys.
+
+Names, attributes, paths and error texts come from the outside. A control character in one may clear
+the screen, change the window's title or answer as if somebody typed; one that turns the direction of
+text shows another name than the one that is there. Such characters are written as Python spells them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import sys
+from typing import BinaryIO, TextIO, cast
+
+COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
+"""The sequences that pass: the colours and the bold type of our own words."""
+
+_OBEYED = re.compile(
+    f"({COLOUR.pattern})|"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+"""Controls but newline and tab, what turns the direction of text or is not seen, halves of characters."""
+
+
+def printable(text: str) -> str:
+    """Return text for one line, where what a terminal would obey, or nobody could see, is escaped as
+    Python does it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless(text: str) -> str:
+    """Return text of any number of lines for a terminal: what the terminal would obey is escaped, but
+    for newlines, tabs and colours."""
+    return _OBEYED.sub(lambda match: match[1] or printable(match[0]), text)
+
+
+def lines(text: str) -> str:
+    """Return text of any number of lines of which no character is obeyed, colours included."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def guard() -> None:
+    """From now on, what this process prints on a terminal is `harmless`, whoever prints it."""
+    sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
+
+
+def guarded(stream: TextIO) -> TextIO:
+    """Return the stream itself unless it leads to a terminal."""
+    return _text(_Guard(stream)) if stream.isatty() else stream
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Return what a guarded stream leads to: for our own movements of the cursor, and no other text."""
+    inner = getattr(stream, "buffer", None)
+    return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
+
+
+def _text(out: io.BufferedIOBase) -> TextIO:
+    return io.TextIOWrapper(
+        cast("BinaryIO", out), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
+
+
+class _Guard(io.BufferedIOBase):
+    """Bytes of UTF-8 on their way to a terminal, in pieces that may be cut anywhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream  # which would close what it leads to if it were forgotten
+        self._out = stream.buffer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._colour = ""
+
+    def write(self, data: object) -> int:
+        given = bytes(cast("bytes", data))
+        text = self._colour + self._decoder.decode(given)
+        at = _cut_colour(text)
+        self._colour = text[at:]
+        self.put(harmless(text[:at]).encode())
+        return len(given)
+
+    def put(self, data: bytes) -> None:
+        self._out.write(data)
+
+    def flush(self) -> None:
+        if not self._out.closed:
+            self._out.flush()
+
+    def close(self) -> None:
+        """Write what is left, and leave the terminal open: it is not ours."""
+        if not self.closed and not self._out.closed:
+            self.put(harmless(self._colour + self._decoder.decode(b"", final=True)).encode())
+            self._colour = ""
+        super().close()
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._out.fileno()
+
+
+class _Passing(io.BufferedIOBase):
+    """The same terminal for bytes that pass as they are, in order with those that are guarded."""
+
+    def __init__(self, guard_: _Guard) -> None:
+        self._guard = guard_
+
+    def write(self, data: object) -> int:
+        given = bytes(cast("bytes", data))
+        self._guard.put(given)
+        self._guard.flush()
+        return len(given)
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._guard.fileno()
+
+
+def _cut_colour(text: str) -> int:
+    """Return where the beginning of a colour stands at a text's end, which may go on; else its length."""
+    at = text.rfind("\x1b", -4)
+    return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

@@ -1,0 +1,159 @@
+"""Nothing that a terminal obeys reaches it from the outside, whichever command shows it: each one runs on
+a terminal, over a store, files, settings and arguments that are hostile wherever they may be."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+from tests.cli.command import COMMAND, ENVIRONMENT
+from tests.query.tables import gap, make, row, session
+
+ATTACK = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f\r\u202e\u2066\u200f\u061c\u2028e"
+"""Clears the screen, sets a title, begins a C1 sequence, rubs out, returns, turns the direction."""
+
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+OURS = re.compile("\x1b\\[(0|1|3[1-7])?m|\r\x1b\\[Kasking [^\r]*|\r\x1b\\[K")
+"""Our colours, and the line that says that a statement takes time."""
+
+
+def on_terminal(*arguments, cwd=None):
+    """The exit code of a command, and all it prints on the terminal that it runs on."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env=ENVIRONMENT | {"COLUMNS": "200", "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    printed = b""
+    try:
+        while data := os.read(ours, 65536):
+            printed += data
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    return process.wait(timeout=60), printed.decode(errors="surrogateescape").replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """What the commands below name: a store, a configuration and files, all hostile."""
+    directory = tmp_path_factory.mktemp("hostile")
+    values = {"source": f"s{ATTACK}", "session": f"x{ATTACK}", "stream": f"t{ATTACK}"}
+    rows = [
+        session("open", opened=1, peer=ATTACK, **{k: values[k] for k in ("source", "session")}),
+        row(name=f"n{ATTACK}", seq=0, start=1, end=2, attributes={"a": ATTACK}, **values),
+        row(name="=1+1", seq=1, start=1, end=2, offset=1, **values),
+        gap(2, 5, reason=f"r{ATTACK}", offset=2, **values),
+    ]
+    make(directory / "store", rows)
+    config = directory / "bad.toml"
+    config.write_text(json.dumps(f"k{ATTACK}", ensure_ascii=True) + " = 1\n[tcp]\n")
+    syntax = directory / f"syn{ATTACK}tax.toml"
+    syntax.write_text(f"a = {ATTACK}\n")
+    trace = directory / f"trace{ATTACK}.heph"
+    trace.write_bytes(ATTACK.encode() * 20)
+    certificate = directory / f"certificate{ATTACK}.json"
+    certificate.write_text(json.dumps({"x": ATTACK}))
+    return {
+        "store": directory / "store",
+        "config": config,
+        "syntax": syntax,
+        "trace": trace,
+        "certificate": certificate,
+        "new": directory / "new",
+        "missing": directory / f"no{ATTACK}such",
+        "attack": ATTACK,
+    }
+
+
+QUERY = ("query", "--store", "{store}")
+SQL = 'FROM events ORDER BY "offset"'
+FORMS = [
+    (0, *QUERY, SQL),
+    (0, *QUERY, "--csv", SQL),
+    (0, *QUERY, "--csv-safe", SQL),
+    (0, *QUERY, "--json", SQL),
+    (0, *QUERY, "SELECT 1 AS \"{attack}\", '{attack}'"),
+    (0, *QUERY, "--csv", "SELECT '{attack}' AS \"{attack}\""),
+    (1, *QUERY, "SELECT '{attack}'::INT"),
+    (1, *QUERY, "SELECT error('{attack}')"),
+    (1, *QUERY, 'SELECT "{attack}" FROM events'),
+    (2, *QUERY, "--source", "{attack}", "SELECT 1"),
+    (2, *QUERY, "--memory", "{attack}", "SELECT 1"),
+    (2, "query", "--store", "{missing}", "SELECT 1"),
+    (0, "streams", "--store", "{store}"),
+    (0, "streams", "--store", "{store}", "--json"),
+    (2, "streams", "--store", "{store}", "--session", "{attack}"),
+    (0, "gaps", "--store", "{store}"),
+    (0, "gaps", "--store", "{store}", "--json"),
+    (0, "follow", "--store", "{store}", "--from-start", "--lines", "4"),
+    (0, "follow", "--store", "{store}", "--from-start", "--lines", "4", "--json"),
+    (2, "check", "{config}"),
+    (2, "check", "{syntax}"),
+    (2, "check", "{missing}"),
+    (2, "serve", "--config", "{config}"),
+    (2, "serve", "--config", "{missing}"),
+    (None, "import", "--store", "{new}", "{trace}"),
+    (None, "import", "--store", "{new}", "{missing}"),
+    (None, "verify", "{certificate}", "--store", "{store}"),
+    (None, "verify", "{missing}"),
+    (None, "upkeep", "--store", "{missing}"),
+    (None, "doctor", "--quick", "--store", "{missing}"),
+    (2, "doctor", "--config", "{config}"),
+    (None, "bundle", "--config", "{config}"),
+    (None, "run", "--config", "{missing}", "--", "true"),
+    (None, "run", "--require-trace", "--store", "{new}", "--", "{missing}"),
+    (2, "demo", "--{attack}"),
+    (2, "{attack}"),
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[" ".join(form[1:]) for form in FORMS])
+def test_no_command_prints_what_a_terminal_obeys(places, form, tmp_path):
+    code, *arguments = form
+    given = [argument.format(**places) for argument in arguments]
+    status, printed = on_terminal(*given, cwd=tmp_path)
+    assert printed.strip()
+    assert OBEYED.findall(OURS.sub("", printed)) == []
+    assert code in {None, status}, printed
+
+
+def test_every_command_is_among_them():
+    from tailrace.cli import COMMANDS
+
+    assert {form[1] for form in FORMS} >= set(COMMANDS)
+
+
+def test_the_progress_of_an_import_is_still_seen(places, tmp_path):
+    """Our own movements of the cursor pass; nothing that a file is called does."""
+    (tmp_path / "t.heph").write_bytes(b"")
+    _, printed = on_terminal("import", "--store", tmp_path / "store", tmp_path / "t.heph")
+    assert "\\x1b" not in printed
+
+
+def test_formulas_are_defused_where_that_is_asked_for(places):
+    asked = (
+        "SELECT '=1' AS \"@a\", '+1', '-1', '@x', e'\\tx', e'\\rx', -1 AS n, 'x=1' AS x, NULL AS z"
+    )
+    done = subprocess.run(
+        [*COMMAND, "query", "--store", str(places["store"]), "--csv-safe", asked],
+        env=ENVIRONMENT,
+        capture_output=True,
+        check=True,
+    )
+    heading, values = done.stdout.decode().split("\n", 1)
+    assert heading.startswith("'@a,")
+    assert values == "'=1,'+1,'-1,'@x,'\tx,\"'\rx\",-1,x=1,\n"
