@@ -29,6 +29,7 @@ REASONS = {
     Reason.TRUNCATED: "the tail is missing: of a record, or of a file",
     Reason.UNRESOLVED: "a record refers to one that was never seen",
     Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
+    Reason.DAMAGED: "they were stored, and the file that they were in is damaged",
 }
 
 

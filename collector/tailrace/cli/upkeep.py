@@ -17,16 +17,22 @@ from tailrace.units import counted
 @click.command()
 @config_option
 @store_option
-@click.option("--all", "everything", is_flag=True, help="Merge and vacuum now, due or not.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Merge and vacuum now, due or not, and verify all files.",
+)
 @json_option("One JSON object, with the same in it.")
 def command(config: Path | None, store: str | None, *, everything: bool, as_json: bool) -> None:
     """Merge small files, delete days beyond the retention, remove files nobody needs.
 
-    The daemon runs this by itself; it is safe beside it and beside readers.
+    The daemon runs this by itself; it is safe beside it and beside readers. A damaged file is never merged:
+    it is set aside, and gaps name its rows.
 
     With --json: `deleted_days`, how many files were merged (`merged_files`), into how many
     (`made_files`), and removed (`vacuumed_files`), the steps that were `skipped`, with the reason of
-    each, and `seconds`.
+    each, a sentence for each `damaged` file that was set aside, and `seconds`.
     """
     loaded = load_config(config, store)
     report = upkeep.run(
@@ -43,5 +49,7 @@ def command(config: Path | None, store: str | None, *, everything: bool, as_json
     merged, made = counted(report.merged_files, "file"), report.made_files
     click.echo(f"merged {merged} into {made}")
     click.echo(f"removed {counted(report.vacuumed_files, 'file')} that no version needs")
+    for sentence in report.damaged:
+        click.echo(sentence)
     for step in report.skipped:
         click.echo(f"left to the next run: {step}")

@@ -22,3 +22,13 @@ class Reason(StrEnum):
     """A record refers to one that was never seen."""
     LATE_JOIN = "late_join"
     """The producer's counter stood above zero when we first saw the stream."""
+    DAMAGED = "damaged"
+    """They were stored, and the file that they were in is damaged."""
+
+
+FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
+"""Reasons that the ingest finds, and counts. Damage is found in the table, by a start and by upkeep:
+the condition `damage` tells of it, and no counter of the ingest's."""
+
+DAMAGED_SESSION = "damaged"
+"""The session of a gap that may be of any session of its source: a damaged file did not say which."""

@@ -21,11 +21,12 @@ from typing import NamedTuple, Self
 import trio
 
 from tailrace import __version__
+from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.errors import StoreError
-from tailrace.figures import Figures
+from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.pipeline import sync, upgrade, upkeep
 from tailrace.pipeline.acknowledge import Acknowledging
@@ -36,7 +37,7 @@ from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.receiving import Receiving
-from tailrace.pipeline.replay import look_ahead, replay, restored
+from tailrace.pipeline.replay import look_ahead, refills, replay, restored
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
@@ -149,7 +150,12 @@ class Daemon:
                 collector=self.spool.identity,
                 config=self.config.store,
                 clock=self.clock,
+                refills=partial(refills, self.spool, self.checkpoints),
             )
+            for reason in self.table.recovery.reasons:
+                logger.warning("%s", reason)
+            if self.table.recovery.aside:
+                self.health.degrade(Condition.DAMAGE, "; ".join(self.table.recovery.reasons))
             running.begin(self._data())
             self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
             self.committed = self.table.position() or 0
@@ -254,6 +260,7 @@ class Daemon:
         path = self._data() / "ports.json"
         sources = {name: source.address for name, source in self.receiving.sources.items()}
         temporary = path.with_suffix(".tmp")
+        make_way(path)
         temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
         temporary.replace(path)
         return path

@@ -12,14 +12,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.store.upkeep import is_due
+from tailrace.store.upkeep import Report, is_due
 
 if TYPE_CHECKING:
     from tailrace.pipeline.daemon import Daemon
@@ -56,7 +58,7 @@ def _is_due(daemon: Daemon) -> bool:
 async def once(daemon: Daemon) -> None:
     """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
     result = await trio.run_process(
-        [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store],
+        [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.store],
         env=environment(daemon.config.store, os.environ),
         check=False,
         capture_stdout=True,
@@ -72,6 +74,16 @@ async def once(daemon: Daemon) -> None:
     else:
         daemon.figures.upkeeps["done"] += 1
         daemon.health.clear(Condition.UPKEEP)
+        _tell_damage(daemon, result.stdout)
+
+
+def _tell_damage(daemon: Daemon, output: bytes) -> None:
+    """Let people see what an upkeep set aside; warnings may come before its report."""
+    lines = output.strip().splitlines()
+    with suppress(msgspec.DecodeError):
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=Report)
+        if report.damaged:
+            daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
