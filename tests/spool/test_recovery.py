@@ -412,3 +412,12 @@ def test_the_newest_segment_must_be_a_file(open_spool):
     with pytest.raises(StoreError, match="restore it from a copy, or move"):
         open_spool()
     assert path.is_dir()
+
+
+def test_a_segment_cut_within_its_header_is_an_empty_one(open_spool):
+    path = newest_segment(_with_entries(open_spool))
+    for size in (40, 0):
+        os.truncate(path, size)
+        again = open_spool()
+        assert (again.begin, again.end) == (0, 0)
+        again.close()

@@ -20,7 +20,14 @@ from uuid import uuid4
 from tailrace.away import make_way
 from tailrace.errors import StoreError
 from tailrace.spool import disk
-from tailrace.spool.segment import Header, Segment, segment_first, segment_name, segment_paths
+from tailrace.spool.segment import (
+    HEADER_SIZE,
+    Header,
+    Segment,
+    segment_first,
+    segment_name,
+    segment_paths,
+)
 from tailrace.spool.writer import SPARE_NAME, Spare
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -58,7 +65,7 @@ def load(directory: Path, segment_size: int) -> list[Segment]:
         disk.replace(mark, headers[0].identity.hex().encode())
     ends = [header.first for header in headers[1:]] + [headers[-1].first]
     return [
-        Segment(path, header, end=end, size=path.stat().st_size)
+        Segment(path, header, end=end, size=max(path.stat().st_size, HEADER_SIZE))
         for path, header, end in zip(paths, headers, ends, strict=True)
     ]
 
