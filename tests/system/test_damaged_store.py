@@ -261,6 +261,8 @@ FEW = [
     ("data", "flipped"),
     ("data", "deleted"),
     ("quarantine", "directory"),
+    ("log checkpoint", "unreadable"),
+    ("segment", "emptied"),
 ]
 
 

@@ -26,7 +26,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
-from tailrace.away import move_away
+from tailrace.away import is_obstacle, move_away
 from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
 from tailrace.store import layout, schema
@@ -133,6 +133,9 @@ class _Repair:
     def _whole_checkpoint(self, notes: Notes) -> int:
         """The version of the newest whole checkpoint, -1 without; those above it are removed."""
         whole = -1
+        if is_obstacle(self.log.last_checkpoint_path):
+            move_away(self.log.last_checkpoint_path)
+            self.done.reasons.append("_last_checkpoint was no file: moved away")
         parts = self.log.checkpoints()
         for version in sorted(parts, reverse=True):
             reason = self._checkpoint_damage(version, parts[version], notes)
