@@ -52,8 +52,8 @@ def test_each_damaged_file_has_a_line_and_the_exit_code_is_1(store):
         str(gone): "10 rows",
     }
     lines = _failing_output("verify", store).splitlines()
-    assert lines[0].startswith(str(flipped))
-    assert "another checksum" in lines[0]
+    [line] = [line for line in lines if line.startswith(str(flipped))]
+    assert "another checksum" in line
     assert f"{gone}: is missing; lost: 10 rows" in lines
 
 
