@@ -30,6 +30,7 @@ REASONS = {
     Reason.UNRESOLVED: "a record refers to one that was never seen",
     Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
     Reason.UNCOUNTED: "the stream's numbers are not followed, for want of room: what it lacks is not known",
+    Reason.DAMAGED: "they were stored, and the file that they were in is damaged",
 }
 
 

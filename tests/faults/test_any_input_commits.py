@@ -76,7 +76,12 @@ def assert_stored(log, directory):
     """Commit it all; as many rows are read back, with attributes that are objects."""
     first, ingest = settled(log)
     table = Table.open(
-        str(directory), options={}, collector="c", config=StoreConfig(), clock=SystemClock()
+        str(directory),
+        options={},
+        collector="c",
+        config=StoreConfig(),
+        clock=SystemClock(),
+        refills=lambda position: True,
     )
     second, _ = ingest.take()
     if len(first):

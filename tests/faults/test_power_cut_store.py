@@ -77,7 +77,12 @@ def _cut_while_committing(fs, commands, seconds):
 
 def _open(store):
     return Table.open(
-        str(store), options={}, collector="one", config=StoreConfig(), clock=SystemClock()
+        str(store),
+        options={},
+        collector="one",
+        config=StoreConfig(),
+        clock=SystemClock(),
+        refills=lambda position: True,
     )
 
 

@@ -48,13 +48,22 @@ def root(store):
 def open_table(store):
     """Open the table in `store` as a collector."""
 
-    def open_(collector="one", *, path=store, options=None, config=None, clock=None):
+    def open_(
+        collector="one",
+        *,
+        path=store,
+        options=None,
+        config=None,
+        clock=None,
+        refills=lambda _: True,
+    ):
         return Table.open(
             str(path),
             options=options or {},
             collector=collector,
             config=config or StoreConfig(),
             clock=clock or SystemClock(),
+            refills=refills,
         )
 
     return open_
@@ -82,7 +91,8 @@ def seqs(root):
         predicate = None if stream is None else f"stream = '{stream}'"
         table = DeltaTable(str(at), storage_options=options)
         batches = table.scan(columns=["seq"], predicate=predicate)
-        return sorted(seq for batch in batches for seq in batch.column("seq").to_pylist())
+        found = (seq for batch in batches for seq in batch.column("seq").to_pylist())
+        return sorted(seq for seq in found if seq is not None)  # of no gap
 
     return read
 

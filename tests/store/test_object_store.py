@@ -11,6 +11,7 @@ from tailrace.store import durable, schema, upkeep
 from tailrace.store.snapshot import Snapshot
 from tailrace.store.turn import LEASE_NS, turn
 from tailrace.store.upkeep import HOUR_NS
+from tailrace.store.verify import verify
 
 URL = "s3://bucket/prefix"
 
@@ -142,3 +143,11 @@ def test_an_older_table_is_upgraded_behind_a_url_too(open_at_url, numbered, seqs
     assert one.schema_version == two.schema_version == schema.SCHEMA_VERSION
     one.commit(numbered("s", 5, 5), 2)
     assert seqs_at_url() == list(range(10))
+
+
+def test_files_at_a_url_are_read_and_unverifiable(open_at_url, numbered, s3):
+    table = open_at_url()
+    for number in range(3):
+        table.commit(numbered("s", 5 * number, 5), number + 1)
+    found = verify(URL, s3.options)
+    assert (found.files, found.verified, found.unverifiable, found.damage) == (3, 0, 3, [])

@@ -172,7 +172,7 @@ def test_a_file_that_was_removed_before_the_sync_is_not_missed(directory):
 def test_a_directory_that_cannot_be_made_is_a_store_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError):
-        Quarantine(tmp_path / "file", _config())
+        Quarantine(tmp_path / "file" / "quarantine", _config())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root: run pytest tests/store as root")

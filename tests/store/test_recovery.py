@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from tailrace.clock import SystemClock
 from tailrace.errors import StoreError
 from tailrace.model.columns import ROW
 from tailrace.store import durable
+from tailrace.store.journal import Journal
 from tailrace.store.log import Log
 from tailrace.store.recovery import recover
 from tailrace.store.schema import SCHEMA_VERSION
@@ -23,11 +26,17 @@ ROWS = 40
 
 @pytest.fixture
 def written(open_table, numbered):
-    """A table of COMMITS commits (version and position number n), ROWS rows each."""
+    """A table of COMMITS commits (version and position number n), ROWS rows each, without a journal:
+    what a power cut takes was not noted in it."""
     table = open_table()
     for number in range(COMMITS):
         table.commit(numbered("s", number * ROWS, ROWS), number + 1)
+    Journal(Path(table.root)).path.unlink()
     return table
+
+
+def _recover(root):
+    return recover(root, collector="one", refills=lambda position: True, clock=SystemClock())
 
 
 def _data(root, version):
@@ -94,6 +103,7 @@ def test_a_hole_of_zeros_that_decodes_all_the_same_is_found(open_table, numbered
     batch.columns[ROW.index("substream")] = [chance.getrandbits(63) for _ in range(60_000)]
     table.commit(batch, 2)
     path = _data(root, 2)
+    Journal(root).path.unlink()
     data = bytearray(path.read_bytes())
     found = 0
     for at in range(65_536, 262_144, 32_768):
@@ -101,7 +111,7 @@ def test_a_hole_of_zeros_that_decodes_all_the_same_is_found(open_table, numbered
         path.write_bytes(damaged)
         copy = root.parent / f"copy-{at}"
         shutil.copytree(root, copy / "events")
-        found += recover(copy / "events").versions == [2]
+        found += _recover(copy / "events").versions == [2]
     assert found == 6
 
 
@@ -133,17 +143,18 @@ def test_a_hole_in_the_log_takes_out_what_is_above_it(written, open_table, root)
 
 def test_a_whole_table_is_left_as_it_is(written, root):
     before = _listing(root)
-    assert recover(root).reasons == []
+    assert _recover(root).reasons == []
     assert _listing(root) == before
 
 
 def test_where_there_is_no_table_there_is_nothing_to_repair(root):
-    assert recover(root).reasons == []
+    assert _recover(root).reasons == []
     assert not root.exists()
 
 
 def test_a_table_whose_making_was_cut_off_is_made_again(open_table, root, numbered, seqs):
     open_table()
+    Journal(root).path.unlink()
     Log(root).path(0).write_bytes(b"")
     table = open_table()
     assert (table.recovery.versions, table.position()) == ([0], None)
@@ -190,9 +201,13 @@ def test_what_a_version_removed_counts_again_once_that_version_is_taken_out(
 
 
 def test_versions_that_a_synced_checkpoint_sums_up_are_not_doubted(written, open_table, root):
+    """Their rows were acknowledged, so what is gone of them is named and not taken out."""
     written.checkpoint()
-    _data(root, COMMITS).write_bytes(b"")
-    assert open_table().recovery.reasons == []
+    [gone] = [Path(path) for path in written.file_uris() if Path(path) == _data(root, COMMITS)]
+    gone.write_bytes(b"")
+    table = open_table()
+    assert (table.recovery.versions, table.recovery.aside) == ([], [str(gone.relative_to(root))])
+    assert (table.position(), table.version()) == (COMMITS, COMMITS + 1)
 
 
 @pytest.mark.parametrize(("_name", "damage"), [EMPTY, HALF, ZEROS, HALF_ZEROS])
@@ -242,7 +257,7 @@ def test_a_damaged_checkpoint_that_nothing_can_replace_is_an_error_and_stays(
     [[part]] = Log(root).checkpoints().values()
     part.write_bytes(part.read_bytes()[:100])
     before = _listing(root)
-    with pytest.raises(StoreError, match="restore the table from a copy"):
+    with pytest.raises(StoreError, match="restore the directory from a copy"):
         open_table()
     assert _listing(root) == before
 
@@ -268,14 +283,15 @@ def test_the_end_of_a_table_of_a_newer_version_is_not_touched(
 
 
 def test_only_versions_that_may_be_unsynced_are_read(open_table, numbered, root):
-    """An old file that vanished is damage that no replay can repair: not ours to hide."""
+    """An old file that vanished is damage that no replay can repair: it is named."""
     table = open_table()
     for number in range(durable.UNSYNCED_MAX + 2):
         table.commit(numbered("s", number, 1), number + 1)
     _data(root, 1).unlink()
-    assert open_table().recovery.reasons == []
-    _data(root, 3).unlink()
-    assert open_table().position() == 2
+    table = open_table()
+    assert (table.recovery.versions, len(table.recovery.aside)) == ([], 1)
+    _data(root, 4).unlink()
+    assert open_table().position() == 3
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -128,7 +128,7 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import FullError
 from tailrace.store.table import Table
 
-table = Table.open({str(store)!r}, options={{}}, collector="one", config=StoreConfig(), clock=SystemClock())
+table = Table.open({str(store)!r}, options={{}}, collector="one", config=StoreConfig(), clock=SystemClock(), refills=bool)
 table.commit(numbered("s", 0, 10), 1)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

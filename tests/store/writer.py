@@ -35,6 +35,7 @@ def main():
         collector=given.collector,
         config=StoreConfig(),
         clock=SystemClock(),
+        refills=lambda position: True,
     )
     for number in itertools.count(table.position() or 0):
         table.commit(numbered(given.collector, number * given.rows, given.rows), number + 1)

@@ -32,7 +32,7 @@ COMMANDS = {
     "serve": "The daemon: collect traces until told to stop.",
     "check": "Find every mistake in a configuration file.",
     "run": "A collector around one program, ending in a certificate.",
-    "verify": "Check a run certificate against the table.",
+    "verify": "Check all files of a store, or a run certificate.",
     "import": "Take in finished files and directories.",
     "query": "Run SQL over what was collected.",
     "streams": "What is there: one line a stream.",

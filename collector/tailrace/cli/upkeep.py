@@ -17,7 +17,12 @@ from tailrace.units import counted
 @click.command()
 @config_option
 @store_option
-@click.option("--all", "everything", is_flag=True, help="Merge and vacuum now, due or not.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Merge and vacuum now, due or not, and verify all files.",
+)
 @click.option(
     "--clock-is-right",
     is_flag=True,
@@ -34,12 +39,13 @@ def command(
 ) -> None:
     """Merge small files, delete days beyond the retention, remove files nobody needs.
 
-    The daemon runs this by itself; it is safe beside it and beside readers.
+    The daemon runs this by itself; it is safe beside it and beside readers. A damaged file is never merged:
+    it is set aside, and gaps name its rows.
 
     With --json: `deleted_days`, why no others were although the clock says that they are too old (`held`),
     how many files were merged (`merged_files`), into how many
     (`made_files`), and removed (`vacuumed_files`), the steps that were `skipped`, with the reason of
-    each, and `seconds`.
+    each, a sentence for each `damaged` file that was set aside, and `seconds`.
     """
     loaded = load_config(config, store)
     report = upkeep.run(
@@ -59,5 +65,7 @@ def command(
     merged, made = counted(report.merged_files, "file"), report.made_files
     click.echo(f"merged {merged} into {made}")
     click.echo(f"removed {counted(report.vacuumed_files, 'file')} that no version needs")
+    for sentence in report.damaged:
+        click.echo(sentence)
     for step in report.skipped:
         click.echo(f"left to the next run: {step}")

@@ -1,4 +1,4 @@
-"""`tailrace verify`: a certificate against the table."""
+"""`tailrace verify`: a certificate against the table, or a store against what was written to it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
 
 
@@ -28,24 +29,69 @@ if TYPE_CHECKING:
     help="The Ed25519 public key that must have signed it; needs the package cryptography.",
 )
 @json_option("One JSON object, with the same in it.")
-@click.argument("path", metavar="CERTIFICATE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="CERTIFICATE|STORE")
 @click.pass_context
 def command(
     context: click.Context,
     config: Path | None,
     store: str | None,
     key: str | None,
-    path: Path,
+    path: str,
     *,
     as_json: bool,
 ) -> None:
-    """Compute anew, from the table, all that a run certificate says.
+    """Verify a run certificate, or all files of a store.
 
-    Exits with 1 when anything is not so: a row, a gap or a digit that was changed.
+    CERTIFICATE is a file: compute anew, from the table, all that it says. Exits with 1 when anything is
+    not so: a row, a gap or a digit that was changed.
 
-    With --json: the path of the `certificate`, whether it `holds`, the `differences`, its `totals`, how
-    many `streams` it has, and the public key that it was `signed_by`, null without a signature.
+    STORE is a directory or URL: compare each file of the table with its checksum, and with the log. Prints
+    a line for each damaged file, with what is lost, and exits with 1 if there is any. Files of which no
+    checksum is known are read and said to be unverifiable; a store at a URL has only such files. Nothing is
+    changed: a start, and upkeep, set damaged files aside.
+
+    With --json, of a certificate: the path of the `certificate`, whether it `holds`, the `differences`, its
+    `totals`, how many `streams` it has, and the public key that it was `signed_by`, null without a
+    signature. Of a store: the `store`, how many data `files` the table has, how many of these are `verified`
+    and how many `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`.
     """
+    if "://" in path or Path(path).is_dir():
+        if store is not None or key is not None:
+            raise click.UsageError("--store and --key are for certificates; STORE is an argument")
+        found = _verify_store(load_config(config, path), as_json=as_json)
+    else:
+        found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
+    if found:
+        context.exit(ExitCode.FAILED)
+
+
+def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
+    """Print what there is to say of a store; return whether anything is damaged."""
+    import msgspec
+
+    from tailrace.config.load import store_path
+    from tailrace.store.verify import verify
+
+    store = store_path(loaded.config)
+    found = verify(store, loaded.config.store.options)
+    if as_json:
+        document = {"store": store, **msgspec.structs.asdict(found)}
+        click.echo(msgspec.json.encode(document).decode())
+        return bool(found.damage)
+    for each in found.damage:
+        click.echo(f"{each.path}: {each.reason}; lost: {each.lost}")
+    click.echo(
+        f"{store}: {counted(found.files, 'data file')}: {found.verified} verified,"
+        f" {found.unverifiable} unverifiable (no checksum is known);"
+        f" {counted(len(found.damage), 'damaged file')}"
+    )
+    return bool(found.damage)
+
+
+def _verify_certificate(
+    config: Path | None, store: str | None, key: str | None, path: Path, *, as_json: bool
+) -> bool:
+    """Print what there is to say of a certificate; return whether anything of it is not so."""
     from tailrace.config.load import store_path
     from tailrace.query.engine import Engine
     from tailrace.run import certificate as certificates, verify
@@ -60,8 +106,7 @@ def command(
     finally:
         engine.close()
     click.echo("\n".join((_json if as_json else _text)(path, certificate, found)))
-    if found:
-        context.exit(ExitCode.FAILED)
+    return bool(found)
 
 
 def _text(path: Path, certificate: Certificate, found: list[str]) -> Iterator[str]:

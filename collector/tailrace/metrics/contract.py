@@ -13,7 +13,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.figures import ANSWERS, Condition, Durations, Refusal, State
 from tailrace.ingest.pace import Progress
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
-from tailrace.model.gap import Reason
+from tailrace.model.gap import FOUND
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 from tailrace.normalize import FLAWS
@@ -41,7 +41,7 @@ def _unreadable(type_: str, format_: str) -> frozenset[str]:
 KIND = Label("kind", "kinds", lambda *_: _KINDS)
 RULE = Label("rule", "rules", _rules)
 UNREADABLE = Label("cause", "causes", _unreadable)
-REASON = Label("reason", "reasons", lambda *_: tuple(Reason))
+REASON = Label("reason", "reasons", lambda *_: FOUND)
 REFUSAL = Label("cause", "causes", lambda type_, _: OF_TYPE[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
 WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original"))

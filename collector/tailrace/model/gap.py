@@ -24,3 +24,13 @@ class Reason(StrEnum):
     """The producer's counter stood above zero when we first saw the stream."""
     UNCOUNTED = "uncounted"
     """The collector does not follow the stream's numbers, for want of room: it may lack any number."""
+    DAMAGED = "damaged"
+    """They were stored, and the file that they were in is damaged."""
+
+
+FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
+"""Reasons that the ingest finds, and counts. Damage is found in the table, by a start and by upkeep:
+the condition `damage` tells of it, and no counter of the ingest's."""
+
+DAMAGED_SESSION = "damaged"
+"""The session of a gap that may be of any session of its source: a damaged file did not say which."""

@@ -22,6 +22,7 @@ from typing import NamedTuple, Self
 import trio
 
 from tailrace import __version__
+from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
@@ -39,7 +40,7 @@ from tailrace.pipeline.heartbeat import Heartbeats
 from tailrace.pipeline.intake import Gate
 from tailrace.pipeline.memory_limit import Memory
 from tailrace.pipeline.receiving import Receiving
-from tailrace.pipeline.replay import look_ahead, replay, restored
+from tailrace.pipeline.replay import look_ahead, refills, replay, restored
 from tailrace.pipeline.starts import Starts
 from tailrace.pipeline.timekeeping import Timekeeping
 from tailrace.service_manager.descriptors import Descriptors
@@ -176,7 +177,12 @@ class Daemon:
                 collector=self.spool.identity,
                 config=self.config.store,
                 clock=self.clock,
+                refills=partial(refills, self.spool, self.checkpoints),
             )
+            for reason in self.table.recovery.reasons:
+                logger.warning("%s", reason)
+            if self.table.recovery.aside:
+                self.health.degrade(Condition.DAMAGE, "; ".join(self.table.recovery.reasons))
             running.begin(self._data())
             self.quarantine = Quarantine(self._data() / "quarantine", self.config.quarantine)
             self.committed = self.table.position() or 0
@@ -331,6 +337,7 @@ class Daemon:
         path = self._data() / "ports.json"
         sources = {name: source.address for name, source in self.receiving.sources.items()}
         temporary = path.with_suffix(".tmp")
+        make_way(path)
         temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
         temporary.replace(path)
         return path

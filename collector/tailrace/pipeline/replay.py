@@ -13,12 +13,19 @@ from tailrace.errors import StoreError
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest, read_state
 from tailrace.ingest.unfinished import read_again, since
-from tailrace.spool.checkpoint import Checkpoint
+from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
 READ_BYTES = 1 * 2**20
 """Read from the spool at a time."""
+
+
+def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
+    """Return whether the log can give again all rows from a position on, None being its beginning."""
+    at = position or 0
+    checkpoint = checkpoints.newest(at)
+    return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
@@ -27,14 +34,17 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
     if committed > spool.end:
         raise StoreError(
             f"the table holds what the spool had up to {committed}, but {spool.directory}"
-            f" ends at {spool.end}: it is not the spool of this table, or an older copy."
-            " Move it away to begin a new one."
+            f" ends at {spool.end}: it is not the spool of this table, or an older copy, or its end is"
+            " lost. Restore it from a copy, or move it away to begin a new one; what was received after"
+            " that position is lost then."
         )
     ingest = _from_checkpoint(spool, checkpoint) if checkpoint else Ingest()
     if ingest.position < spool.begin:
         raise StoreError(
             f"{spool.directory}: the decoder state for position {spool.begin} is"
-            " lost, so what follows cannot be told apart from what is in the table."
+            " lost, so what follows cannot be told apart from what is in the table: restore the"
+            f" directory from a copy, or move it away to begin a new one. Of what the table has up to"
+            f" {committed}, nothing is lost then; what came after that is."
         )
     return ingest
 

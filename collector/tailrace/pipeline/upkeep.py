@@ -13,14 +13,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.store import upkeep
+from tailrace.store.upkeep import Report, look
 
 if TYPE_CHECKING:
     from tailrace.pipeline.daemon import Daemon
@@ -49,7 +51,7 @@ def _is_due(daemon: Daemon) -> bool:
     """Ask the table, in a worker thread; what keeps old days from going is a condition. A table that
     cannot be read is left to the upkeep, whose failure is a condition that people see."""
     try:
-        due, held = upkeep.look(daemon.store, daemon.config.store, daemon.clock)
+        due, held = look(daemon.store, daemon.config.store, daemon.clock)
     except StoreError:
         return True
     trio.from_thread.run_sync(
@@ -62,7 +64,7 @@ async def once(daemon: Daemon) -> None:
     """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
     try:
         result = await trio.run_process(
-            [sys.executable, "-m", "tailrace", "upkeep", "--store", daemon.store],
+            [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.store],
             env=environment(daemon.config.store, os.environ),
             check=False,
             capture_stdout=True,
@@ -83,6 +85,16 @@ async def once(daemon: Daemon) -> None:
     else:
         daemon.figures.upkeeps["done"] += 1
         daemon.health.clear(Condition.UPKEEP)
+        _tell_damage(daemon, result.stdout)
+
+
+def _tell_damage(daemon: Daemon, output: bytes) -> None:
+    """Let people see what an upkeep set aside; warnings may come before its report."""
+    lines = output.strip().splitlines()
+    with suppress(msgspec.DecodeError):
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=Report)
+        if report.damaged:
+            daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:

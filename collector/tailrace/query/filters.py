@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
+from tailrace.model.gap import DAMAGED_SESSION
+
 
 class Condition(NamedTuple):
     """Question marks in `sql` stand for `values`, in order."""
@@ -60,15 +62,16 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> Condition:
-        """On gaps that may be about these rows: those of no known stream, too."""
+        """On gaps that may be about these rows: those of no known stream or session, too."""
         streams = None if self.streams is None else (*self.streams, "")
-        return all_of([*self._where(), *self._streams(streams)])
+        return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
-    def _where(self) -> Iterator[Condition]:
+    def _where(self, *more_sessions: str) -> Iterator[Condition]:
         if self.sources is not None:
             yield one_of("source", self.sources)
         if self.sessions is not None:
-            yield begins_with("session", self.sessions)
+            more = [one_of("session", more_sessions)] if more_sessions else []
+            yield any_of([begins_with("session", self.sessions), *more])
 
     @staticmethod
     def _streams(streams: tuple[str, ...] | None) -> Iterator[Condition]:

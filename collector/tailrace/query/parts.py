@@ -208,6 +208,11 @@ SELECT source, format, session, stream,
 FROM all_gaps
 GROUP BY source, format, session, stream;
 
+-- Sources of which a damaged file may have held rows of any session.
+CREATE VIEW part.damaged_sources AS
+SELECT DISTINCT source FROM part.shown
+SEMI JOIN (VALUES ('gap', 'damaged')) AS wanted(kind, session) USING (kind, session);
+
 -- What is there of each stream. The times of rows stored before the clock was known are computed
 -- from their first and last start.
 CREATE VIEW part.seen_events AS

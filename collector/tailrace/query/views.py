@@ -217,7 +217,7 @@ SESSIONS = View(
       r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals, s."rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
-      coalesce(l.unknown, false) AS unknown,
+      coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown,
       coalesce(y.state, part.unopened()) AS state
     FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
     LEFT JOIN words AS w USING (source, session)
@@ -229,6 +229,7 @@ SESSIONS = View(
     LEFT JOIN producers AS p USING (source, session)
     LEFT JOIN open AS o USING (source, session)
     LEFT JOIN lost AS l USING (source, session)
+    LEFT JOIN part.damaged_sources AS d USING (source)
     """,
     "source, opened, session",
 )
@@ -274,7 +275,7 @@ STREAMS = View(
         stream <> '' AND s.events IS NOT NULL AND s.first_seq IS NULL AS exposed,
         CASE WHEN exposed THEN coalesce(max(l.missing) FILTER (stream = '') OVER whole, 0) ELSE 0 END
           AS elsewhere,
-        coalesce(l.unknown, false)
+        coalesce(l.unknown, false) OR d.source IS NOT NULL
           OR exposed AND coalesce(bool_or(l.unknown) FILTER (stream = '') OVER whole, false) AS unknown,
         least(s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS first_time,
         greatest(s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second)) AS last_time,
@@ -285,6 +286,7 @@ STREAMS = View(
       LEFT JOIN part.open_counts AS o USING (source, format, session, stream)
       LEFT JOIN part.clocks AS c USING (source, session)
       LEFT JOIN part.courses AS y USING (source, session)
+      LEFT JOIN part.damaged_sources AS d USING (source)
       WINDOW whole AS (PARTITION BY source, format, session)
     )
     """,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from tailrace.away import make_way
 from tailrace.errors import StoreError
 from tailrace.spool import disk
 
@@ -50,6 +51,8 @@ class Checkpoints:
         """What `newest` passed over, and why: one sentence a file."""
         try:
             disk.make_directory(directory)
+            for path in self._files().values():
+                make_way(path)  # or `save` could not replace it, and would end the process
         except OSError as error:
             raise StoreError(f"{directory}: {error.strerror}") from error
 

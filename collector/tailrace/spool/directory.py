@@ -5,56 +5,116 @@
     DIGITS.segment     the log; see `segment`
     next.segment       preallocated, nothing in it yet; see `writer`
 
-The first segment is made before `identity`, and every segment repeats it in its header. So there
+The first segment is made before `identity`, and each segment repeats it in its header. So there
 is no crash after which an `identity` stands without a segment, and no way to take a directory
 whose segments were removed for a new one and use its positions again.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from uuid import uuid4
 
+from tailrace.away import make_way
 from tailrace.errors import StoreError
 from tailrace.spool import disk
-from tailrace.spool.segment import Header, Segment, segment_name, segment_paths
+from tailrace.spool.segment import (
+    HEADER_SIZE,
+    Header,
+    Segment,
+    segment_first,
+    segment_name,
+    segment_paths,
+)
 from tailrace.spool.writer import SPARE_NAME, Spare
+
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def load(directory: Path, segment_size: int) -> list[Segment]:
     """Return the segments, oldest first; the newest ends, until it is surveyed, where it begins.
 
-    An empty directory becomes a spool. Raise StoreError for one that is not whole.
+    An empty directory becomes a spool. What `identity` and segments' headers say is in several places,
+    so that damage to one of them is repaired. A segment that cannot be opened is renamed to
+    `DIGITS.segment.bad`, and its positions are damage. Raise StoreError for a directory of which the
+    beginning or the end is lost, and for files of another spool.
     """
     with disk.writing(directory):
+        make_way(directory / SPARE_NAME)
         (directory / SPARE_NAME).unlink(missing_ok=True)
     mark = directory / "identity"
-    paths = segment_paths(directory)
-    headers = [Header.read(path) for path in paths]
-    if mark.exists():
-        _check(directory, mark.read_text().strip(), headers)
-    else:
-        if not headers:
-            header = Header(uuid4().bytes, first=0, time_ns=0)
-            writer = Spare.prepare(directory, segment_size).become(header)
-            writer.close()
-            headers, paths = [header], [writer.segment.path]
+    marked = _read_identity(mark)
+    paths = _readable(directory)
+    headers = _headers(paths, marked)
+    if not headers:
+        if os.path.lexists(mark):
+            raise StoreError(
+                f"{directory}: all segments of this spool are gone, and with them what had not reached the"
+                " table; move the directory away to begin a new spool"
+            )
+        header = Header(uuid4().bytes, first=0, time_ns=0)
+        writer = Spare.prepare(directory, segment_size).become(header)
+        writer.close()
+        headers, paths = [header], [writer.segment.path]
+    _check(directory, marked or headers[0].identity, headers)
+    if marked is None:
+        with disk.writing(mark):
+            make_way(mark)
         disk.replace(mark, headers[0].identity.hex().encode())
     ends = [header.first for header in headers[1:]] + [headers[-1].first]
     return [
-        Segment(path, header, end=end, size=path.stat().st_size)
+        Segment(path, header, end=end, size=max(path.stat().st_size, HEADER_SIZE))
         for path, header, end in zip(paths, headers, ends, strict=True)
     ]
 
 
-def _check(directory: Path, identity: str, headers: list[Header]) -> None:
-    if not headers:
-        raise StoreError(
-            f"{directory}: all segments of this spool are gone, and with them what had not reached the table; "
-            "move the directory away to begin a new spool"
-        )
-    for header in headers:
-        if header.identity.hex() != identity:
+def _read_identity(mark: Path) -> bytes | None:
+    """Return what `identity` says; None where it is not there, or not whole."""
+    try:
+        text = mark.read_bytes().decode("ascii", errors="replace").strip()
+    except OSError:
+        return None
+    return bytes.fromhex(text) if _IDENTITY.fullmatch(text) else None
+
+
+def _readable(directory: Path) -> list[Path]:
+    """Return the segments that can be opened; the others are moved away, but for the newest."""
+    paths = segment_paths(directory)
+    for path in paths:
+        if path.is_file():
+            continue
+        if path == paths[-1]:
             raise StoreError(
-                f"{directory / segment_name(header.first)}: belongs to another spool than {identity}"
+                f"{path}: is no file any more, so nobody knows how far the log went: restore it from a copy,"
+                f" or move {directory} away to begin a new spool; what had not reached the table is lost then"
+            )
+        with disk.writing(path):
+            make_way(path)
+    return [path for path in paths if path.exists()]
+
+
+def _headers(paths: list[Path], marked: bytes | None) -> list[Header]:
+    """Read the segments' headers. A damaged one says nothing that is not known from elsewhere."""
+    read = [Header.read_whole(path) for path in paths]
+    known = marked or next((header.identity for header in read if header), None)
+    if paths and known is None:
+        raise StoreError(
+            f"{paths[0].parent}: neither `identity` nor a segment says which spool this is: restore the"
+            " directory from a copy, or move it away to begin a new spool"
+        )
+    return [
+        header or Header(known or b"", first=segment_first(path), time_ns=0)
+        for path, header in zip(paths, read, strict=True)
+    ]
+
+
+def _check(directory: Path, identity: bytes, headers: list[Header]) -> None:
+    for header in headers:
+        if header.identity != identity:
+            raise StoreError(
+                f"{directory / segment_name(header.first)}: belongs to the spool {header.identity.hex()},"
+                f" and {directory / 'identity'} says {identity.hex()}: put the file of this spool back, or"
+                " move the foreign one away; where only `identity` is wrong, remove that"
             )

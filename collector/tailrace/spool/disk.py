@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tailrace.away import is_obstacle
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -141,7 +142,8 @@ def lock(directory: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
     except OSError as error:
         kind = FullError if error.errno in _NO_ROOM else StoreError
-        raise kind(f"{path}: {os.strerror(error.errno or 0)}") from error
+        advice = ": it is no file, remove it" if is_obstacle(path) else ""
+        raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)

@@ -46,24 +46,30 @@ class Header(NamedTuple):
         return (fields + _CHECKSUM.pack(crc32(fields))).ljust(HEADER_SIZE, b"\0")
 
     @classmethod
-    def read(cls, path: Path) -> Header:
-        """Raise StoreError unless the header is whole and agrees with the file's name."""
+    def read_whole(cls, path: Path) -> Header | None:
+        """Return the header of a segment; None when it is damaged.
+
+        Raise StoreError for another version of the format, and for a segment with another name."""
         with path.open("rb") as file:
             data = file.read(HEADER_SIZE)
+        if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
+            raise StoreError(
+                f"{path}: format {data[: len(MAGIC)]!r} is not {MAGIC!r}, the only one this version reads:"
+                " use the Tailrace that wrote it, or restore the file from a copy"
+            )
         if len(data) < HEADER_SIZE or _CHECKSUM.unpack_from(data, _HEADER.size)[0] != crc32(
             data[: _HEADER.size]
         ):
-            raise StoreError(
-                f"{path}: the first {HEADER_SIZE} bytes are not the header of a segment"
-            )
-        magic, identity, first, time_ns = _HEADER.unpack_from(data)
-        if magic != MAGIC:
-            raise StoreError(
-                f"{path}: format {magic!r} is not {MAGIC!r}, the only one this version reads"
-            )
+            return None
+        _, identity, first, time_ns = _HEADER.unpack_from(data)
         if path.name != segment_name(first):
             raise StoreError(f"{path}: was written as {segment_name(first)}; put the name back")
         return cls(identity, first, time_ns)
+
+
+def segment_first(path: Path) -> int:
+    """Return the position that a segment's name says."""
+    return int(path.name.partition(".")[0])
 
 
 def segment_name(first: int) -> str:

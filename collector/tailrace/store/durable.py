@@ -7,7 +7,8 @@ The library never syncs. So here, and only here, is said when something is on di
    Only then may anything be acknowledged.
 3. `checkpoint` syncs a checkpoint before it lets go of the log files that it replaces.
 4. What a merge wrote is synced before the files it replaces may be deleted (`upkeep`).
-5. At start the newest versions are validated (`recovery`).
+5. At start the newest versions are validated, and damage is repaired (`recovery`), with what the
+   `journal` says of each version.
 
 An object store keeps what it has accepted; none of this is called for one.
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from deltalake import DeltaTable, PostCommitHookProperties
 
 from tailrace.errors import SyncError
+from tailrace.store.journal import Journal
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import Log, is_parquet
 
@@ -104,6 +106,9 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
             ) from error
         table.cleanup_metadata()
         _trim(log, version, keep)
+        journal = Journal(root)
+        journal.note_files(log.checkpoints()[version])
+        journal.prune()
 
 
 def fsync(path: Path) -> None:

@@ -11,6 +11,7 @@ dictionaries for the repeating strings were as fast to write and dearer to make.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, timedelta
 
 from deltalake import ColumnProperties, DeltaTable, Schema as DeltaSchema, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -56,12 +57,17 @@ def is_local(root: str) -> bool:
     return "://" not in root
 
 
+def date_of(day: int) -> date:
+    """Return the date of a day that is counted from 1970-01-01."""
+    return date(1970, 1, 1) + timedelta(days=day)
+
+
 def properties(config: StoreConfig, *, local: bool) -> dict[str, str | None]:
     return {
         VERSION_PROPERTY: str(SCHEMA_VERSION),
         "delta.checkpointInterval": "1000000000",
         "delta.enableExpiredLogCleanup": "false",
-        "delta.dataSkippingStatsColumns": "stream,substream,seq,start,end,time",
+        "delta.dataSkippingStatsColumns": "source,format,session,stream,substream,seq,start,end,time",
         "delta.logRetentionDuration": LOG_RETENTION["local" if local else "remote"],
         "delta.deletedFileRetentionDuration": REMOVED_RETENTION,
         "delta.setTransactionRetentionDuration": TRANSACTION_RETENTION,

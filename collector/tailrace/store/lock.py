@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tailrace.away import is_obstacle
 from tailrace.errors import LockedError, StoreError
 
 NAME = "lock"
@@ -52,7 +53,8 @@ class DirectoryLock:
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}") from error
+            advice = ": it is no file, remove it" if is_obstacle(self.path) else ""
+            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{advice}") from error
         try:
             self._take(fd)
         except BlockingIOError as error:

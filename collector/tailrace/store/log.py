@@ -30,6 +30,15 @@ class Add(msgspec.Struct, rename="camel"):
     stats: str | None = None
 
 
+class _Stats(msgspec.Struct, rename="camel"):
+    num_records: int | None = None
+
+
+def row_count(file: Add) -> int | None:
+    """Return how many rows the log says a file has; None where it does not."""
+    return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
+
+
 class Remove(msgspec.Struct):
     path: str
 
@@ -42,6 +51,12 @@ class CommitInfo(msgspec.Struct, rename="camel"):
     engine_info: str = ""
 
 
+class Txn(msgspec.Struct, rename="camel"):
+    """How far the writer `app_id` has got."""
+
+    app_id: str
+
+
 class Action(msgspec.Struct, rename="camel"):
     """One line; of the fields at most one is set, none for actions that are not read here."""
 
@@ -49,6 +64,7 @@ class Action(msgspec.Struct, rename="camel"):
     remove: Remove | None = None
     meta_data: MetaData | None = None
     commit_info: CommitInfo | None = None
+    txn: Txn | None = None
 
 
 class LastCheckpoint(msgspec.Struct):
@@ -86,7 +102,7 @@ class Log:
         """What `_last_checkpoint` says; None when it is not there or not whole."""
         try:
             return msgspec.json.decode(self.last_checkpoint_path.read_bytes(), type=LastCheckpoint)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError):
             return None
 
     def _numbered(self, pattern: re.Pattern[str]) -> dict[int, list[Path]]:

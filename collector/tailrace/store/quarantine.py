@@ -17,6 +17,7 @@ import re
 from hashlib import blake2s
 from pathlib import Path
 
+from tailrace.away import make_way, move_away
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
 from tailrace.model.quarantine import Quarantined, frame, frames
@@ -40,8 +41,14 @@ class Quarantine:
         self._sizes: dict[str, int] = {}  # by file name, the one written longest ago first
         self._unsynced: set[str] = set()
         try:
+            if os.path.lexists(directory) and not directory.is_dir():
+                move_away(directory)
             directory.mkdir(0o700, parents=True, exist_ok=True)
-            found = [(path.stat(), path.name) for path in directory.glob(f"*{SUFFIX}")]
+            found = []
+            for path in sorted(directory.glob(f"*{SUFFIX}")):
+                make_way(path)
+                if path.exists():
+                    found.append((path.stat(), path.name))
         except OSError as error:
             raise refusal(error, str(directory), "open the quarantine") from error
         for status, name in sorted(found, key=lambda item: item[0].st_mtime_ns):

@@ -1,108 +1,163 @@
-"""Rule 5 of `durable`: what a power cut left at the end of the table's log is put right at start.
+"""Rule 5 of `durable`: at start the table is put right, after a power cut and after damage.
 
-A version that was not synced may be there in part: its log file empty, cut off or full of zeros, a
-data file missing, short, or with holes of zeros. Delta would not open such a table, or open it and
-count the missing rows as stored. So the newest versions are read whole, newest first, and from the
-lowest one that is not whole upwards all are taken out: their log files are renamed to `N.json.bad`.
-None of them was acknowledged. Collectors' positions go back with them, and the rows come again from
-the spool. Deleting only the missing *files* (the library's `repair`) would keep the positions.
+A version that was not synced may be there in part, and a disk may spoil what was synced. Both look
+alike, so nothing is changed before it is known what can be had again, from the best source there is:
 
-Not whole means here: the log file does not parse or is empty; an added file that no later good
-version removes is missing, has another size, no Parquet footer, a KiB of zeros (zstd leaves none),
-does not decode, or holds another number of rows than the log says.
+1. A *log entry* that is missing, unreadable, or not as it was written is restored from the journal.
+2. A *checkpoint* that is not whole is removed, where older ones and log entries replace it.
+3. A version with an entry that nothing restores, or with a damaged file, is taken out with all above
+   it, **if the spool can give their rows again**: the entries become `N.json.bad`, the collector's
+   position goes back with them, and the rows come once more from the spool.
+4. Otherwise a damaged *file* is set aside and its rows become gaps (`aside`): all other rows stay.
+   An entry that nothing restores is a StoreError that says what to do, and nothing is changed.
+
+A start reads the files of the newest versions, which may be unsynced, and `READ_MAX` bytes of others. Of
+the rest it looks at size and marks. `upkeep` verifies a file before it merges it, and all once a day.
+Each step leaves what the next start begins with, whenever the process is killed.
 """
 
 from __future__ import annotations
 
-import mmap
-import tempfile
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
+from tailrace.away import is_obstacle, move_away
+from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
-from tailrace.store import schema
+from tailrace.store import layout, schema
+from tailrace.store.aside import ENGINE, Damaged, set_aside
 from tailrace.store.durable import LOG_LOCK, UNSYNCED_MAX, fsync
+from tailrace.store.examine import damage, place_damage
+from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Action, Add, Log, is_parquet
+from tailrace.store.log import Action, Log, is_parquet
 from tailrace.store.refusal import line, os_error, refusal
+from tailrace.store.snapshot import DataFile, data_files
 
-_ZEROS = bytes(1024)
+Refills = Callable[[int | None], bool]
+"""Whether the spool can give again all rows from a position on; None is its beginning."""
+
+
+READ_MAX = 32 * 2**20
+"""Bytes of older files that are compared with their checksums before sources are received: 0.03 s of
+CPU, and what the disk takes."""
 
 
 class Recovery(msgspec.Struct):
-    """What was repaired. `reasons` are sentences for the log; empty when all was whole."""
+    """What was repaired. `reasons` are sentences for people; empty when all was whole."""
 
     versions: list[int] = []
+    """Taken out."""
+    restored: list[int] = []
+    """Versions whose log entries came from the journal."""
     checkpoints: list[int] = []
+    """Removed."""
+    aside: list[str] = []
+    """Paths of the data files that were set aside."""
     reasons: list[str] = []
 
 
-class _Stats(msgspec.Struct, rename="camel"):
-    num_records: int | None = None
+def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> Recovery:
+    """Validate and repair the table in `root`, which need not exist, for a collector of this name.
 
-
-def recover(root: Path) -> Recovery:
-    """Validate and repair the end of the log in `root`, which need not exist.
-
-    Raise StoreError for what cannot be repaired without leaving out acknowledged rows."""
+    Raise StoreError, with nothing changed, for what cannot be repaired."""
     log = Log(root)
-    if not log.directory.is_dir():
+    if not os.path.lexists(root):
         return Recovery()
     with DirectoryLock(root.parent, name=LOG_LOCK, wait=True):
         try:
-            return _Repair(log).run()
+            return _Repair(log, collector, refills, clock).run()
         except OSError as error:
             raise refusal(error, str(root), "validate the table") from error
 
 
 class _Repair:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, collector: str, refills: Refills, clock: Clock) -> None:
         self.log = log
         self.done = Recovery()
-        self._columns: Schema | None = None
+        self._journal = Journal(log.root)
+        self._collector = collector
+        self._refills = refills
+        self._clock = clock
 
     def run(self) -> Recovery:
-        base = self._whole_checkpoint()
+        notes = self._journal.read()
+        if not self.log.directory.is_dir():
+            if not notes.entries and not any(self.log.root.glob("day=*/*.parquet")):
+                return self.done
+            _make_directory(self.log.directory)
+        self._restore_entries(notes)
+        base = self._whole_checkpoint(notes)
         versions = self.log.versions()
-        if base < 0 and versions and versions[0] != 0:
-            raise StoreError(
-                f"{self.log.root}: its log begins at version {versions[0]} and there is no checkpoint"
-                " below: restore the table from a copy"
-            )
-        doubted = [version for version in versions if version > base][-UNSYNCED_MAX:]
-        bad = self._lowest_bad(doubted, base)
-        if bad is not None:
-            self._take_out([version for version in doubted if version >= bad])
+        if not versions and base < 0:
+            raise self._lost("has no log any more")
+        if base < 0 and versions[0] != 0:
+            raise self._lost(f"has no log entry below version {versions[0]} and no checkpoint")
+        above = [version for version in versions if version > base]
+        self._repair_end(above, base, notes)
+        self._set_damaged_aside(notes)
         if self.done.reasons:
             _sync_repair(self.log.directory)
         return self.done
 
-    # Checkpoints
+    def _lost(self, what: str) -> StoreError:
+        return StoreError(
+            f"{self.log.root}: the table {what}, and the journal cannot replace it: restore the directory"
+            " from a copy, or move it away to begin a new table"
+        )
 
-    def _whole_checkpoint(self) -> int:
+    # 1. Log entries
+
+    def _restore_entries(self, notes: Notes) -> None:
+        there = self.log.versions()
+        floor = there[0] if there and self.log.checkpoints() else 0
+        for version in sorted(notes.entries):
+            if version < floor:
+                continue
+            path, copy = self.log.path(version), notes.entries[version]
+            if path.is_file() and path.read_bytes() == copy:
+                continue
+            _replace(path, copy)
+            self.done.restored.append(version)
+            self.done.reasons.append(
+                f"version {version}: its log entry was damaged or gone: restored from the journal"
+            )
+
+    # 2. Checkpoints
+
+    def _whole_checkpoint(self, notes: Notes) -> int:
         """The version of the newest whole checkpoint, -1 without; those above it are removed."""
         whole = -1
+        if is_obstacle(self.log.last_checkpoint_path):
+            move_away(self.log.last_checkpoint_path)
+            self.done.reasons.append("_last_checkpoint was no file: moved away")
         parts = self.log.checkpoints()
         for version in sorted(parts, reverse=True):
-            reason = self._checkpoint_damage(version, parts[version])
+            reason = self._checkpoint_damage(version, parts[version], notes)
             if reason is None:
                 whole = version
                 break
             self._remove_checkpoint(version, parts, reason)
         last = self.log.last_checkpoint()
-        if self.log.last_checkpoint_path.exists() and (
+        if os.path.lexists(self.log.last_checkpoint_path) and (
             last is None or last.version not in self.log.checkpoints()
         ):
-            self.log.last_checkpoint_path.unlink()
-            self.done.reasons.append("_last_checkpoint named no checkpoint: removed")
+            move_away(self.log.last_checkpoint_path)
+            self.done.reasons.append("_last_checkpoint named no checkpoint: moved away")
         return whole
 
-    def _checkpoint_damage(self, version: int, parts: list[Path]) -> str | None:
-        if not all(is_parquet(path) for path in parts):
+    def _checkpoint_damage(self, version: int, parts: list[Path], notes: Notes) -> str | None:
+        if not all(path.is_file() and is_parquet(path) for path in parts):
             return "is not whole"
+        for path in parts:
+            noted = notes.files.get(str(path.relative_to(self.log.root)))
+            if noted is not None and checksum(path) != noted:
+                return "has another checksum than when it was written"
         try:
             DeltaTable(str(self.log.root), version=version).transaction_version("")
         except Exception as error:
@@ -118,122 +173,184 @@ class _Repair:
         while first in versions and first - 1 not in parts:
             first -= 1
         if first not in versions and first != -1:
-            raise StoreError(
-                f"{self.log.root}: checkpoint {version} {reason}, and log file {first} is gone:"
-                " restore the table from a copy"
-            )
+            raise self._lost(f"has a damaged checkpoint {version} ({reason}), and no entry {first}")
         for path in parts[version]:
-            path.unlink()
+            move_away(path)
         self.done.checkpoints.append(version)
-        self.done.reasons.append(f"checkpoint {version} {reason}: removed")
+        self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # Versions
+    # 3. and 4. The end of the log
 
-    def _lowest_bad(self, doubted: list[int], base: int) -> int | None:
-        """The lowest of `doubted` that is not whole. The table can be opened at `base`, if any."""
-        if base < 0 and 0 in doubted and (reason := self._unreadable(0)):
-            self.done.reasons.append(f"version 0 {reason}: taken out with all above it")
-            return 0
-        bad: int | None = None
+    def _repair_end(self, above: list[int], base: int, notes: Notes) -> None:
+        """Take out, or set aside, what is damaged of the versions `above` the checkpoint `base`."""
+        actions, broken = self._read(above, base)
+        wrong: dict[int, list[Damaged]] = {}
         removed: set[str] = set()
-        for version in reversed(doubted):
-            reason = self._damage(version, removed, base)
-            if reason is not None:
-                bad = version
-                removed.clear()
-                self.done.reasons.append(f"version {version} {reason}: taken out")
-        return bad
+        out: int | None = None
+        deeper = False
+        for version in sorted({*actions, *broken}, reverse=True):
+            if version in actions and version > above[-1] - UNSYNCED_MAX:
+                found = self._damaged_files(actions[version], removed, notes)
+            else:
+                found = []
+            if found or version in broken:
+                wrong[version] = found
+            if (found or version in broken or deeper) and self._can_take_out(
+                version, actions, broken
+            ):
+                out, deeper = version, False
+                removed.clear()  # what was replaced above counts again
+            elif version in broken:
+                deeper = True  # an entry cannot be set aside: perhaps with more below it
+            if version in actions:
+                removed.update(action.remove.path for action in actions[version] if action.remove)
+        below = {version: found for version, found in wrong.items() if out is None or version < out}
+        for version in sorted(below.keys() & broken.keys()):
+            raise StoreError(
+                f"{self.log.path(version)}: {broken[version]}; the journal has no copy, and the spool"
+                " cannot give the rows again: restore the file from a copy, or move"
+                f" {self.log.root} away to begin a new table"
+            )
+        if out is not None:
+            self._take_out([v for v in above if v >= out], wrong, broken)
+        self._set_aside([each for found in below.values() for each in found])
 
-    def _damage(self, version: int, removed: set[str], base: int) -> str | None:
-        """What is wrong with a version but for its files in `removed`; else adds to those."""
-        below = version - 1
-        if below > base and not self.log.path(below).exists():
-            return f"is there without version {below}"
-        if reason := self._unreadable(version):
-            return reason
-        actions = self.log.read(version)
+    def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
+        """Return what the entries `above` say, and why others cannot be read.
+
+        Raise StoreError for a table of a newer version."""
+        actions: dict[int, list[Action]] = {}
+        broken: dict[int, str] = {}
+        for version in range(base + 1, above[-1] + 1) if above else ():
+            try:
+                actions[version] = self.log.read(version)
+            except FileNotFoundError:
+                broken[version] = "is missing"
+            except (ValueError, IsADirectoryError) as error:
+                broken[version] = f"cannot be read: {error}"
+            else:
+                self._refuse_newer(actions[version])
+        return actions, broken
+
+    def _refuse_newer(self, actions: list[Action]) -> None:
+        root = str(self.log.root)
         for action in actions:
             if action.meta_data:
                 stated = action.meta_data.configuration.get(schema.VERSION_PROPERTY)
-                root = str(self.log.root)
                 schema.refuse_newer(schema.parse_version(stated, root), root)
-        live = [a.add for a in actions if a.add and a.add.path not in removed]
-        for add in live:
-            if reason := _file_damage(self.log.data_path(add), add.size):
-                return f"has {add.path}, which {reason}"
-        if live and (reason := self._decode(live, base)):
-            return reason
-        removed.update(action.remove.path for action in actions if action.remove)
-        return None
 
-    def _unreadable(self, version: int) -> str | None:
+    def _damaged_files(
+        self, actions: list[Action], removed: set[str], notes: Notes
+    ) -> list[Damaged]:
+        """Examine the files that a version adds and that no later one in `removed` replaced."""
+        found = []
+        for action in actions:
+            if action.add and action.add.path not in removed:
+                file = DataFile.of(action.add)
+                if reason := damage(self.log.root, file, notes.files.get(file.path)):
+                    found.append(Damaged(file, reason))
+        return found
+
+    def _can_take_out(
+        self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
+    ) -> bool:
+        """Return whether without `bad` and all versions above no row is lost: ours come again from our
+        spool, and files that were merged away are still there. Of other collectors' spools nobody
+        here knows."""
+        if any(version < bad for version in broken):
+            return False
+        ours = {self._collector, f"{self._collector}/spool"}
+        taken = [actions[version] for version in actions if version >= bad]
+        above = [action for those in taken for action in those]
+        names = {action.txn.app_id for action in above if action.txn}
+        if any(name not in ours and not name.startswith("tailrace/") for name in names):
+            return False
+        added = {action.add.path for action in above if action.add}
+        merges = [those for those in taken if not any(map(_is_ours, those))]
+        removed = {action.remove.path for those in merges for action in those if action.remove}
+        if not all((self.log.root / path).is_file() for path in removed - added):
+            return False
+        return self._refills(self._position_below(bad))
+
+    def _position_below(self, version: int) -> int | None:
+        if version == 0:
+            return None
         try:
-            self.log.read(version)
-        except ValueError as error:
-            return f"cannot be read: {error}"
-        return None
-
-    def _decode(self, files: list[Add], base: int) -> str | None:
-        """Read all rows of `files` through a scratch table that consists of nothing else."""
-        with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
-            table = DeltaTable.create(scratch, self._schema(base), partition_by=["day"])
-            copy = Log(Path(scratch))
-            for file in files:
-                link = copy.data_path(file)
-                link.parent.mkdir(exist_ok=True)
-                link.symlink_to(self.log.data_path(file).resolve())
-            lines = (msgspec.json.encode(Action(add=file)) for file in files)
-            copy.path(1).write_bytes(b"\n".join(lines))
-            table.update_incremental()
-            try:
-                rows = sum(batch.num_rows for batch in table.scan())
-            except Exception as error:  # the library has no type for damaged data
-                if os_error(error) is not None:
-                    raise StoreError(
-                        f"{self.log.root}: cannot be validated: {line(error)}"
-                    ) from error
-                return f"does not decode: {line(error)}"
-        stated = [_rows(file) for file in files]
-        expected = rows if None in stated else sum(number or 0 for number in stated)
-        return None if rows == expected else f"has {rows} of {expected} rows"
-
-    def _schema(self, base: int) -> Schema:
-        """The columns of the table. Raise StoreError if it is not one that we write."""
-        if self._columns is None:
-            try:
-                table = DeltaTable(str(self.log.root), version=max(base, 0))
-            except DeltaError as error:
-                raise refusal(error, str(self.log.root), "open the table") from error
+            table = DeltaTable(str(self.log.root), version=version - 1)
             schema.check_writable(table)
-            self._columns = table.schema()
-        return self._columns
+            return table.transaction_version(f"{self._collector}/spool")
+        except (DeltaError, OSError) as error:
+            raise refusal(error, str(self.log.root), "open the table") from error
 
-    def _take_out(self, versions: list[int]) -> None:
+    def _take_out(
+        self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
+    ) -> None:
         """The newest first, so that a cut while at it leaves no hole."""
+        for version in versions:
+            self.done.reasons += [
+                f"version {version} has {each.file.path}, which {each.reason}"
+                for each in wrong.get(version, ())
+            ]
+        self.done.reasons += [
+            f"version {version} {reason}" for version, reason in sorted(broken.items())
+        ]
+        self.done.reasons.append(
+            f"versions {versions[0]} to {versions[-1]} are taken out; their rows come again from the spool"
+        )
+        self._journal.forget(versions)
         for version in reversed(versions):
-            path = self.log.path(version)
-            path.rename(path.with_name(f"{path.name}.bad"))
+            move_away(self.log.path(version))
             self.done.versions.append(version)
 
+    # 4. All other files
 
-def _file_damage(path: Path, size: int) -> str | None:
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        return "is missing"
-    if found != size:
-        return f"has {found} of {size} bytes"
-    if not is_parquet(path):
-        return "has no Parquet footer"
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:
-            return "has a hole of zeros"
-    return None
+    def _set_damaged_aside(self, notes: Notes) -> None:
+        """Set aside the files of the table that are gone or visibly damaged."""
+        table = layout.open_or_none(str(self.log.root), {})
+        if table is None:
+            return
+        schema.check_writable(table)
+        left = READ_MAX
+        bad: list[Damaged] = []
+        for file in reversed(data_files(table)):
+            path = self.log.root / file.path
+            reason = place_damage(path, file.size)
+            noted = notes.files.get(file.path)
+            if reason is None and not is_parquet(path):
+                reason = "has no Parquet footer"
+            if reason is None and noted is not None and 0 < file.size <= left:
+                left -= file.size
+                reason = damage(self.log.root, file, noted)
+            if reason is not None:
+                bad.append(Damaged(file, reason))
+        self._set_aside(bad)
+
+    def _set_aside(self, damaged: list[Damaged]) -> None:
+        if damaged:
+            self.done.reasons += set_aside(self.log.root, damaged, self._clock)
+            self.done.aside += [each.file.path for each in damaged]
 
 
-def _rows(file: Add) -> int | None:
-    """How many rows the log says there are; None where it does not."""
-    return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
+def _is_ours(action: Action) -> bool:
+    """Return whether this is the first line of an entry that sets files aside."""
+    return action.commit_info is not None and action.commit_info.engine_info == ENGINE
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Give a log entry this content; what stands in its place stays as `N.json.bad`."""
+    new = path.with_name(f"{path.name}#{os.getpid()}")
+    new.write_bytes(data)
+    fsync(new)
+    if os.path.lexists(path):
+        move_away(path)
+    new.replace(path)
+
+
+def _make_directory(directory: Path) -> None:
+    if os.path.lexists(directory):
+        move_away(directory)
+    directory.mkdir()
+    fsync(directory.parent)
 
 
 def _sync_repair(directory: Path) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import date, timedelta
 from typing import NamedTuple
 
 from tailrace.config.schema import StoreConfig
+from tailrace.store.layout import date_of
 from tailrace.store.snapshot import DataFile
 
 DAY_NS = 86_400 * 10**9
@@ -53,10 +53,6 @@ def retention(
     below, held = _by_age(days, config, now, trusted)
     below = max(below, _by_size(files, config, today))
     return Retention(below if any(day < below for day in days) else None, held)
-
-
-def date_of(day: int) -> date:
-    return date(1970, 1, 1) + timedelta(days=day)
 
 
 def _by_age(

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tailrace.away import make_way
+
 UNFINISHED = "unfinished"
 """A file that is there while there may be something that the table does not have yet."""
 
@@ -34,6 +36,7 @@ def begin(data: Path) -> None:
     """Note in a collector's directory that it has begun. A full disk must not keep a collector from
     beginning."""
     with suppress(OSError):
+        make_way(data / UNFINISHED)
         (data / UNFINISHED).touch()
 
 

@@ -6,6 +6,7 @@ Opening one changes nothing on disk and needs no lock. Its files stay on disk fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple, Self
 
@@ -13,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tailrace.store import layout
+from tailrace.store.log import Add, row_count
 from tailrace.store.refusal import refusal
 from tailrace.store.schema import check_readable
 
@@ -26,6 +28,12 @@ class DataFile(NamedTuple):
     day: int
     size: int
     rows: int
+
+    @classmethod
+    def of(cls, add: Add) -> Self:
+        """Return the file that a log entry adds; its rows are 0 where the entry does not say."""
+        day = date.fromisoformat(add.partition_values["day"] or "")
+        return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
 
 class Snapshot:
@@ -70,3 +78,17 @@ def data_files(table: DeltaTable) -> list[DataFile]:
         DataFile(path, (day - _EPOCH).days, size, count or 0) for path, day, size, count in rows
     ]
     return sorted(files, key=lambda file: file.day)
+
+
+def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return by file which of the columns have one value in all of its rows, by the log's statistics."""
+    actions = table.get_add_actions(flatten=True)
+    found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
+    for column in columns:
+        low, high = f"min.{column}", f"max.{column}"
+        if low in actions.schema.names and high in actions.schema.names:
+            values = (actions.column(name).to_pylist() for name in ("path", low, high))
+            for path, least, most in zip(*values, strict=True):
+                if least is not None and least == most:
+                    found[path][column] = least
+    return found

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -31,8 +32,9 @@ from tailrace.errors import FencedError, LockedError, StoreError, SyncError
 from tailrace.model.columns import Batch
 from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
+from tailrace.store.journal import Journal
 from tailrace.store.log import Log
-from tailrace.store.recovery import Recovery, recover
+from tailrace.store.recovery import Recovery, Refills, recover
 from tailrace.store.refusal import is_conflict, refusal
 
 CHECKPOINT_DUE = 100
@@ -73,6 +75,7 @@ class Table:
         self._fence: int | None = None  # the epoch that the table must hold, until we write ours
         self._unsure = False  # whether a write may have landed without our knowing
         self._synced = -1
+        self._noted = -1  # the newest version that the journal has
         self._broken: SyncError | None = None
 
     @classmethod
@@ -84,16 +87,19 @@ class Table:
         collector: str,
         config: StoreConfig,
         clock: Clock,
+        refills: Refills,
     ) -> Self:
-        """Open or make the table in the store `path`, a directory or URL; repair its end if local.
+        """Open or make the table in the store `path`, a directory or URL; repair it if local.
 
-        `collector` names us in the table, for good. Raise StoreError for a table that cannot be
+        `collector` names us in the table, for good; `refills` says what its spool can give again. Raise StoreError for a table that cannot be
         used, FullError when there is no room to make it, SyncError."""
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
                 self._local.parent.mkdir(parents=True, exist_ok=True)
-                self.recovery = recover(self._local)
+                self.recovery = recover(
+                    self._local, collector=collector, refills=refills, clock=clock
+                )
             self._open_or_create(config)
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
@@ -205,6 +211,17 @@ class Table:
         self._table = table
         if self._local is not None:
             self._synced = durable.sync_newest(self._local)
+            self._note_newest(self._local)
+
+    def _note_newest(self, root: Path) -> None:
+        """Note in the journal the newest versions that it lacks, as far as `recover` has read them."""
+        self._noted = self._synced
+        newest = [v for v in Log(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
+        with suppress(OSError, StoreError):
+            journal = Journal(root)
+            noted = journal.read().entries
+            if missing := [version for version in newest if version not in noted]:
+                journal.note(missing, merges=True)
 
     def _since_checkpoint(self, root: Path) -> list[int]:
         log = Log(root)
@@ -290,4 +307,12 @@ class Table:
         except SyncError as error:
             self._broken = error
             raise
+        self._note(self._local, version)
         self._synced = version
+
+    def _note(self, root: Path, version: int) -> None:
+        """Note the versions up to this one in the journal. Where that fails, rows are stored all the
+        same, and it is tried again with the next commit."""
+        with suppress(OSError, StoreError):
+            Journal(root).note(range(self._noted + 1, version + 1), merges=False)
+            self._noted = version

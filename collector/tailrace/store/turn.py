@@ -17,6 +17,7 @@ from typing import Protocol, Self
 import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.errors import LockedError
 from tailrace.model.columns import Batch
@@ -83,12 +84,13 @@ class LocalTurn:
         """A state that is missing or damaged is an empty one: then all is due."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=State)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError):
             return State()
 
     def write(self, state: State) -> None:
         temporary = self._file.with_suffix(".tmp")
         try:
+            make_way(self._file)
             temporary.write_bytes(msgspec.json.encode(state))
             temporary.replace(self._file)
         except OSError as error:

@@ -11,6 +11,8 @@ that met another writer is tried again once, then left to the next run. Upkeeps 
 * A day is deleted once all of it is older than `retention_age`, if the clock can be believed (see
   `retention`); and the oldest days while the table is larger than `retention_size`. Today is never
   deleted, so the table may be one day larger.
+* Before a merge each file is compared with its checksum: a damaged one is set aside and named, and never
+  becomes part of a new one. Once a day all files are compared.
 * Files that no version needs any more go an hour after they were replaced (`layout.REMOVED_HOURS`);
   files that no version ever needed (a refused commit's, a killed process's) once a day.
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,8 +35,14 @@ from deltalake import DeltaTable
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import durable, layout
+from tailrace.store.aside import Damaged, set_aside
+from tailrace.store.examine import damage
+from tailrace.store.journal import Journal
+from tailrace.store.layout import date_of
+from tailrace.store.log import Log
+from tailrace.store.losses import counts_of
 from tailrace.store.refusal import is_conflict, line, refusal
-from tailrace.store.retention import DAY_NS, Jump, date_of, retention
+from tailrace.store.retention import DAY_NS, Jump, retention
 from tailrace.store.snapshot import DataFile, data_files
 from tailrace.store.turn import State, turn
 
@@ -81,8 +90,9 @@ class Plan(NamedTuple):
 
 
 class Report(msgspec.Struct):
-    """What was done; `skipped` are steps left to the next run, with the reason, and `held` is why days
-    are not deleted although the clock says that they are too old; empty if there are none."""
+    """What was done; `skipped` are steps left to the next run, with the reason, `held` is why days are not
+    deleted although the clock says that they are too old, `damaged` a sentence for each file that was
+    set aside; empty if there are none."""
 
     deleted_days: list[str] = []
     held: str = ""
@@ -90,6 +100,7 @@ class Report(msgspec.Struct):
     merged_files: int = 0
     made_files: int = 0
     skipped: list[str] = []
+    damaged: list[str] = []
     seconds: float = 0.0
 
 
@@ -184,6 +195,8 @@ def run(
             if plan.vacuum == "all":
                 state.swept = state.vacuumed
             mine.write(state)
+        if plan.vacuum == "all":
+            work.set_damaged_aside(lambda _: True)
         merged = [work.merge(merge) for merge in plan.merges]
         if plan.second and all(merged):
             state.merged = clock.wall_ns()
@@ -235,8 +248,26 @@ class _Upkeep:
             self.report.vacuumed_files += _remove_staging(self._local, self._clock.wall_ns())
         return done
 
+    def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
+        """Compare the chosen files with what was written, and set the damaged ones aside. Nothing is
+        known of the files of a table at a URL: an object store keeps checksums of its own."""
+        if (root := self._local) is None:
+            return
+        try:
+            notes = Journal(root).read()
+            bad = [
+                Damaged(file, reason)
+                for file in data_files(layout.open_table(self._root, self._options))
+                if chosen(file) and (reason := damage(root, file, notes.files.get(file.path)))
+            ]
+        except OSError as error:
+            raise refusal(error, self._root, "verify files") from error
+        if bad:
+            self.report.damaged += set_aside(root, bad, self._clock)
+
     def merge(self, merge: Merge) -> bool:
         """Merge a day's small files; the rows of each stay together and in order."""
+        self.set_damaged_aside(lambda file: file.day == merge.day and file.size < merge.size)
 
         def step(table: DeltaTable) -> None:
             done = table.optimize.compact(
@@ -250,6 +281,15 @@ class _Upkeep:
             self.report.made_files += done["numFilesAdded"]
 
         return self._step(f"merge {date_of(merge.day)}", step)
+
+    def _note(self, root: Path, versions: range) -> None:
+        """Note in the journal what a step wrote, and which rows are in its files."""
+        journal, log = Journal(root), Log(root)
+        journal.note(versions, merges=True)
+        for version in versions:
+            for action in log.read(version):
+                if action.add and (counts := counts_of(log.data_path(action.add))) is not None:
+                    journal.note_rows(action.add.path, counts)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
         """Do `step` on the newest version and bring what it wrote to disk."""
@@ -267,6 +307,8 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
+                with suppress(OSError):  # then the new files are not verified
+                    self._note(self._local, range(before + 1, table.version() + 1))
             return True
         return False
 

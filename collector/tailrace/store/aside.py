@@ -1,0 +1,164 @@
+"""Set damaged data files aside: one version takes them out of the table and names what is lost.
+
+The version removes the files and adds their gap rows in one log entry, so that a reader sees the file
+or the gaps, and a process that is killed leaves one of both. The library commits no such pair;
+the entry is written here, with a hard link that fails where another writer took the number. The damaged
+files go to `DIRECTORY`, for whoever wants to look at them; nothing reads or removes them there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from deltalake import DeltaTable, Schema as DeltaSchema, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from tailrace.clock import Clock
+from tailrace.store import durable, layout
+from tailrace.store.arrow import to_arrow
+from tailrace.store.journal import Journal
+from tailrace.store.log import Log
+from tailrace.store.losses import Loss, gap_rows, known, losses
+from tailrace.store.refusal import refusal
+from tailrace.store.schema import SCHEMA
+from tailrace.store.snapshot import DataFile, data_files, same_values
+
+DIRECTORY = "damaged"
+"""In the store's directory."""
+
+
+ENGINE = "tailrace"
+"""What an entry written here names as its engine."""
+
+
+class Damaged(NamedTuple):
+    """A data file of the table, and what is wrong with it."""
+
+    file: DataFile
+    reason: str
+
+
+def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
+    """Take the files that the newest version still has out of the table in `root`.
+
+    Return a sentence for each. Durable on return. Raise StoreError, FullError or SyncError; then the
+    files are in the table as before, or out of it and named."""
+    try:
+        return _set_aside(root, damaged, clock)
+    except (DeltaError, OSError) as error:
+        raise refusal(error, str(root), "set a damaged file aside") from error
+
+
+def _set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
+    noted = Journal(root).read().rows
+    while True:
+        table = layout.open_table(str(root), {})
+        live = {file.path: file for file in data_files(table)}
+        wanted = [each for each in damaged if each.file.path in live]
+        if not wanted:
+            return []
+        bad = {each.file.path for each in wanted}
+        sessions = known(root, [file for path, file in live.items() if path not in bad])
+        same = same_values(table, ("source", "format", "session", "stream"))
+        lost = {
+            each.file.path: losses(
+                root, each.file, noted.get(each.file.path), sessions, same[each.file.path]
+            )
+            for each in wanted
+        }
+        now = clock.wall_ns() // 10**6
+        actions = [_commit_info(now), *(_remove(each.file, now) for each in wanted)]
+        actions += _added_gap_rows(root, wanted, lost)
+        version = table.version() + 1
+        if _put(Log(root), version, actions):
+            durable.sync(root, version - 1, version)
+            Journal(root).note([version], merges=True)
+            return [_moved(root, each, lost[each.file.path]) for each in wanted]
+
+
+def _commit_info(now: int) -> dict[str, Any]:
+    return {"commitInfo": {"timestamp": now, "operation": "SET ASIDE", "engineInfo": ENGINE}}
+
+
+def _remove(file: DataFile, now: int) -> dict[str, Any]:
+    """Return the action; `now` in Unix milliseconds."""
+    return {
+        "remove": {
+            "path": file.path,
+            "deletionTimestamp": now,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": {"day": str(layout.date_of(file.day))},
+            "size": file.size,
+        }
+    }
+
+
+def _added_gap_rows(
+    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[Loss]]
+) -> list[dict[str, Any]]:
+    """Write the gap rows into files of the table; the actions that add these."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
+        table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
+        for each in damaged:
+            rows = gap_rows(each.file, each.reason, lost[each.file.path])
+            write_deltalake(
+                table,
+                to_arrow(rows),
+                mode="append",
+                writer_properties=layout.writer_properties(),
+                post_commithook_properties=durable.NO_HOOKS,
+            )
+        copy = Log(Path(scratch))
+        lines = [
+            msgspec.json.decode(line)
+            for version in copy.versions()
+            for line in copy.path(version).read_bytes().splitlines()
+        ]
+        added = [line for line in lines if "add" in line]
+        for line in added:
+            path = line["add"]["path"]
+            (root / path).parent.mkdir(exist_ok=True)
+            shutil.copyfile(Path(scratch) / path, root / path)
+    return added
+
+
+def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
+    """Write a log entry whole, unless there is one; return whether it was."""
+    new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
+    try:
+        new.write_bytes(b"\n".join(map(msgspec.json.encode, actions)))
+        durable.fsync(new)
+        os.link(new, log.path(version))
+    except FileExistsError:
+        return False
+    finally:
+        new.unlink(missing_ok=True)
+    return True
+
+
+def _moved(root: Path, damaged: Damaged, lost: Sequence[Loss]) -> str:
+    """Move the file out of the table's directory, if it is there; return the sentence about it."""
+    path = root / damaged.file.path
+    place = root.parent / DIRECTORY / path.name
+    there = os.path.lexists(path)
+    if there:
+        place.parent.mkdir(exist_ok=True)
+        path.rename(place)
+    where = f"moved to {place}" if there else "nothing is left of it"
+    events = sum(loss.events for loss in lost)
+    whose = ", ".join(sorted({_name(loss) for loss in lost}))
+    return (
+        f"{path}: {damaged.reason}: set aside ({where}); its {damaged.file.rows} rows are lost and"
+        f" named by gaps of {whose} ({events} events)"
+    )
+
+
+def _name(loss: Loss) -> str:
+    return f"source {loss.source}, session {loss.session}"

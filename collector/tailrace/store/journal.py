@@ -1,0 +1,215 @@
+"""A second record of the table: a copy of each log entry, and a checksum of each file.
+
+`_journal`, in the table's directory, is text. A line is the CRC-32 of its rest (8 hexadecimal digits), a
+space, and a JSON object: `version`, the `entry` (the text of that version's log file, null without),
+`files`, which maps a path below the table's directory to the file's CRC-32 and size, and, of files that
+upkeep made, `rows`: how many of each source, format, session, stream and kind are in a file. Where two
+lines speak of one thing, the later line holds. A line that is not whole is passed over, so that damage
+to the journal costs only what that line says.
+
+A writer adds a line after a version is synced and before anything of it is acknowledged. Parquet's own
+page checksums would be the standard place, but the library writes none, and a Delta log entry is
+written before its files can be read back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+from msgspec import structs
+
+from tailrace.away import make_way
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.log import Log, decode
+
+NAME = "_journal"
+"""The underscore keeps Delta's vacuum from removing it."""
+
+LOCK = "journal.lock"
+"""In the store's directory: held by who writes the journal."""
+
+_CHUNK = 2**20
+
+
+class Checksum(NamedTuple):
+    """CRC-32 and bytes of a file when it was written."""
+
+    crc: int
+    size: int
+
+
+Group = tuple[str, str, str, str, str]
+"""Source, format, session, stream and kind."""
+
+GROUPS_MAX = 1000
+"""A file with more groups has none in the journal."""
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    version: int | None
+    entry: str | None
+    files: dict[str, Checksum]
+    rows: dict[str, list[tuple[Group, int]]] = {}
+
+
+class Notes(NamedTuple):
+    """All that the journal says: log entries by version, checksums and numbers of rows by path; and how
+    many of its lines are damaged."""
+
+    entries: dict[int, bytes]
+    files: dict[str, Checksum]
+    rows: dict[str, Counter[Group]]
+    damaged: int
+
+
+class Journal:
+    """The journal of the table in `root`, a local directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / NAME
+        self._root = root
+        self._log = Log(root)
+
+    def read(self) -> Notes:
+        """Return what whole lines say. Raise OSError, but not for a journal that is not there."""
+        entries: dict[int, bytes] = {}
+        files: dict[str, Checksum] = {}
+        rows: dict[str, Counter[Group]] = {}
+        lines, damaged = self._lines()
+        for line in lines:
+            if line.version is not None and line.entry is not None:
+                entries[line.version] = line.entry.encode()
+            files |= line.files
+            rows |= {path: Counter(dict(groups)) for path, groups in line.rows.items()}
+        return Notes(entries, files, rows, damaged)
+
+    def note(self, versions: Iterable[int], *, merges: bool) -> None:
+        """Add what is on disk of these versions, but for files that are gone since. Without `merges`,
+        leave files that hold the rows of other files to the upkeep that made them. Raise OSError."""
+        lines = [line for version in versions if (line := self._line(version, merges=merges))]
+        self._append(lines)
+
+    def note_rows(self, path: str, counts: Counter[Group]) -> None:
+        """Add how many rows of each group are in a file, if there are few groups. Raise OSError."""
+        if len(counts) <= GROUPS_MAX:
+            self._append([Line(None, None, {}, {path: list(counts.items())})])
+
+    def note_files(self, paths: Iterable[Path]) -> None:
+        """Add checksums of files in the table's directory. Raise OSError."""
+        files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
+        self._append([Line(None, None, files)])
+
+    def prune(self) -> None:
+        """Forget files that are gone, and entries below the log's first. Raise OSError."""
+        first = min(self._log.versions(), default=0)
+
+        def kept(line: Line) -> Line:
+            files = {p: found for p, found in line.files.items() if (self._root / p).exists()}
+            rows = {p: found for p, found in line.rows.items() if (self._root / p).exists()}
+            old = line.version is not None and line.version < first
+            return Line(line.version, None if old else line.entry, files, rows)
+
+        self._rewrite(kept)
+
+    def forget(self, versions: Iterable[int]) -> None:
+        """Forget the entries of versions whose numbers will be used again. Raise OSError."""
+        gone = set(versions)
+        self._rewrite(
+            lambda line: structs.replace(line, entry=None) if line.version in gone else line
+        )
+
+    def _line(self, version: int, *, merges: bool) -> Line | None:
+        try:
+            entry = self._log.path(version).read_bytes()
+        except FileNotFoundError:  # shortened away since
+            return None
+        files: dict[str, Checksum] = {}
+        for action in decode(entry):
+            if action.add and (merges or action.add.data_change):
+                path = self._log.data_path(action.add)
+                if path.exists():
+                    files[action.add.path] = checksum(path)
+        return Line(version, entry.decode(), files)
+
+    def _lines(self) -> tuple[list[Line], int]:
+        try:
+            data = self.path.read_bytes()
+        except OSError:
+            if self.path.exists() and self.path.is_file():
+                raise
+            return [], 0  # it is not there, or something else is in its place
+        parsed = [_parse(line) for line in data.split(b"\n") if line]
+        whole = [line for line in parsed if line]
+        return whole, len(parsed) - len(whole)
+
+    def _append(self, lines: list[Line]) -> None:
+        """Return once the lines are on disk."""
+        with DirectoryLock(self._root.parent, name=LOCK, wait=True):
+            make_way(self.path)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                end = os.fstat(fd).st_size
+                torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
+                data = (b"\n" if torn else b"") + b"".join(map(_format, lines))
+                try:
+                    _write(fd, data, end)
+                except OSError:
+                    os.ftruncate(fd, end)
+                    raise
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _rewrite(self, change: Callable[[Line], Line]) -> None:
+        with DirectoryLock(self._root.parent, name=LOCK, wait=True):
+            make_way(self.path)
+            changed = (change(line) for line in self._lines()[0])
+            new = self.path.with_name(f"{NAME}.new")
+            with new.open("wb") as file:
+                for line in changed:
+                    if line.entry is not None or line.files or line.rows:
+                        file.write(_format(line))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+
+
+def checksum(path: Path) -> Checksum:
+    """Return the CRC-32 and size of a file. Raise OSError."""
+    crc = size = 0
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            crc = crc32(data, crc)
+            size += len(data)
+    return Checksum(crc, size)
+
+
+def _format(line: Line) -> bytes:
+    text = msgspec.json.encode(line)
+    return b"%08x %s\n" % (crc32(text), text)
+
+
+def _parse(line: bytes) -> Line | None:
+    text = line[9:]
+    if line[:9] != b"%08x " % crc32(text):
+        return None
+    try:
+        return _LINE.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+_LINE = msgspec.json.Decoder(Line)
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written

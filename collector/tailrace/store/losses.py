@@ -1,0 +1,140 @@
+"""The rows that are lost with a damaged data file, as gap rows.
+
+The journal says it of files that upkeep made. Any other damaged file is believed where its own columns agree with the rest of the table: the log's number of
+rows, and sessions that other files have, too, or that the log's statistics name. Then each of its streams
+has a gap of its size. Otherwise the statistics tell the source, and the session if all rows were of one. Where
+they do not, each source of the table has a gap. A gap of no known session is of the session
+`DAMAGED_SESSION`, and readers take it for a gap of each session of its source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from tailrace.config.schema import OWN_SOURCE
+from tailrace.model.columns import ROW, Batch
+from tailrace.model.gap import DAMAGED_SESSION, Reason
+from tailrace.model.record import Kind
+from tailrace.store.journal import Group
+from tailrace.store.snapshot import DataFile
+
+_WHO = ("source", "format", "session")
+_GROUP = (*_WHO, "stream", "kind")
+
+_EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
+
+_UNKNOWN = ("unknown", "unknown")
+"""Source and format where no row of the table is left to name one."""
+
+Who = tuple[str, str, str]
+"""Source, format and session."""
+
+
+class Loss(NamedTuple):
+    """So many `events` of a stream; 0 where nobody knows how many."""
+
+    source: str
+    format: str
+    session: str
+    stream: str
+    events: int
+    estimate: bool = False
+
+
+def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
+    """Return the sessions that have rows in files of the table in `root`, but for unreadable ones."""
+    found: set[Who] = set()
+    for file in files:
+        counts = _counts(root / file.path, _WHO)
+        found.update((source, format_, session) for source, format_, session in counts or ())
+    return found
+
+
+def counts_of(path: Path) -> Counter[Group] | None:
+    """Count the rows of a file by group; None where they cannot be read."""
+    counts = _counts(path, _GROUP)
+    return None if counts is None else Counter(cast("dict[Group, int]", counts))
+
+
+def losses(
+    root: Path,
+    file: DataFile,
+    noted: Counter[Group] | None,
+    sessions: set[Who],
+    same: Mapping[str, str],
+) -> list[Loss]:
+    """Return what is lost with a file. `noted` is what the journal has of its rows, `sessions` are those that the rest of the table has, `same` the
+    columns that have one value in all of the file's rows, by the log's statistics."""
+    if noted is not None:
+        return list(_by_stream(noted))
+    counts = counts_of(root / file.path)
+    whole = {*sessions, tuple(same.get(column) for column in _WHO)}
+    if counts and sum(counts.values()) == file.rows and all(c[:3] in whole for c in counts):
+        return list(_by_stream(counts))
+    if "source" in same and "format" in same:
+        session = same.get("session")
+        stream = same.get("stream", "") if session else ""
+        who = (same["source"], same["format"], session or DAMAGED_SESSION, stream)
+        return [Loss(*who, file.rows, estimate=True)]
+    sources = sorted({(source, format_) for source, format_, _ in sessions if source != OWN_SOURCE})
+    one = len(sources) == 1
+    return [
+        Loss(source, format_, DAMAGED_SESSION, "", file.rows if one else 0, estimate=one)
+        for source, format_ in sources or [_UNKNOWN]
+    ]
+
+
+def gap_rows(file: DataFile, reason: str, lost: Sequence[Loss]) -> Batch:
+    """Return the gap rows of a lost file, in its day. `reason` is what was wrong with the file."""
+    batch = Batch()
+    for loss in lost:
+        about: dict[str, object] = {"count": loss.events, "detail": "data_file"}
+        about |= {"file": file.path, "file_rows": file.rows, "damage": reason}
+        if loss.estimate:
+            about["estimate"] = True
+        row: dict[str, object] = {
+            "stream": loss.stream,
+            "kind": str(Kind.GAP),
+            "name": str(Reason.DAMAGED),
+            "attributes": json.dumps(about, separators=(",", ":")),
+            "offset": 0,
+        }
+        columns = [(row.get(name),) for name in ROW]
+        batch.extend(file.day, loss.source, loss.format, loss.session, columns, 0)
+    return batch
+
+
+def _by_stream(counts: Counter[Group]) -> Iterator[Loss]:
+    streams: dict[tuple[str, str, str, str], Counter[str]] = {}
+    for group, count in counts.items():
+        streams.setdefault(group[:4], Counter())[group[4]] += count
+    for (source, format_, session, stream), kinds in sorted(streams.items()):
+        begun = max(kinds[Kind.BEGIN] - kinds[Kind.SPAN], 0)
+        events = begun + sum(kinds[kind] for kind in _EVENTS)
+        if events:
+            yield Loss(source, format_, session, stream, events, estimate=begun > 0)
+        if not events or kinds[Kind.GAP]:
+            # Rows about the session, or what was known to be missing: nobody knows what they said.
+            yield Loss(source, format_, session, stream, 0)
+
+
+def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
+    """Count a file's rows by these columns; None where they cannot be read."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    counts: Counter[tuple[str, ...]] = Counter()
+    try:
+        with path.open("rb") as source:
+            for batch in pq.ParquetFile(source).iter_batches(columns=list(columns)):
+                groups = pa.table(batch).group_by(list(columns)).aggregate([([], "count_all")])
+                *values, numbers = (groups[name].to_pylist() for name in (*columns, "count_all"))
+                for *group, number in zip(*values, numbers, strict=True):
+                    counts[tuple(group)] += number
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    return None if any(None in group for group in counts) else counts
