@@ -144,6 +144,26 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
     assert whole(collector.only, s1=2000)
 
 
+def test_after_a_refusal_the_first_datagrams_announce_the_session(emitters, monkeypatch):
+    """However many announcements were refused: a datagram without would be taken for one of whoever had
+    the address before, if it came first."""
+    monkeypatch.setattr(_link, "_RETRY_SECONDS", (0.005, 0.01))
+    with UdpCollector() as collector:
+        port = collector.socket.getsockname()[1]
+    emitter = emitters(f"udp://127.0.0.1:{port}")
+    for _ in range(3000):
+        emitter.event("x")
+    assert not emitter.flush(1)
+    with UdpCollector(port) as collector:
+        emitter.flush(0.5)
+        received = [packets(datagram) for datagram in collector.waiting()]
+    first = [some for some in received if any(isinstance(p, Event) for p in some)]
+    first = first[: _link._INTRODUCTIONS]
+    assert len(first) == _link._INTRODUCTIONS
+    for some in first:
+        assert "tailrace.session" in [p.name for p in some if not isinstance(p, Event)]
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_collector_that_is_killed_again_and_again_gets_everything(answering, emitters, scheme):
     """Each time it loses what it has not answered for."""

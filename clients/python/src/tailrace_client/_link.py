@@ -251,8 +251,9 @@ class Link:
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
-            room = size + self._introduce() if transport.datagrams else size
-            pieces = queue.pieces(room, only_packets=self._holds_back())
+            held = self._holds_back()
+            room = size if held or not transport.datagrams else size + self._introduce()
+            pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
             times -= 1
