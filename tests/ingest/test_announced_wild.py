@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
@@ -121,6 +121,8 @@ def check_carriers(ingest):
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
+@example(156083)
+@example(73980)
 def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     ingest = Ingest()
     for entry in wild(seed):

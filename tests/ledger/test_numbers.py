@@ -162,6 +162,16 @@ def a_gap(counters):
     counters.windows.close()
 
 
+def a_forgotten_gap(counters):
+    feed(counters, [0, 2])
+    counters.windows.give_way(10**6)
+
+
+def forgotten_marks(counters):
+    feed(counters, [0, 1])
+    counters.give_way(10**6)
+
+
 def a_duplicate(counters):
     feed(counters, [0, 1, 1])
 
@@ -177,7 +187,16 @@ def an_uncounted_stream(counters):
 
 
 @pytest.mark.parametrize(
-    "course", [too_many, a_gap, a_duplicate, another_under_one_number, an_uncounted_stream]
+    "course",
+    [
+        too_many,
+        a_gap,
+        a_forgotten_gap,
+        forgotten_marks,
+        a_duplicate,
+        another_under_one_number,
+        an_uncounted_stream,
+    ],
 )
 def test_nothing_is_handed_over_where_something_would_be_lost_by_it(course):
     counters, _ = ledger(LedgerConfig(reorder_events=WINDOW, streams_max=1))

@@ -30,8 +30,8 @@ class Defect(NamedTuple):
 DEFECTS = {
     "healed-number-takes-a-newer-numbers-mark": Defect(
         f"{LEDGER}/stream.py",
-        "        if seq >= self.next - window:\n            _put(self.recent",
-        "        if True:\n            _put(self.recent",
+        "        if seq >= self.next - window:\n            more += _put(self.recent",
+        "        if True:\n            more += _put(self.recent",
     ),
     "older-answer-takes-back-holes": Defect(
         f"{CLIENT}/_link.py",

@@ -238,10 +238,14 @@ class Counters:
             state.uncounted
             or state.unfollowed
             or state.duplicates
-            or any(s.next - s.base > window or s.gaps or s.extra for s in streams.values())
+            or any(
+                s.next - s.base > window or s.gaps or s.floor or s.extra for s in streams.values()
+            )
         ):
             return []
         events = list(self.remembered())
+        if any(mark == NEVER for _, _, mark in events):
+            return []
         self.release()
         streams.clear()
         self._marks = 0
