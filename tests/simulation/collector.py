@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import LAST, EntryKind
@@ -38,13 +39,14 @@ class Kernel:
 
 
 class Collector:
-    def __init__(self, world: World, network: Network, queue: int) -> None:
+    def __init__(self, world: World, network: Network, queue: int, places: int) -> None:
         self.disk = Disk()
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
         self._world = world
         self._network = network
         self._room = queue
+        self._limits = LedgerConfig(source_streams_max=places)
         self._random = world.random("collector")
         self._works_again = 0
         self._draining = False
@@ -60,7 +62,9 @@ class Collector:
 
     def start(self) -> None:
         if self.life is None:
-            self.life = Life(self._world, self._network, self.disk, Kernel(self._room), self._came)
+            self.life = Life(
+                self._world, self._network, self.disk, Kernel(self._room), self._came, self._limits
+            )
 
     def kill(self) -> None:
         """End at once."""
@@ -111,12 +115,14 @@ class Life:
         disk: Disk,
         kernel: Kernel,
         came: Callable[[], None],
+        limits: LedgerConfig,
     ) -> None:
         """`came` is called when the kernel has something for the collector."""
         self.kernel = kernel
         kernel.came = self._came = came
         self._world = world
         self._network = network
+        self._limits = limits
         self._disk = disk
         self._random = world.random(f"life/{world.age}")
         newest = disk.newest()
@@ -183,7 +189,9 @@ class Life:
         self._emptied = log.now
         for source, datagrams in received.items():
             if source not in self._numbers:
-                self._numbers[source] = log.open(source="udp", transport="udp", peer=source)
+                self._numbers[source] = log.open(
+                    source="udp", transport="udp", peer=source, limits=self._limits
+                )
             number = self._numbers[source]
             log.datagrams(number, datagrams)
             self._allowance[number] += sum(map(len, datagrams))
@@ -192,7 +200,9 @@ class Life:
 
     def _accept(self, connection: Connection) -> None:
         self._disk.log.now = self._world.now
-        number = self._disk.log.open(source="tcp", transport="tcp", peer=connection.source)
+        number = self._disk.log.open(
+            source="tcp", transport="tcp", peer=connection.source, limits=self._limits
+        )
         self._connections[number] = connection
         connection.came = self._came
 

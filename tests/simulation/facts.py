@@ -114,13 +114,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     loses a datagram without copies. All other datagrams arrive once, after the usual delay."""
     queue: int = 100_000
     """Datagrams for which the collector's kernel has room."""
+    places: int = 16_384
+    """Streams of a source that the collector follows at a time."""
 
 
 def encode(scenario: Scenario) -> bytes:
     """Return a scenario as JSON, a fact a line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
-        {"seed": scenario.seed, "queue": scenario.queue, "fates": scenario.fates}
+        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "fates")}
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
 

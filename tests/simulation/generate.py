@@ -39,9 +39,13 @@ def generate(seed: int) -> Scenario:
     fates = {} if random.random() < 0.2 else _fates(random, LATE_SHARED if shared else LATE)
     if random.random() < 0.1:
         fates |= {f"up/{number}": [] for number in range(INTRODUCTIONS)}
+    places = 16_384
+    if random.random() < 0.15:
+        places = random.randint(8, 40)
+        made += _strangers(random, end, places)
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue)
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
@@ -97,6 +101,20 @@ def _course(random: Random, made: list[facts.Fact], program: int, at: int) -> in
         if random.random() < 0.03:
             made.append(facts.Reset(at=at, program=program))
     return at
+
+
+def _strangers(random: Random, end: int, places: int) -> list[facts.Fact]:
+    """Return programs that want more streams than there are places."""
+    made: list[facts.Fact] = []
+    for number in range(100, 100 + random.randint(1, 4)):
+        at = random.randrange(end + 1)
+        address = f"stranger-{number}:1"
+        made.append(facts.Begin(at=at, program=number, transport="raw", address=address, buffer=0))
+        for stream in range(random.randint(1, places)):
+            at += random.choice([0, MS, 50 * MS])
+            count = random.choice([1, 1, 5])
+            made.append(facts.Emit(at=at, program=number, stream=stream, count=count))
+    return made
 
 
 def _troubles(random: Random, end: int, *, shared: bool) -> list[facts.Fact]:

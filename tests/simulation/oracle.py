@@ -34,11 +34,17 @@ def check(play: Play) -> None:
     programs: dict[str, set[int]] = defaultdict(set)
     for row in spans:
         programs[row["session"]].add(_event(row).program)
-        _demand(row["seq"] == _event(row).number, "another number", row)
-    _none("stored twice", [event for event, times in stored.items() if times > 1])
+    uncounted = Uncounted(rows, programs)
+    for row in spans:
+        numbered = row["seq"] == _event(row).number
+        _demand(
+            numbered or (row["seq"] is None and _event(row) in uncounted), "another number", row
+        )
+    twice = [event for event, times in stored.items() if times > 1]
+    _none("stored twice", [event for event in twice if event not in uncounted])
     _none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
     _check_delivered(play, stored)
-    _check_gaps(play, rows, stored, programs)
+    _check_gaps(play, Gaps(rows, programs), stored, uncounted)
     _check_balance(play)
     _check_ends(play)
 
@@ -49,13 +55,11 @@ def _check_delivered(play: Play, stored: Counter[Event]) -> None:
         _demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
 
 
-def _check_gaps(
-    play: Play, rows: list[dict[str, Any]], stored: Counter[Event], programs: dict[str, set[int]]
-) -> None:
+def _check_gaps(play: Play, gaps: Gaps, stored: Counter[Event], uncounted: Uncounted) -> None:
     """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
-    gaps = Gaps(rows, programs)
     _none("in two gaps", [event for event, times in gaps.exact.items() if times > 1])
-    _none("stored and in a gap", sorted(gaps.named & stored.keys()))
+    both = gaps.named & stored.keys()
+    _none("stored and in a gap", sorted(event for event in both if event not in uncounted))
     highest: dict[tuple[int, int], int] = {}
     for event in stored:
         key = event.program, event.stream
@@ -66,12 +70,29 @@ def _check_gaps(
             if event not in stored and event in gaps:
                 lacking[event.stream] += 1
             known = program.ended or event.number < highest.get((begin, event.stream), 0)
-            _demand(not known or event in stored or event in gaps, "nowhere", event)
+            there = event in stored or event in gaps or event in uncounted
+            _demand(not known or there, "nowhere", event)
         beyond = [e for e in gaps.named if e.program == begin]
         _none("beyond the end", [e for e in beyond if e.number >= program.numbers[e.stream]])
-        missing = {stream: gaps.missing[begin, stream] for stream in program.numbers}
+        counted = [s for s in program.numbers if Event(begin, s, 0) not in uncounted]
+        missing = {stream: gaps.missing[begin, stream] for stream in counted}
         _demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
     _check_reasons(play, gaps.reasons)
+
+
+class Uncounted:
+    """The streams that the collector says it did not follow: of these, nothing is known but what came."""
+
+    def __init__(self, rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> None:
+        self._streams: set[tuple[int, str]] = set()
+        for row in of(rows, "gap"):
+            if row["name"] == "uncounted":
+                self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
+
+    def __contains__(self, event: Event) -> bool:
+        return not self._streams.isdisjoint(
+            [(event.program, str(event.stream)), (event.program, "")]
+        )
 
 
 class Gaps:
@@ -83,7 +104,7 @@ class Gaps:
         self.missing: Counter[tuple[int, int]] = Counter()
         """How many events of a program's stream are missing."""
         self.reasons: Counter[str] = Counter()
-        self._ranges: list[tuple[int, int, range]] = []
+        self._ranges: dict[tuple[int, int], list[range]] = defaultdict(list)
         """Gaps over a range, of which only how many events they lack is said."""
         for row in of(rows, "gap") + of(rows, "heal"):
             about, sign = attributes(row), 1 if row["kind"] == "gap" else -1
@@ -103,7 +124,7 @@ class Gaps:
     def _add(self, owner: int, stream: int, seq: int, about: dict[str, Any], sign: int) -> None:
         self.missing[owner, stream] += sign * about["count"]
         if about.get("of_range"):
-            self._ranges.append((owner, stream, range(seq, about["last"] + 1)))
+            self._ranges[owner, stream].append(range(seq, about["last"] + 1))
             return
         for number in range(seq, seq + about["count"]):
             event = Event(owner, stream, number)
@@ -113,10 +134,7 @@ class Gaps:
                 _demand(self._in_range(event), "healed and never missing", event)
 
     def _in_range(self, event: Event) -> bool:
-        return any(
-            event[:2] == (owner, stream) and event.number in numbers
-            for owner, stream, numbers in self._ranges
-        )
+        return any(event.number in numbers for numbers in self._ranges.get(event[:2], ()))
 
 
 def _check_reasons(play: Play, reasons: Counter[str]) -> None:

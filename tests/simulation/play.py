@@ -50,7 +50,7 @@ class Play:
         self.scenario = scenario
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates)
-        self.collector = Collector(self.world, self.network, scenario.queue)
+        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
