@@ -51,7 +51,7 @@ def test_a_full_disk_makes_producers_wait_and_mends_when_there_is_room(on_loopfs
         )
         until(lambda: health(collector)[1]["status"] == "degraded", "the full disk to be noticed")
         assert health(collector)[0] == 200
-        assert collector.get("/readyz")[0] == 503
+        until(lambda: collector.get("/readyz")[0] == 503, "receiving to wait")
         assert any("No space left" in text for text in health(collector)[1]["conditions"].values())
         ballast.unlink()
         until(lambda: health(collector)[1]["status"] == "ok", "it to mend")

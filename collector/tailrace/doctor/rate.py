@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,8 +94,8 @@ async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
     try:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
-                source, intake = UdpSource("probe", config, clock), _Counting()
-                await nursery.start(source.run, intake)
+                source, intake = UdpSource("probe", config, clock), _Counting(clock)
+                await nursery.start(partial(source.run, intake))  # types are checked here
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
@@ -152,8 +153,15 @@ async def _sender(port: int) -> AsyncIterator[trio.Process]:
 class _Counting:
     """An intake that only counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.received = 0
+        self._clock = clock
+
+    def now(self) -> int:
+        return self._clock.wall_ns()
+
+    def at(self, wall: int) -> int:
+        return wall
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:  # noqa: ARG002 - the protocol's
         return 1
