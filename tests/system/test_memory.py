@@ -265,7 +265,7 @@ def check_attack(tmp_path, name, limits, *, size, rounds):
             until(lambda: any(evicted().values()), "state to be given up")
             collector.settle()
             conditions = collector.status()["conditions"]
-            assert set(conditions) <= {"state"}
+            assert set(conditions) <= {"state", "ledger"}
             assert "ledger." in conditions.get("state", "ledger.")
             check_bounded(collector)
             collector.kill()
