@@ -50,7 +50,7 @@ class Timeline:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:
-        """Return the time on this line that the wall clock shows as `wall`."""
+        """Convert wall time to the time of the log (both Unix ns)."""
         return wall - self.ahead
 
     def look(self) -> int:

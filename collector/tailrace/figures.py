@@ -32,7 +32,7 @@ class Condition(StrEnum):
     """No day is deleted for its age: the clock cannot be believed."""
     DAMAGE = "damage"
     LEDGER = "ledger"
-    """Sessions have streams whose numbers are not followed: nobody knows what these lack."""
+    """The collector does not follow the numbers of some streams, so that it does not know what they lack."""
     RELOAD = "reload"
     """The last one failed: an older configuration is running than is written."""
     PENDING = "pending"

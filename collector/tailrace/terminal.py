@@ -106,7 +106,7 @@ class _Guard(io.BufferedIOBase):
 
 
 class _Passing(io.BufferedIOBase):
-    """The same terminal for bytes that pass as they are, in order with those that are guarded."""
+    """Write bytes to the terminal unchanged, in order with the text that the guard escapes."""
 
     def __init__(self, guard_: _Guard) -> None:
         self._guard = guard_

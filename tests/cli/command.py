@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -44,3 +45,26 @@ def start(*arguments, **options):
         stderr=subprocess.PIPE,
         **options,
     )
+
+
+def on_terminal(*arguments, columns=200, cwd=None):
+    """Return the exit code of a command, and all that it prints on the terminal on which it runs."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env=ENVIRONMENT | {"COLUMNS": str(columns), "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    printed = b""
+    try:
+        while data := os.read(ours, 65536):
+            printed += data
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    return process.wait(timeout=60), printed.decode(errors="surrogateescape").replace("\r\n", "\n")

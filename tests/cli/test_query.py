@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import pty
 import shlex
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.cli.command import COMMAND, ENVIRONMENT, run, start
+from tests.cli.command import COMMAND, ENVIRONMENT, on_terminal, run, start
 from tests.query.tables import clocked, make, row
 
 HOSTILE = "a\x1b[31m\n\x00\u202eb"
@@ -154,24 +153,7 @@ class Terminal:
 
     def run(self, *arguments):
         """The exit code and all it printed."""
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=ENVIRONMENT | {"COLUMNS": str(self._columns), "TERM": "xterm"},
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-        )
-        os.close(theirs)
-        printed = b""
-        try:
-            while data := os.read(ours, 65536):
-                printed += data
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        finally:
-            os.close(ours)
-        return process.wait(timeout=30), printed.decode().replace("\r\n", "\n")
+        return on_terminal(*arguments, columns=self._columns)
 
 
 def test_a_terminal_gets_a_heading_in_bold_and_lines_that_fit(store):

@@ -4,14 +4,12 @@ a terminal, over a store, files, settings and arguments that are hostile whereve
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 
 import pytest
 
-from tests.cli.command import COMMAND, ENVIRONMENT
+from tests.cli.command import COMMAND, ENVIRONMENT, on_terminal
 from tests.query.tables import gap, make, row, session
 
 ATTACK = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f\r\u202e\u2066\u200f\u061c\u2028e"
@@ -22,29 +20,6 @@ OBEYED = re.compile(
 )
 OURS = re.compile("\x1b\\[(0|1|3[1-7])?m|\r\x1b\\[Kasking [^\r]*|\r\x1b\\[K")
 """Our colours, and the line that says that a statement takes time."""
-
-
-def on_terminal(*arguments, cwd=None):
-    """The exit code of a command, and all it prints on the terminal that it runs on."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        env=ENVIRONMENT | {"COLUMNS": "200", "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    printed = b""
-    try:
-        while data := os.read(ours, 65536):
-            printed += data
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        os.close(ours)
-    return process.wait(timeout=60), printed.decode(errors="surrogateescape").replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")

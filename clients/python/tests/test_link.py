@@ -31,7 +31,7 @@ class Course:
     """A client in a world."""
 
     def __init__(self, seed, network, *, limit, chunk, asks=True, places=10**6):
-        """With fewer `places` than its two streams, the collector does not count all of them."""
+        """`places`: streams that the collector can follow. The client has two streams."""
         self.rng = random.Random(seed)
         self.world = World(self.rng, places)
         self.network = network(self.world, chunk)
@@ -163,7 +163,7 @@ def test_whatever_is_called_delivered_is_stored(network, seed, limit, chunk, rat
     rate=st.sampled_from([1, 5, 30]),
 )
 def test_of_a_stream_that_is_not_counted_nothing_is_called_delivered(network, seed, limit, rate):
-    """And nobody waits for it: everything is settled in the end."""
+    """The client does not wait for such a stream either: everything is settled in the end."""
     course = Course(seed, network, limit=limit, chunk=200, places=1)
     course.run(200, rate)
     assert course.end()

@@ -145,8 +145,8 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
 
 
 def test_after_a_refusal_the_first_datagrams_announce_the_session(emitters, monkeypatch):
-    """However many announcements were refused: a datagram without would be taken for one of whoever had
-    the address before, if it came first."""
+    """The number of refused announcements does not matter. If a datagram without an announcement came first,
+    the collector would take it for a datagram of the client that had the address before."""
     monkeypatch.setattr(_link, "_RETRY_SECONDS", (0.005, 0.01))
     with UdpCollector() as collector:
         port = collector.socket.getsockname()[1]

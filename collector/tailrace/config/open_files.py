@@ -12,8 +12,8 @@ from tailrace.config.schema import (
 )
 
 OWN = 128
-"""Descriptors for everything but connections and followed files: the spool, the table, the admin
-endpoint's clients, a process for upkeep."""
+"""Descriptors that the process itself needs: for the spool, the table, clients of the admin endpoint and the
+upkeep process."""
 
 
 def needed(config: Config) -> int:

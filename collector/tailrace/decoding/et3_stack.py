@@ -20,7 +20,7 @@ Frame = tuple[str, int, bool]
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""What an open frame takes, or a method passed over; and a thread."""
+"""Memory (bytes) of an entry in a stack (an open frame, or a method passed over), and of a thread."""
 
 
 class Stacks(msgspec.Struct):

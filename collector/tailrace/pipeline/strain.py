@@ -1,4 +1,4 @@
-"""Says while sessions give up state to keep the limits on memory."""
+"""Shows a condition while sessions give up state to stay within their memory limits."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ files, 16 ms beside 800. A merge must end before as many versions have passed: a
 there can be, some 15 a second, within 50 s."""
 
 LOG_LOCK = "log.lock"
-"""In the store's directory: held by who repairs the log, or removes files from it."""
+"""Name of the lock file in the store. A process holds the lock while it repairs the log or removes log files."""
 
 
 def sync(root: Path, after: int, upto: int) -> None:

@@ -32,7 +32,7 @@ NAME = "_journal"
 """The underscore keeps Delta's vacuum from removing it."""
 
 LOCK = "journal.lock"
-"""In the store's directory: held by who writes the journal."""
+"""Name of the lock file in the store. A process holds the lock while it writes the journal."""
 
 _CHUNK = 2**20
 

@@ -52,11 +52,11 @@ class Recovery(msgspec.Struct):
     """What was repaired. `reasons` are sentences for people; empty when all was whole."""
 
     versions: list[int] = []
-    """Taken out."""
+    """Versions that the recovery took out of the log."""
     restored: list[int] = []
-    """Versions whose log entries came from the journal."""
+    """Versions whose log entries the recovery wrote again, from the journal."""
     checkpoints: list[int] = []
-    """Removed."""
+    """Versions whose log checkpoints the recovery removed."""
     aside: list[str] = []
     """Paths of the data files that were set aside."""
     reasons: list[str] = []
