@@ -169,10 +169,9 @@ class Client:
         tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
 
     def emit(self, stream: int, number: int, name: str) -> None:
-        """Emit an event; the client numbers its events itself."""
-        del number
+        """Emit an event. The client gives the event a number of its own beside the attribute."""
         self.emitter.use_stream(stream)
-        self.emitter.event(name)
+        self.emitter.event(name, number=number)
 
     @property
     def discarded(self) -> int:

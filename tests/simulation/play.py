@@ -158,11 +158,12 @@ class Play:
     def _emit(
         self, program: Program, fact: facts.Emit, emit: Callable[[int, int, str], None]
     ) -> None:
+        name = f"{program.begin.program}/{fact.stream}"
         for number in range(fact.count):
             event = Event(program.begin.program, fact.stream, program.numbers[fact.stream])
             program.numbers[fact.stream] += 1
             program.sent.append(event)
-            emit(event.stream, event.number, "/".join(map(str, event)))
+            emit(event.stream, event.number, name)
             if fact.over and number % 10 == 9:
                 self.world.sleep(10 * fact.over // fact.count)
 

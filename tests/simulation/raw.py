@@ -21,7 +21,13 @@ class Raw:
     def event(self, stream: int, number: int, name: str) -> None:
         """Send an event; its clock began with the program."""
         now = self._world.now - self._epoch
-        data = heph_event(stream, number, start=max(0, now - 1000), end=now, name=name.encode())
+        data = heph_event(
+            stream,
+            number,
+            start=max(0, now - 1000),
+            end=now,
+            name=b"%s/%d" % (name.encode(), number),
+        )
         if self._sent % EPOCH_EVERY == 0:
             data = heph_epoch(self._epoch) + data
         self._sent += 1
