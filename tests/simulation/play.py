@@ -6,7 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from typing import NamedTuple
+
+import msgspec
 
 from tests.simulation import facts
 from tests.simulation.client import Client, clients_in
@@ -77,8 +80,9 @@ class Play:
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that went through the network, and when."""
-        return self.network.trace
+        """Return a digest of all that went through the network, and when, and of the table."""
+        rows = blake2b(msgspec.json.encode(self.collector.rows), digest_size=8).hexdigest()
+        return f"{self.network.trace}-{rows}"
 
     def _happen(self, fact: facts.Fact) -> None:
         collector = self.collector
