@@ -443,3 +443,37 @@ def test_what_nobody_got_goes_to_whoever_comes_next():
         calm.link.attend()
         calm.arrive()
     assert calm.collector.heard == {(1, 0)}
+
+
+def test_datagrams_with_events_announce_the_session_until_the_collector_answers():
+    """Else the collector takes them for events of the program that had the address before."""
+    calm = Calm(Datagrams)
+    calm.connect()
+    for _ in range(20):
+        calm.record()
+        calm.link.push(4)
+        assert b"tailrace.session" in calm.network.there[-1][2]
+        assert calm.network.there[-1][2].count(b"x") > 0
+    calm.reply()
+    calm.record()
+    calm.link.push(4)
+    assert b"tailrace.session" not in calm.network.there[-1][2]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_goodbye_in_datagrams_reaches_a_collector_that_has_forgotten_the_address(given_up):
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.reply()
+    assert calm.link.is_settled(calm.link.queue.put_bytes)
+    calm.world.collector.peer = None
+    calm.link.end()
+    if given_up:
+        calm.link.give_up(delivered=False)
+    else:
+        calm.link.attend()
+    calm.arrive()
+    calm.world.collector.commit()
+    assert calm.collector.goodbye

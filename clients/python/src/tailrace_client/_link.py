@@ -96,7 +96,7 @@ class Link:
         self._nobody = False
         """Whether the last datagram was refused: all but announcements waits."""
         self._introductions = 0
-        """How many more datagrams are to announce the session while nobody has answered."""
+        """How many more datagrams are to announce the session, where no answer is asked for."""
         self._opened_at = self._heard_at = _NEVER
         self._greeted_at = _NEVER
         """Since when the collector, as far as is known, could have answered."""
@@ -175,7 +175,7 @@ class Link:
             # Heard or not: with it the collector knows how much is missing.
             for packet in self._farewell.packets():
                 with suppress(OSError):
-                    self.transport.send([packet])
+                    self.transport.send([self.dialogue.announcement(), packet])
         # The goodbye does not name these: they may have arrived.
         for chunk in self.queue.unanswered():
             self._discards.count(chunk, "closed")
@@ -262,12 +262,15 @@ class Link:
                 return
 
     def _introduce(self) -> int:
-        """Announce the session in the next datagram, too, if it is one of the first and nobody has
-        answered yet; return the bytes that takes. A datagram without may come first, and be taken
-        for one of whoever had the address before."""
-        if not self._introductions or self.queue.idle or self._heard_at >= self._opened_at:
+        """Announce the session in the next datagram with events, until the collector has answered.
+        Return the bytes that the announcement takes. The collector may take events without an
+        announcement for events of whoever had the address before."""
+        if self.queue.idle or self._heard_at >= self._opened_at:
             return 0
-        self._introductions -= 1
+        if not self.dialogue.asks:
+            if not self._introductions:
+                return 0
+            self._introductions -= 1
         announcement = self.dialogue.announcement()
         self.queue.first_packet(announcement)
         return len(announcement)
@@ -404,6 +407,9 @@ class Link:
         settled = self.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
         if due:
+            if self.transport.datagrams:
+                # The collector may have forgotten whose the address is.
+                self.queue.first_packet(self.dialogue.announcement())
             self.queue.last_packets(self._farewell.say(*place, now))
         return due
 
