@@ -48,6 +48,8 @@ _WAITING_PACKETS_MAX = 64
 """Beyond so many no report is added: a collector that asks and does not read would have them pile up."""
 
 _INTRODUCTIONS = 8
+"""Datagrams that announce a session of which nobody is to answer anything."""
+
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -262,12 +264,17 @@ class Link:
                 return
 
     def _introduce(self) -> int:
-        """Announce the session in the next datagram, too, if it is one of the first and nobody has
-        answered yet; return the bytes that takes. A datagram without may come first, and be taken
-        for one of whoever had the address before."""
-        if not self._introductions or self.queue.idle or self._heard_at >= self._opened_at:
+        """Announce the session in the next datagram, too; return how many bytes that takes.
+
+        A datagram without an announcement may come first, and be taken for a datagram of whoever had the
+        address before. So each datagram announces the session until somebody answers. Where nobody is to
+        answer, the first datagrams do."""
+        if self.queue.idle or self._heard_at >= self._opened_at:
             return 0
-        self._introductions -= 1
+        if not self.dialogue.asks:
+            if not self._introductions:
+                return 0
+            self._introductions -= 1
         announcement = self.dialogue.announcement()
         self.queue.first_packet(announcement)
         return len(announcement)
