@@ -23,11 +23,13 @@ from tests.simulation.world import MS, SECOND
 LIFE = 100 * MS
 """How long a program lives at least before another one gets its address."""
 LATE = 4 * SECOND
-"""Less than the collector waits for late events."""
+LATE_SHARED = 1900 * MS
+"""Less than the collector waits for late events of the program before."""
 SLACK = 60 * MS
 """How exactly the collector knows how late an event is, and how long a datagram takes in any case."""
 SAVED = 100 * MS
 """After so long a datagram is on disk."""
+LONG = 20 * SECOND
 INTRODUCTIONS = 9
 """Datagrams in which a client announces its session, or more."""
 PROGRAMS_MAX = 5
@@ -41,8 +43,8 @@ def generate(seed: int) -> Scenario:
     shared = random.random() < 0.5
     made = _programs(random, shared=shared)
     end = max(fact.at for fact in made)
-    late = min(LATE, _apart(made) - SLACK)
-    troubles = _troubles(random, end, late if shared else None)
+    late = min(LATE_SHARED, _apart(made) - SLACK) // 2 if shared else LATE
+    troubles = _troubles(random, end, late // 2 if shared else None)
     first_words = _first_words(made) if shared else []
     made += _spare(troubles, first_words)
     fates = {} if random.random() < 0.2 else _fates(random, late)
@@ -97,14 +99,14 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
 
 
 def _apart(made: list[facts.Fact]) -> int:
-    """Return how long (ns) two programs begin after each other at one address, at least."""
+    """Return how long (ns) two programs begin after each other at one address, at least; `LONG` at most."""
     begun: dict[str, list[int]] = defaultdict(list)
     for fact in made:
         if isinstance(fact, facts.Begin):
             begun[fact.address].append(fact.at)
     return min(
         (after - at for times in begun.values() for at, after in pairwise(times)),
-        default=LATE + SLACK,
+        default=LONG,
     )
 
 
@@ -173,14 +175,14 @@ def _troubles(random: Random, end: int, longest: int | None) -> list[facts.Fact]
         return [random.randrange(end + SECOND) for _ in range(random.randint(1, most))]
 
     def long() -> int:
-        return random.choice([50 * MS, 500 * MS, 3 * SECOND, 20 * SECOND])
+        return random.choice([50 * MS, 500 * MS, 3 * SECOND, LONG])
 
     for at in times(0.5, 4):
         made.append(facts.KillCollector(at=at))
         made.append(facts.StartCollector(at=at + random.choice([10 * MS, 500 * MS, 3 * SECOND])))
-    if longest is None:
-        made += [facts.Suspend(at=at, duration=long()) for at in times(0.3, 3)]
-        made += [facts.FullDisk(at=at, duration=long()) for at in times(0.2, 2)]
+    most = 1 if longest else 3
+    for share, pause in ((0.3, facts.Suspend), (0.2, facts.FullDisk)):
+        made += [pause(at=at, duration=min(long(), longest or LONG)) for at in times(share, most)]
     made += [facts.Partition(at=at, duration=long()) for at in times(0.3, 3)]
     made += [
         facts.TableDown(at=at, duration=long(), landed=random.random() < 0.5)
