@@ -3,8 +3,8 @@
 Of programs at one address the collector cannot tell some things (ARCHITECTURE.md, "Blind spots"; `excluded/`
 has the shortest scenario of each):
 
-- Whose an event is that comes later than the two programs' beginnings are apart. So no datagram is later, and
-  the collector does not leave datagrams unread for longer.
+- Whose an event is that comes later than the two programs' beginnings are apart, or later than the collector
+  waits for events of the first one. So no datagram is later, and the collector leaves none unread for longer.
 - Whose an event is that comes before its program said its first word, where the program says it once. So the
   first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
   is there to receive it, with room in the kernel, and is not killed until the datagram is on disk.
@@ -16,12 +16,11 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from tests.simulation import facts
+from tests.simulation import facts, quick
 from tests.simulation.facts import Scenario
+from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
-LIFE = 100 * MS
-"""How long a program lives at least before another one gets its address."""
 LATE = 4 * SECOND
 LATE_SHARED = 1900 * MS
 """Less than the collector waits for late events of the program before."""
@@ -31,7 +30,8 @@ SAVED = 100 * MS
 """After so long a datagram is on disk."""
 LONG = 20 * SECOND
 INTRODUCTIONS = 9
-"""Datagrams in which a client announces its session, or more."""
+"""Datagrams that an outage takes at the beginning, at times: more than a client that wants no answer announces
+its session in."""
 PROGRAMS_MAX = 5
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
@@ -41,7 +41,8 @@ def generate(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     random = Random(f"scenario/{seed}")
     shared = random.random() < 0.5
-    made = _programs(random, shared=shared)
+    are_quick = shared and random.random() < 0.4
+    made = quick.programs(random) if are_quick else _programs(random, shared=shared)
     end = max(fact.at for fact in made)
     late = min(LATE_SHARED, _apart(made) - SLACK) // 2 if shared else LATE
     troubles = _troubles(random, end, late // 2 if shared else None)
