@@ -44,7 +44,7 @@ DEFECTS = {
     ),
     "restart-is-told-by-the-nearest-time": Defect(
         f"{INGEST}/owning.py",
-        "    if sent or (expected and sent is None):\n        return False\n",
+        "    if sent is not None:\n        return not sent\n",
         "",
     ),
     "goodbye-lost-with-its-connection": Defect(
@@ -65,8 +65,8 @@ DEFECTS = {
     ),
     "copy-of-a-forgotten-event-is-the-next-runs": Defect(
         f"{INGEST}/owning.py",
-        "        if in_time and counters.fits(stream, count, mark):\n",
-        '        if in_time and counters.fits(stream, count, mark) in ("same", "near"):\n',
+        '        if how and (how != "far" or latest is not None):\n',
+        '        if how in ("same", "near"):\n',
     ),
 }
 

@@ -22,6 +22,8 @@ class Begin(_Fact):
     address: str
     buffer: int
     """Bytes that the client may keep."""
+    introduced: bool = False
+    """Whether the program's first datagram arrives once, at once, and before all others of the program."""
 
 
 class Emit(_Fact):

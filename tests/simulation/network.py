@@ -82,7 +82,8 @@ class Network:
         self._fates = fates
         self._delays = world.random("network")
         self._sent: Counter[str] = Counter()
-        self._spared: set[str] = set()
+        self._introduced: dict[str, int | None] = {}
+        """By source, when the datagram arrives that comes before all that follow (age, ns)."""
         self._hosts: dict[str, Callable[[str, bytes], None]] = {}
         self._accepts: Callable[[Connection], None] | None = None
         self._digest = blake2b(digest_size=16)
@@ -100,9 +101,9 @@ class Network:
         """Let the collector accept connections, or refuse them."""
         self._accepts = accept
 
-    def spare(self, source: str) -> None:
-        """Carry the next datagram of a source once and at once, whatever its fate."""
-        self._spared.add(source)
+    def introduce(self, source: str) -> None:
+        """Carry the next datagram of a source once and at once, whatever its fate, and no later one faster."""
+        self._introduced[source] = None
 
     def part(self, duration: int) -> None:
         """Carry nothing for so many nanoseconds: datagrams get lost, connections wait."""
@@ -124,13 +125,17 @@ class Network:
         self._sent[way] += 1
         self._note(source, datagram)
         delays = self._fates.get(f"{way}/{number}", [0])
-        if source in self._spared:
-            self._spared.remove(source)
+        introduces = self._introduced.get(source, 0) is None
+        if introduces:
             delays = [0]
         elif self.parted:
             return True
         for delay in delays:
-            self._world.after(delay + self._usual(), lambda: self._arrive(source, target, datagram))
+            arrival = self._world.age + delay + self._usual()
+            if introduces:
+                self._introduced[source] = arrival
+            arrival = max(arrival, self._introduced.get(source) or 0)
+            self._world.at(arrival, lambda: self._arrive(source, target, datagram))
         return target in self._hosts
 
     def connect(self, source: str) -> Connection:

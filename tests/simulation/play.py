@@ -110,7 +110,8 @@ class Play:
         before = self._addresses.get(fact.address)
         if before is not None:
             self._kill(before)
-            self.network.spare(fact.address)
+        if fact.introduced:
+            self.network.introduce(fact.address)
         program = self.programs[fact.program] = self._addresses[fact.address] = Program(fact)
         self.world.spawn(partial(self._live, program, course), program)
 

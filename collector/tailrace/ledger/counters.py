@@ -73,6 +73,11 @@ Earlier = Callable[[str, int, int, int], int | None]
 """Return the number with which a stream goes on that an earlier session had, given stream, number on
 the wire and mark of its first event here and the time (Unix ns); None where it begins here."""
 
+Fit = Literal["same", "near", "old", "far"]
+"""How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
+comes to it soon. `old`: the event of this number came too long ago to be remembered. `far`: nothing speaks
+against it, since the stream is new or the number far ahead."""
+
 
 class Counters:
     """The counters of one session."""
@@ -164,18 +169,16 @@ class Counters:
         self.news |= heard
         return seqs, restart
 
-    def fits(self, name: str, count: int, mark: int) -> Literal["same", "near", "old"] | None:
-        """Return how an event may belong to these streams although another run has begun, or None.
-
-        `same`: the event is remembered. `near`: its number is missing here or near the next. `old`: the
-        event of this number came too long ago to be remembered."""
+    def fits(self, name: str, count: int, mark: int) -> Fit | None:
+        """Return how an event may belong to these streams although another run has begun, or None."""
         stream = self.state.streams.get(name)
         if stream is None or not stream.counted:
-            return None
+            return "far"
         distance = (count - stream.next) & self.mask
         if distance < self._half:
-            near = distance < self._window and not stream.fallen(mark, self._window)
-            return "near" if near else None
+            if stream.fallen(mark, self._window):
+                return None
+            return "near" if distance < self._window else "far"
         seq = stream.next - (self.mask + 1 - distance)
         if stream.suits(seq, mark, self._window):
             return "near"

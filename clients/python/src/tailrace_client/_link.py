@@ -48,6 +48,8 @@ _WAITING_PACKETS_MAX = 64
 """Beyond so many no report is added: a collector that asks and does not read would have them pile up."""
 
 _INTRODUCTIONS = 8
+"""Datagrams that announce a session of which nobody is to answer anything."""
+
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -97,6 +99,8 @@ class Link:
         """Whether the last datagram was refused: all but announcements waits."""
         self._introductions = 0
         """How many more datagrams are to announce the session, where no answer is asked for."""
+        self._delayed = False
+        """Whether datagrams wait that might have been sent before."""
         self._opened_at = self._heard_at = _NEVER
         self._greeted_at = _NEVER
         """Since when the collector, as far as is known, could have answered."""
@@ -252,7 +256,7 @@ class Link:
             if queue.idle:
                 self.gather()
             held = self._holds_back()
-            room = size if held or not transport.datagrams else size + self._introduce()
+            room = size + self._introduce(held=held) if transport.datagrams else size
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
@@ -261,19 +265,29 @@ class Link:
                 self.blocked = True
                 return
 
-    def _introduce(self) -> int:
-        """Announce the session in the next datagram with events, until the collector has answered.
-        Return the bytes that the announcement takes. The collector may take events without an
-        announcement for events of whoever had the address before."""
-        if self.queue.idle or self._heard_at >= self._opened_at:
+    def _introduce(self, *, held: bool) -> int:
+        """Announce the session in the next datagram, too, where somebody might take the datagram for one of
+        whoever had the address before, or has it next; return how many bytes that takes.
+
+        A datagram may come before all that were sent earlier. So each announces the session until somebody
+        answers; where nobody is to answer, the first ones do. A report, a goodbye or an event that was sent
+        before or had to wait does not tell by its time who sent it."""
+        queue = self.queue
+        self._delayed = not queue.idle and (self._delayed or held)
+        if queue.idle or (held and not queue.speaks):
             return 0
-        if not self.dialogue.asks:
-            if not self._introductions:
-                return 0
-            self._introductions -= 1
+        if not (queue.speaks or queue.repeats or self._delayed or self._is_new()):
+            return 0
         announcement = self.dialogue.announcement()
-        self.queue.first_packet(announcement)
+        queue.first_packet(announcement)
         return len(announcement)
+
+    def _is_new(self) -> bool:
+        """Return whether whoever hears a datagram may not have heard of the session."""
+        if self.dialogue.asks or self._heard_at >= self._opened_at:
+            return self._heard_at < self._opened_at
+        self._introductions -= 1
+        return self._introductions >= 0
 
     def _holds_back(self) -> bool:
         """Whether chunks have to wait for an answer."""
@@ -407,9 +421,6 @@ class Link:
         settled = self.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
         if due:
-            if self.transport.datagrams:
-                # The collector may have forgotten whose the address is.
-                self.queue.first_packet(self.dialogue.announcement())
             self.queue.last_packets(self._farewell.say(*place, now))
         return due
 
