@@ -140,8 +140,8 @@ class Course:
         if id_ := self.run.state.id:
             self._leave(id_, reason, about, now)
         else:
-            self.run.depart(now)
             self.run.finish(reason, about, now)
+            self.run.depart(now)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
         """Leave an announced session, which may go on by another connection; of a file, end it."""
