@@ -68,6 +68,24 @@ def test_a_copy_of_an_old_event_that_is_not_remembered_is_no_event_of_the_new_ru
     assert_conserved(ingest)
 
 
+def test_a_burst_out_of_order_is_the_new_runs_where_its_clock_has_come_so_far(log):
+    """The old run said no epoch. Its next number is 1; the new run's event 1 overtakes the new run's 0
+    behind it."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_event(1, 0, start=300 * MS)])
+    log.now += 300 * MS
+    log.datagrams(session, [heph_epoch(SECOND_RUN)])
+    log.now += 5 * MS
+    log.datagrams(session, [heph_event(1, 0, start=5 * MS)])
+    log.now += 1800 * MS
+    log.datagrams(session, [heph_event(1, n, start=1805 * MS + n) for n in (3, 1, 2)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0], "session0.1": [0, 3, 1, 2]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+
+
 def test_after_a_silence_what_repeats_the_old_run_to_the_bit_is_the_new_ones(log):
     """A deterministic simulation that is run again: nothing of the first run can be late any more."""
     session = log.open(transport="udp")
