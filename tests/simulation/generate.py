@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.simulation import facts
+from tests.simulation import facts, generate_restarts, generate_wire
 from tests.simulation.facts import Scenario
 from tests.simulation.world import MS, SECOND
 
@@ -28,12 +28,24 @@ DATAGRAMS = 5000
 
 def generate(seed: int) -> Scenario:
     """Return the scenario of a seed."""
+    restarts = Random(f"restarts/{seed}")
+    if restarts.random() < 0.15:
+        made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
+        made.append(facts.StartCollector(at=max(fact.at for fact in made) + 30 * SECOND))
+        made.sort(key=lambda fact: fact.at)
+        return Scenario(seed=seed, facts=made, fates=fates)
     random = Random(f"scenario/{seed}")
     shared = random.random() < 0.5
     made = _programs(random, shared=shared)
+    wire = Random(f"wire/{seed}")
+    if wire.random() < 0.35:
+        others = [] if shared or wire.random() < 0.7 else made
+        made, shared = generate_wire.producers(wire) + others, False
     end = max(fact.at for fact in made)
     troubles = _troubles(random, end, shared=shared)
-    if shared and any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made):
+    headers = generate_wire.are_told_by_headers(made)
+    raw = any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
+    if headers or (shared and raw):
         troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
     made += troubles
     fates = {} if random.random() < 0.2 else _fates(random, LATE_SHARED if shared else LATE)
@@ -43,9 +55,15 @@ def generate(seed: int) -> Scenario:
     if random.random() < 0.15:
         places = random.randint(8, 40)
         made += _strangers(random, end, places)
+    if not shared:
+        made += generate_wire.peers(wire, made)
+        if not headers:
+            made += generate_wire.reloads(wire, end)
+    made += generate_wire.clocks(wire, end)
     made.sort(key=lambda fact: fact.at)
-    queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    queue = 100_000 if shared or headers or random.random() < 0.7 else random.choice([10, 50, 300])
+    segment = wire.choice([0, 0, 100, 1448])
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, segment=segment)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -93,8 +93,12 @@ class Disk:
         """Save a checkpoint, and release what no restart needs."""
         self.checkpoints = [*self.checkpoints, checkpoint][-CHECKPOINTS:]
         oldest = self.checkpoints[0].position
-        kept = [entry for entry in self.log.entries[:-1] if entry.position >= oldest]
-        self.log.entries = kept + self.log.entries[-1:]
+        # The last entry on disk stays: it says where the log goes on.
+        self.log.entries = [
+            entry
+            for entry in self.log.entries
+            if entry.position >= oldest or entry.end >= self.durable
+        ]
 
     def newest(self) -> Checkpoint | None:
         """Return the newest checkpoint that the table has reached."""
