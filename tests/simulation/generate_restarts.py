@@ -79,4 +79,21 @@ def late_copies(random: Random) -> Drawn:
     return made, fates
 
 
-KINDS = (quick_ends, speechless, late_copies)
+def unheard(random: Random) -> Drawn:
+    """Return a client that loses events and hears no answer for longer than 10 s."""
+    count = random.choice([150, 600])
+    made: list[facts.Fact] = [
+        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=2**20),
+        facts.Emit(at=MS, program=0, stream=1, count=count, over=random.choice([0, SECOND])),
+        facts.Emit(at=2 * SECOND, program=0, stream=1, count=count),
+        facts.Flush(at=60 * SECOND, program=0, seconds=10.0),
+        facts.Close(at=80 * SECOND, program=0, seconds=15.0),
+    ]
+    fates: dict[str, list[int]] = {f"down/{n}": [] for n in range(random.randint(5, 30))}
+    for number in range(1, 200):
+        if random.random() < 0.2:
+            fates[f"up/{number}"] = []
+    return made, fates
+
+
+KINDS = (quick_ends, speechless, late_copies, unheard)
