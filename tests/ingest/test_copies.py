@@ -136,6 +136,26 @@ def test_a_record_that_comes_after_the_totals_repays_its_own_gap_and_no_other(lo
     assert_conserved(ingest)
 
 
+def test_a_record_that_only_a_line_behind_the_totals_refers_to_is_missing_once(log):
+    peer = log.open("jets", transport="udp")
+    log.datagrams(peer, [HEADER, footer(1, 1), event(1)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert [(row["name"], attributes(row)["count"]) for row in of(rows, "gap")] == [
+        ("network", 1),
+        ("network", 1),
+        ("unresolved", 1),
+    ]
+    assert [(row["name"], attributes(row)["of"]) for row in of(rows, "heal")] == [
+        ("network", "instant"),
+        ("network", "begin"),
+    ]
+    assert ingest.account("s").missing == 1
+    assert_conserved(ingest)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+
+
 def test_lines_of_a_connection_are_no_copies(log):
     connection = log.open("jets")
     log.data(connection, HEADER + record(1) + event(1) + event(1) + footer(1, 2))

@@ -248,6 +248,12 @@ class References:
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
+        if short := state.short.get(Kind.BEGIN):
+            # A footer has counted this record among those that are missing for no known reason.
+            state.short[Kind.BEGIN] = short - 1
+            self.findings.append(
+                Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
+            )
         self.findings.append(
             Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
         )
