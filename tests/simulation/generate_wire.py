@@ -2,7 +2,8 @@
 
 What nobody can tell is left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
 than the next life's header. So a program at the address of another begins after `APART`.
-It is silent for `QUIET` after its header, which arrives, since the collector is not killed then.
+A program that announces no Heph session finds no connection broken before the collector does. A program
+at the address of another is silent for `QUIET` after its header, which arrives, since the collector is not killed then.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
             continue
         program, stream = begin.program, begin.transport.endswith("tcp")
         kind = random.choice(["tear", "vanish", "deaf", "reset"])
-        if kind == "tear" and stream:
+        if kind == "tear" and begin.transport in {"tcp", "jets-tcp"}:
             later = random.choice([MS, 300 * MS, 5 * SECOND, 60 * SECOND])
             found.append(facts.Tear(at=at, program=program, later=later))
         elif kind == "vanish" and begin.transport != "raw":
