@@ -83,6 +83,24 @@ def test_the_first_event_of_a_stream_may_be_the_old_runs(log):
     assert_conserved(ingest)
 
 
+def test_a_burst_out_of_order_is_the_new_runs_where_its_clock_has_come_so_far(log):
+    """The old run said no epoch. Its next number is 1; the new run's event 1 overtakes the new run's 0
+    behind it."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_event(1, 0, start=300 * MS)])
+    log.now += 300 * MS
+    log.datagrams(session, [heph_epoch(SECOND_RUN)])
+    log.now += 5 * MS
+    log.datagrams(session, [heph_event(1, 0, start=5 * MS)])
+    log.now += 1800 * MS
+    log.datagrams(session, [heph_event(1, n, start=1805 * MS + n) for n in (3, 1, 2)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0], "session0.1": [0, 3, 1, 2]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+
+
 def test_a_hole_is_filled_though_the_old_run_has_gone_on_for_long(log):
     """The event's time is nearer to the new run's zero than to the old run's last event."""
     session = log.open(transport="udp")

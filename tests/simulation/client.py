@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import tailrace_client._turn
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
+from tests.simulation.clocks import ProgramsTime
 from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
@@ -38,6 +39,8 @@ class Datagrams:
         self._received: list[bytes] = []
         self._refused = False
         self.is_open = False
+        self.deaf_until = 0
+        """Until when nobody reads what arrives (age, ns)."""
 
     def open(self) -> None:
         self.is_open = True
@@ -54,11 +57,16 @@ class Datagrams:
         return len(data)
 
     def receive(self) -> bytes:
-        return self._received.pop(0) if self._received else b""
+        return self._received.pop(0) if self._received and self._hears() else b""
+
+    def _hears(self) -> bool:
+        return self._world.age >= self.deaf_until
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
         del to_send  # there is always room
-        self._world.wait(max(1, round(seconds * SECOND)), lambda: bool(self._received))
+        self._world.wait(
+            max(1, round(seconds * SECOND)), lambda: bool(self._received) and self._hears()
+        )
 
     def finish(self, seconds: float, /) -> None:
         del seconds
@@ -87,6 +95,8 @@ class Bytes:
         self._network = network
         self._address = address
         self.connection: Connection | None = None
+        self.deaf_until = 0
+        """Until when nobody reads what arrives (age, ns)."""
 
     @property
     def is_open(self) -> bool:
@@ -112,8 +122,10 @@ class Bytes:
         connection = self.connection
         if connection is None:
             return b""
+        if self._world.age < self.deaf_until and not connection.lost:
+            return b""
         data = connection.down.read(65_536)
-        if not data and (connection.broken or connection.down.ended):
+        if not data and (connection.lost or connection.down.ended):
             self.close()
             raise ConnectionResetError(104, "Connection reset by peer")
         return data
@@ -123,9 +135,11 @@ class Bytes:
 
         def over() -> bool:
             return connection is None or bool(
-                connection.broken
-                or connection.down.data
-                or connection.down.ended
+                connection.lost
+                or (
+                    (connection.down.data or connection.down.ended)
+                    and self._world.age >= self.deaf_until
+                )
                 or (to_send and connection.up.room)
             )
 
@@ -171,7 +185,8 @@ class Client:
     def emit(self, stream: int, number: int, name: str) -> None:
         """Emit an event. The client gives the event a number of its own beside the attribute."""
         self.emitter.use_stream(stream)
-        self.emitter.event(name, number=number)
+        owner, _, _ = name.rpartition("/")
+        self.emitter.event(owner, number=number)  # a name that recurs costs the client less
 
     @property
     def discarded(self) -> int:
@@ -179,9 +194,12 @@ class Client:
 
 
 @contextmanager
-def clients_in(world: World) -> Iterator[None]:
-    """Let clients live in a world."""
-    time = Time(world)
+def clients_in(
+    world: World, times: Callable[[object], Time | None] = lambda _: None
+) -> Iterator[None]:
+    """Let clients live in a world. `times` returns the clocks of a group of processes, None for the
+    world's."""
+    time = ProgramsTime(world, times)
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
     modules = [

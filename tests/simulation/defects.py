@@ -68,6 +68,21 @@ DEFECTS = {
         '        if how and (how != "far" or latest is not None):\n',
         '        if how in ("same", "near"):\n',
     ),
+    "doubled-lines-are-stored-twice": Defect(
+        f"{INGEST}/session.py",
+        "            Copies(state.info.ledger, state.copies) if datagrams and not numbered else None\n",
+        "            None\n",
+    ),
+    "who-comes-back-lacks-all-before": Defect(
+        f"{INGEST}/run.py",
+        "        if self._departures is None or state.id:\n",
+        "        if self._departures is None or state.name:\n",
+    ),
+    "holes-are-named-for-ten-seconds": Defect(
+        f"{INGEST}/answers.py",
+        "asked = {name: _asked(followed[name], oldest_asked) for",
+        "asked = {name: _asked(followed[name], now - 10 * 10**9) for",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from tests.simulation import facts, quick
+from tests.simulation import facts, generate_restarts, generate_wire, quick
 from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
@@ -39,13 +39,26 @@ DATAGRAMS = 5000
 
 def generate(seed: int) -> Scenario:
     """Return the scenario of a seed."""
+    restarts = Random(f"restarts/{seed}")
+    if restarts.random() < 0.15:
+        made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
+        made.append(facts.StartCollector(at=max(fact.at for fact in made) + 30 * SECOND))
+        made.sort(key=lambda fact: fact.at)
+        return Scenario(seed=seed, facts=made, fates=fates)
     random = Random(f"scenario/{seed}")
     shared = random.random() < 0.5
     are_quick = shared and random.random() < 0.4
     made = quick.programs(random) if are_quick else _programs(random, shared=shared)
+    wire = Random(f"wire/{seed}")
+    if wire.random() < 0.35:
+        others = [] if shared or wire.random() < 0.7 else made
+        made, shared = generate_wire.producers(wire) + others, False
     end = max(fact.at for fact in made)
     late = min(LATE_SHARED, _apart(made) - SLACK) // 2 if shared else LATE
     troubles = _troubles(random, end, late // 2 if shared else None)
+    headers = generate_wire.are_told_by_headers(made)
+    if headers:
+        troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
     first_words = _first_words(made) if shared else []
     made += _spare(troubles, first_words)
     fates = {} if random.random() < 0.2 else _fates(random, late)
@@ -55,9 +68,16 @@ def generate(seed: int) -> Scenario:
     if random.random() < 0.15:
         places = random.randint(8, 40)
         made += _strangers(random, end, places)
+    if not shared:
+        made += generate_wire.peers(wire, made)
+        if not headers:
+            made += generate_wire.reloads(wire, end)
+    made += generate_wire.clocks(wire, end)
     made.sort(key=lambda fact: fact.at)
-    queue = 100_000 if first_words or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    roomy = bool(first_words) or headers or random.random() < 0.7
+    queue = 100_000 if roomy else random.choice([10, 50, 300])
+    segment = wire.choice([0, 0, 100, 1448])
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, segment=segment)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

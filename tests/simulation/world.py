@@ -126,6 +126,11 @@ class World:
 
     # What a process calls
 
+    @property
+    def group(self) -> object:
+        """Return the group of the process that runs, None outside of processes."""
+        return self._current.group if self._current else None
+
     def sleep(self, duration: int) -> None:
         """Wait so many nanoseconds."""
         self._wait(self._here(), duration)

@@ -106,7 +106,7 @@ class Course:
             return self._speaker
         if earlier := self._earlier(facts.epoch):
             return earlier
-        if facts.starts and self.run.state.records:
+        if facts.starts and self.run.state.records and not self._lacks_header(now):
             self._restart("header", now)
         elif facts.epoch is not None:
             self._hear_epoch(facts.epoch, records, index, now)
@@ -156,8 +156,8 @@ class Course:
         if id_ := self.run.state.id:
             self._leave(id_, reason, about, now)
         else:
-            self.run.depart(now)
             self.run.finish(reason, about, now)
+            self.run.depart(now)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
         """Leave an announced session, which may go on by another connection; of a file, end it."""
@@ -288,6 +288,13 @@ class Course:
         """Return whether other connections have gone on with a run."""
         id_ = run.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
+
+    def _lacks_header(self, now: int) -> bool:
+        """Return whether a header that comes now may be the one of the run in being: datagrams have
+        overtaken it."""
+        state, run = self._state, self.run.state
+        overtaken = state.info.transport == "udp" and run.clock is None
+        return overtaken and run.began > now - self._linger
 
     def _restart(self, why: str, now: int) -> None:
         """Begin a new run: the producer began anew in the same connection or from the same address."""

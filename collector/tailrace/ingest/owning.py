@@ -60,10 +60,13 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
 
 def _can_have_sent(run: Run, later: Run, end: int, now: int) -> bool | None:
     """Return whether the later run can have sent an event with this end (ns) by now, as far as the
-    clock that both runs share tells; None where no epochs tie its zeros together, or nothing came yet."""
+    clock that both runs share tells. Where no epochs tie its zeros together, only the later run's own
+    events tell how fast they travel: return None if the event would have travelled faster. Return None
+    as well where nothing came yet."""
     epoch, next_epoch = run.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
-        return None
+        lead = later.lead.at(now)
+        return True if lead is not None and end - now <= lead + _SLACK else None
     leads = [(epoch, run.lead.at(now)), (next_epoch, later.lead.at(now))]
     known = [zero + lead for zero, lead in leads if lead is not None]
     return next_epoch + end - now <= max(known) + _SLACK if known else None

@@ -165,7 +165,7 @@ class Session:
                 continue
             records = decode_datagrams(self.decoder, [payload], None)
             kinds = list(map(_kind, records))
-            if Kind.MALFORMED not in kinds:
+            if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
         self.course.reach()

@@ -59,6 +59,9 @@ _NEWS_MAX = 256
 """Names of streams that are not followed and wait to be told of; others are told of when they are heard
 again."""
 
+LATEST = 2**63 - 1
+"""The mark of what is later than all events."""
+
 _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -100,7 +103,7 @@ class Counters:
         self.state = state
         self.name = name
         self._report = report
-        self._earlier = earlier
+        self.earlier = earlier
         self._limits = limits
         self._window = limits.reorder_events
         self.mask = (1 << bits) - 1
@@ -298,6 +301,14 @@ class Counters:
         self._commons.remove_streams(self, len(oldest))
         self._report(now)
 
+    def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
+        """Let a stream begin where an earlier session left it, or where its number is in the upper
+        half of the range at this number, or else at 0."""
+        following = self.earlier(name, count, mark, now)
+        if following is None and count >= self._half:
+            following = count
+        stream.base = stream.next = following or 0
+
     def _leave_out(self, name: str, limit: str, *, followed: bool = False) -> None:
         """Say that a stream is not followed, because of a limit. A stream that was `followed`, or is
         remembered, has a gap of its own."""
@@ -361,10 +372,7 @@ class Counters:
             self._count_unfollowed(name)
             return None
         if stream.fresh and count:
-            following = self._earlier(name, count, mark, now)
-            if following is None and count >= self._half:
-                following = count
-            stream.base = stream.next = following or 0
+            self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1
             return None
