@@ -71,7 +71,7 @@ def generate(seed: int) -> Scenario:
     if not shared:
         made += generate_wire.peers(wire, made)
         if not headers:
-            made += generate_wire.reloads(wire, end)
+            made += generate_wire.reloads(wire, made, end)
     made += generate_wire.clocks(wire, end)
     made.sort(key=lambda fact: fact.at)
     roomy = bool(first_words) or headers or random.random() < 0.7

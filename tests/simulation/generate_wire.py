@@ -132,13 +132,16 @@ def clocks(random: Random, end: int) -> list[facts.Fact]:
     return found
 
 
-def reloads(random: Random, end: int) -> list[facts.Fact]:
-    """Return reloads of the collector's configuration."""
+def reloads(random: Random, made: list[facts.Fact], end: int) -> list[facts.Fact]:
+    """Return reloads of the collector's configuration. The source of datagrams stays where programs without
+    a client send: no session of theirs goes on beyond a source that was removed."""
+    raw = any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
     found: list[facts.Fact] = []
     if random.random() < 0.8:
         return found
     for _ in range(random.randint(1, 3)):
         without = random.choice(["", "", "udp", "tcp", "jets-udp", "jets-tcp"])
+        without = "" if raw and without == "udp" else without
         # A datagram that is late over the removal begins a session of which nobody can tell the start.
         duration = APART if without.endswith("udp") else random.choice([10 * MS, SECOND, APART])
         found.append(
