@@ -17,7 +17,9 @@ import tailrace_client._turn
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
+from tests.simulation.hearing import Hearing
 from tests.simulation.network import COLLECTOR, Connection, Network
+from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
 
@@ -38,6 +40,7 @@ class Datagrams:
         self._received: list[bytes] = []
         self._refused = False
         self.is_open = False
+        self.hearing: Hearing | None = None
 
     def open(self) -> None:
         self.is_open = True
@@ -50,11 +53,16 @@ class Datagrams:
         if refused:
             raise ConnectionRefusedError(111, "Connection refused")
         data = b"".join(pieces)
+        if self.hearing:
+            self.hearing.sent(data)
         self._refused = not self._network.send(self._address, COLLECTOR, data)
         return len(data)
 
     def receive(self) -> bytes:
-        return self._received.pop(0) if self._received else b""
+        data = self._received.pop(0) if self._received else b""
+        if self.hearing:
+            self.hearing.heard(data)
+        return data
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
         del to_send  # there is always room
@@ -87,6 +95,7 @@ class Bytes:
         self._network = network
         self._address = address
         self.connection: Connection | None = None
+        self.hearing: Hearing | None = None
 
     @property
     def is_open(self) -> bool:
@@ -98,12 +107,17 @@ class Bytes:
             self._world.sleep(2 * SECOND)
             raise TimeoutError(110, "Connection timed out")
         self.connection = self._network.connect(self._address)
+        if self.hearing:
+            self.hearing.connected()
 
     def send(self, pieces: Sequence[bytes], /) -> int:
         if self.connection is None or not pieces:
             return 0
+        data = b"".join(pieces)
+        if self.hearing:
+            self.hearing.sent(data)
         try:
-            return self.connection.send(self.connection.up, b"".join(pieces))
+            return self.connection.send(self.connection.up, data)
         except ConnectionResetError:
             self.close()
             raise
@@ -116,6 +130,8 @@ class Bytes:
         if not data and (connection.broken or connection.down.ended):
             self.close()
             raise ConnectionResetError(104, "Connection reset by peer")
+        if self.hearing:
+            self.hearing.heard(data)
         return data
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
@@ -167,6 +183,13 @@ class Client:
         sender = self.emitter._sender
         assert sender is not None
         tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
+        assert sender.link is not None
+        self.link = sender.link
+
+    def watched(self, watch: Watch, program: int, address: str) -> None:
+        """Hold what the client believes against what it is told."""
+        self.hearing = Hearing(watch, program, address, self.link)
+        self.transport.hearing = self.hearing
 
     def emit(self, stream: int, number: int, name: str) -> None:
         """Emit an event; the client numbers its events itself."""

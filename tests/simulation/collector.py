@@ -14,6 +14,7 @@ from tailrace.spool.entry import LAST, EntryKind
 from tests.ingest.log import rows
 from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.storage import Checkpoint, Disk, Refused
+from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
 
 DRAIN, LATER, SYNC, ANSWER, TICK, COMMIT = MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, SECOND
@@ -24,8 +25,9 @@ CHECKPOINT_SHARE = 0.2
 class Kernel:
     """The collector's socket for datagrams, which outlives a suspension and not a kill."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, watch: Watch) -> None:
         self.room = room
+        self._watch = watch
         self.came: Callable[[], None] = lambda: None
         self.queue: list[tuple[str, bytes]] = []
         self.dropped = 0
@@ -35,12 +37,16 @@ class Kernel:
             self.queue.append((source, datagram))
         else:
             self.dropped += 1
+            self._watch.lost(datagram)
         self.came()
 
 
 class Collector:
-    def __init__(self, world: World, network: Network, queue: int, places: int) -> None:
+    def __init__(
+        self, world: World, network: Network, queue: int, places: int, watch: Watch
+    ) -> None:
         self.disk = Disk()
+        self._watch = watch
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
         self._world = world
@@ -62,8 +68,9 @@ class Collector:
 
     def start(self) -> None:
         if self.life is None:
+            kernel = Kernel(self._room, self._watch)
             self.life = Life(
-                self._world, self._network, self.disk, Kernel(self._room), self._came, self._limits
+                self._world, self._network, self.disk, kernel, self._came, self._limits, self._watch
             )
 
     def kill(self) -> None:
@@ -116,6 +123,7 @@ class Life:
         kernel: Kernel,
         came: Callable[[], None],
         limits: LedgerConfig,
+        watch: Watch,
     ) -> None:
         """`came` is called when the kernel has something for the collector."""
         self.kernel = kernel
@@ -124,6 +132,7 @@ class Life:
         self._network = network
         self._limits = limits
         self._disk = disk
+        self._watch = watch
         self._random = world.random(f"life/{world.age}")
         newest = disk.newest()
         self.ingest = Ingest.restore(newest.snapshot) if newest else Ingest()
@@ -224,6 +233,7 @@ class Life:
             self._decode()
 
     def _decode(self) -> None:
+        self._watch.synced(self._disk.log.entries, self._disk.durable)
         for entry in self._disk.read(self.ingest.position):
             self.ingest.apply(entry)
             if entry.end <= self._replayed:
@@ -235,6 +245,7 @@ class Life:
             return
         addresses = {number: address for address, number in self._numbers.items()}
         for answer in self.ingest.acknowledgements(self._hears):
+            self._watch.answered(answer.data)
             connection = self._connections.get(answer.number)
             if connection is not None:
                 sent = 0 if connection.broken else connection.send(connection.down, answer.data)
@@ -273,5 +284,8 @@ class Life:
         except Refused:
             return
         self._pending = None
+        if position == self.ingest.position:
+            all_decoded = position == self._disk.durable
+            self._watch.committed(self._disk.table.rows, self.ingest, all_decoded=all_decoded)
         if snapshot is not None:
             self._disk.checkpoint(Checkpoint(position, snapshot))

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from tests.simulation import facts
 from tests.simulation.client import Client, clients_in
@@ -14,16 +13,15 @@ from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
 from tests.simulation.network import Network
 from tests.simulation.raw import Raw
-from tests.simulation.world import SECOND, World
+from tests.simulation.watch import Watch
+from tests.simulation.wire import Event
+from tests.simulation.world import MS, SECOND, World
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
-
-
-class Event(NamedTuple):
-    program: int
-    stream: int
-    number: int
+BOOT = 2 * MS
+"""Longer than a program runs between its client's beginning and its first event. No two programs run equally
+long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 
 
 @dataclass
@@ -50,7 +48,10 @@ class Play:
         self.scenario = scenario
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates)
-        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
+        self.watch = Watch()
+        self.collector = Collector(
+            self.world, self.network, scenario.queue, scenario.places, self.watch
+        )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -130,6 +131,8 @@ class Play:
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
+        client.watched(self.watch, begin.program, begin.address)
+        self.world.sleep(self.world.random(f"boot/{begin.program}").randrange(BOOT))
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
@@ -169,3 +172,5 @@ class Play:
     def _told(self, program: Program, client: Client, delivered: bool) -> None:
         if delivered:
             program.delivered, program.excused = len(program.sent), client.discarded
+            assert client.hearing is not None
+            client.hearing.believes(program.numbers.items())
