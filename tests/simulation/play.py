@@ -19,9 +19,9 @@ from tests.simulation.world import MS, SECOND, World
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
-BOOT = 2 * MS
-"""Longer than a program runs between its client's beginning and its first event. No two programs run equally
-long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
+BOOT = MS
+"""Longer than a program runs before its client begins, and then before its first event. No two programs run
+equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 
 
 @dataclass
@@ -128,11 +128,13 @@ class Play:
         if begin.transport == "raw":
             self._live_raw(program, course)
             return
+        boot = self.world.random(f"boot/{begin.program}")
+        self.world.sleep(boot.randrange(BOOT))
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
         client.watched(self.watch, begin.program, begin.address)
-        self.world.sleep(self.world.random(f"boot/{begin.program}").randrange(BOOT))
+        self.world.sleep(boot.randrange(BOOT))
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:

@@ -49,9 +49,11 @@ class Facts:
         self.streams = len(watch.durable.of)
 
     def took_leave(self, program: int) -> bool | None:
-        """Return whether a program's goodbye came; None where nobody can tell whose goodbye came."""
+        """Return whether a program's goodbye came; None where nobody can tell whose goodbye came, or
+        there is no client to say goodbye."""
         address = self.alone.get(program)
-        return None if address is None else address in self.watch.goodbyes
+        has_client = self.play.programs[program].client is not None
+        return address in self.watch.goodbyes if has_client and address else None
 
     def kernel(self, gap: Gap) -> bool:
         """The collector's kernel dropped datagrams; where the row is no estimate, these very events."""
@@ -108,6 +110,6 @@ def check(play: Play, rows: Sequence[Row], programs: Mapping[str, set[int]]) -> 
         for owner in owners:
             unknown_end[owner] |= reason in ("truncated", "uncounted")
     stored = {event[0] for event in play.watch.book.stored.of}
-    for number, program in play.programs.items():
-        if program.client is not None and number in stored and known.took_leave(number) is False:
+    for number in play.programs:
+        if number in stored and known.took_leave(number) is False:
             demand(unknown_end[number], "an end that is not known, and no gap says so", number)

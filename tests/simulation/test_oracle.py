@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import facts, watch
+from tests.simulation import facts, readers, watch
 from tests.simulation.facts import Scenario
+from tests.simulation.generate import generate
 from tests.simulation.hearing import Hearing
 from tests.simulation.spans import Spans
 from tests.simulation.storage import Table
@@ -251,6 +252,75 @@ def test_a_client_believes_what_answers_said(monkeypatch, good):
 
     monkeypatch.setattr(Hearing, "_take", less)
     assert judge(good).kind == "a client believes what nobody said"
+
+
+# Readers
+
+
+@pytest.fixture
+def table_becomes(monkeypatch):
+    """Let readers look at each play, and a function change the rows on their way into the real table."""
+    monkeypatch.setattr(readers, "is_read", lambda seed: True)
+
+    def change(tamper: Callable[[Rows], bool]) -> None:
+        commit = readers.tables.commit
+
+        def tampered(store, rows):
+            rows = list(rows)
+            tamper(rows)
+            commit(store, rows)
+
+        monkeypatch.setattr(readers.tables, "commit", tampered)
+
+    return change
+
+
+def conceal(**values):
+    """Put a row that says nothing in place of one with these values."""
+
+    def tamper(rows):
+        at = _first(rows, **values)
+        if at >= 0:
+            rows[at] = dict(rows[at], kind="session", name="note", seq=None, attributes="{}")
+        return False
+
+    return tamper
+
+
+def rename_a_stream(rows):
+    at = _first(rows, kind="span", name="0/1/3")
+    if at >= 0:
+        rows[at] = dict(rows[at], stream="0")
+    return False
+
+
+@pytest.mark.parametrize(
+    ("good", "tamper", "kind"),
+    [
+        (LOST, lose_a_span, "a snapshot of other rows"),
+        (LOST, conceal(kind="gap"), "called complete and lacks events"),
+        (LOST, rename_a_stream, "another number of events"),
+        (KILLED, conceal(kind="gap", name="truncated"), "called complete"),
+    ],
+)
+def test_views_and_completeness_are_held_against_the_world(table_becomes, good, tamper, kind):
+    table_becomes(lambda rows: False)
+    assert judge(good).kind is None
+    table_becomes(tamper)
+    assert judge(good).kind == kind
+
+
+def test_an_answer_that_came_before_the_snapshot_does_not_hold_for_it(monkeypatch):
+    """The question was right for the snapshot before, and not for this one."""
+
+    def early(snapshot, ask):
+        live = ask()
+        snapshot.refresh()
+        return live
+
+    monkeypatch.setattr(readers, "is_read", lambda seed: True)
+    monkeypatch.setattr(readers, "beside", early)
+    assert judge(generate(18)).kind == "called complete and lacks events"
 
 
 def test_spans_are_a_set_of_numbers():

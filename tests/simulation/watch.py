@@ -7,7 +7,7 @@ committed. It reads the bytes by itself (`wire`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -40,6 +40,8 @@ class Watch:
         """Addresses of which a whole goodbye is in the synced log."""
         self.torn: set[str] = set()
         """Sessions whose connection ended within a packet."""
+        self.committed_also: Callable[[Sequence[Row], Ingest], None] = lambda *_: None
+        """Is called with what `committed` is, if a reader looks at the table."""
         self._programs: dict[str, tuple[int, str]] = {}
         """By announced session, its program and address."""
         self._seen = 0
@@ -152,6 +154,7 @@ class Watch:
             demand(sums == told, "the ledger and the rows disagree", (source, sums, told))
         if all_decoded and self.durable.count != book.stored.count:
             self._compare()
+        self.committed_also(rows, ingest)
 
     def _compare(self) -> None:
         for (program, stream), spans in self.durable.of.items():
