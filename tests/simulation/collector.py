@@ -12,6 +12,7 @@ from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import LAST, EntryKind
 from tests.ingest.log import rows
+from tests.simulation import budgets, waiting
 from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.storage import Checkpoint, Disk, Refused
 from tests.simulation.watch import Watch
@@ -43,7 +44,12 @@ class Kernel:
 
 class Collector:
     def __init__(
-        self, world: World, network: Network, queue: int, places: int, watch: Watch
+        self,
+        world: World,
+        network: Network,
+        queue: int,
+        limits: LedgerConfig,
+        watch: Watch,
     ) -> None:
         self.disk = Disk()
         self._watch = watch
@@ -52,7 +58,7 @@ class Collector:
         self._world = world
         self._network = network
         self._room = queue
-        self._limits = LedgerConfig(source_streams_max=places)
+        self._limits = limits
         self._random = world.random("collector")
         self._works_again = 0
         self._draining = False
@@ -79,6 +85,7 @@ class Collector:
             self.life.end()
             self.dropped += self.life.kernel.dropped
             self.life = None
+            self._works_again = 0
             self.disk.cut(self._random)
 
     def suspend(self, duration: int) -> None:
@@ -238,6 +245,7 @@ class Life:
             self.ingest.apply(entry)
             if entry.end <= self._replayed:
                 self.ingest.take()
+        budgets.check(self.ingest, self._limits)
 
     def answer(self) -> None:
         """Tell clients what is durable, once all that an earlier life left is decoded."""
@@ -287,5 +295,7 @@ class Life:
         if position == self.ingest.position:
             all_decoded = position == self._disk.durable
             self._watch.committed(self._disk.table.rows, self.ingest, all_decoded=all_decoded)
+        waiting.check_windows(self.ingest, self._watch.ticked)
         if snapshot is not None:
+            budgets.check_snapshot(snapshot, self.ingest, self._limits)
             self._disk.checkpoint(Checkpoint(position, snapshot))

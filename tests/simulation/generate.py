@@ -43,9 +43,17 @@ def generate(seed: int) -> Scenario:
     if random.random() < 0.15:
         places = random.randint(8, 40)
         made += _strangers(random, end, places)
+    state = 0
+    if not shared and random.random() < 0.1:
+        state = random.choice([2**14, 2**16])
+    if not shared and random.random() < 0.15:
+        stays = random.choice([f for f in made if isinstance(f, facts.Begin)]).program
+        made = [
+            f for f in made if not isinstance(f, facts.Kill | facts.Close) or f.program != stays
+        ]
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, state=state)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.simulation import facts
+from tests.simulation import facts, waiting
+from tests.simulation.budgets import limits_of
 from tests.simulation.client import Client, clients_in
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
@@ -38,6 +39,8 @@ class Program:
     excused: int = 0
     ended: bool = False
     """Whether the client said goodbye, and said that all was delivered."""
+    over: bool = False
+    """Whether the program was killed, or has ended in order."""
     client: Client | None = None
     closing: tuple[int, int] | None = None
     """When the program began to end in order, and by when the client had to be done (ages, ns)."""
@@ -50,7 +53,7 @@ class Play:
         self.network = Network(self.world, scenario.fates)
         self.watch = Watch()
         self.collector = Collector(
-            self.world, self.network, scenario.queue, scenario.places, self.watch
+            self.world, self.network, scenario.queue, limits_of(scenario), self.watch
         )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
@@ -72,6 +75,7 @@ class Play:
                         world.at(fact.at, partial(self._begin, fact, courses[fact.program]))
                 last = max((fact.at for fact in self.scenario.facts), default=0)
                 world.run(last + SETTLE)
+                waiting.check(self)
                 self.collector.stop()
             finally:
                 world.close()
@@ -113,6 +117,7 @@ class Play:
 
     def _kill(self, program: Program | None) -> None:
         if program is not None:
+            program.over = True
             self.world.kill(program)
             if program.client is not None:
                 program.client.transport.close()
@@ -147,6 +152,7 @@ class Play:
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
                     program.ended = client.emitter.close(fact.seconds)
+                    program.over = True
                     if program.ended:
                         program.delivered, program.excused = sent, excused
                     return

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from tests.simulation import facts, readers, watch
+from tailrace.ingest.budget import Budget
+from tailrace.ingest.machine import Ingest
+from tailrace.ledger.windows import Windows
+from tests.simulation import budgets, facts, readers, watch
+from tests.simulation.client import Datagrams
 from tests.simulation.facts import Scenario
 from tests.simulation.generate import generate
 from tests.simulation.hearing import Hearing
 from tests.simulation.spans import Spans
-from tests.simulation.storage import Table
+from tests.simulation.storage import Disk, Table
 from tests.simulation.verdict import judge
 from tests.simulation.world import MS, SECOND
 
@@ -252,6 +257,53 @@ def test_a_client_believes_what_answers_said(monkeypatch, good):
 
     monkeypatch.setattr(Hearing, "_take", less)
     assert judge(good).kind == "a client believes what nobody said"
+
+
+# Budgets and waiting
+
+
+def small_state() -> Scenario:
+    """Return a scenario in which a session wants more state than it may have."""
+    emits = [
+        facts.Emit(at=number * 10 * MS, program=0, stream=number, count=300) for number in range(9)
+    ]
+    return scenario(*emits, transport="raw", state=2**14)
+
+
+def test_a_life_is_held_to_its_budgets(monkeypatch):
+    small = small_state()
+    small.facts[:] = [fact for fact in small.facts if not isinstance(fact, facts.Close)]
+    assert judge(small).kind is None
+    monkeypatch.setattr(Budget, "_relieve", lambda *_: None)
+    assert judge(small).kind == "a session over its budget"
+
+
+def test_a_snapshot_is_held_to_the_budgets(monkeypatch):
+    monkeypatch.setattr(budgets, "SESSION_BYTES", -(2**26))
+    assert judge(scenario()).kind == "a snapshot over the budgets"
+
+
+def test_a_window_closes_in_time(monkeypatch):
+    monkeypatch.setattr(Windows, "expire", lambda *_: None)
+    assert judge(LOST).kind == "a window that does not close"
+
+
+def test_a_client_hears_what_became_of_its_events(monkeypatch):
+    stays = scenario()
+    stays.facts[:] = [fact for fact in stays.facts if not isinstance(fact, facts.Close)]
+    assert judge(stays).kind is None
+    monkeypatch.setattr(Datagrams, "receive", lambda _: b"")
+    assert judge(stays).kind == "a client that waits for ever"
+
+
+@pytest.mark.parametrize("good", [CLIENT, KILLED], ids=["client", "killed"])
+def test_in_the_end_there_is_nothing_to_wait_for(monkeypatch, good):
+    long = msgspec.structs.replace(good, seed=13)
+    assert judge(long).kind is None
+    monkeypatch.setattr(Disk, "checkpoint", lambda *_: None)
+    assert judge(long).kind == "a log that is not released"
+    monkeypatch.setattr(Ingest, "waiting", True)
+    assert judge(long).kind == "a collector that waits for ever"
 
 
 # Readers

@@ -38,6 +38,8 @@ class Watch:
         """How often the collector's kernel dropped an event."""
         self.goodbyes: set[str] = set()
         """Addresses of which a whole goodbye is in the synced log."""
+        self.ticked = 0
+        """The time of the last tick in the synced log (Unix ns)."""
         self.torn: set[str] = set()
         """Sessions whose connection ended within a packet."""
         self.committed_also: Callable[[Sequence[Row], Ingest], None] = lambda *_: None
@@ -92,6 +94,8 @@ class Watch:
             rest = self._came(number, self._rests.pop(number, b"") + payload)
             if rest:
                 self._rests[number] = rest
+        elif entry.kind == EntryKind.TICK:
+            self.ticked = entry.time_ns
         elif entry.kind == EntryKind.CLOSE and self._rests.pop(number, b""):
             self.torn.add(self._opened[number]["session"])
 
