@@ -130,10 +130,10 @@ class Play:
 
     def _live(self, program: Program, course: list[facts.Fact]) -> None:
         begin = program.begin
-        if begin.transport == "raw":
-            self._live_raw(program, course)
-            return
         boot = self.world.random(f"boot/{begin.program}")
+        if begin.transport == "raw":
+            self._live_raw(program, course, boot.randrange(BOOT))
+            return
         self.world.sleep(boot.randrange(BOOT))
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
@@ -159,8 +159,9 @@ class Play:
                 case _:
                     raise AssertionError(fact)
 
-    def _live_raw(self, program: Program, course: list[facts.Fact]) -> None:
+    def _live_raw(self, program: Program, course: list[facts.Fact], boot: int) -> None:
         raw = Raw(self.world, self.network, program.begin.address)
+        self.world.sleep(boot)
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             assert isinstance(fact, facts.Emit)

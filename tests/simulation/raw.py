@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from tests.ingest.log import heph_epoch, heph_event
 from tests.simulation.network import COLLECTOR, Network
-from tests.simulation.world import MS, World
+from tests.simulation.world import World
 
 EPOCH_EVERY = 20
 """Datagrams from one with the epoch to the next."""
-BOOT = 10 * MS
-"""Longer than a program runs before its first event. No two programs run equally long: events of equal times
-and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 
 
 class Raw:
@@ -18,8 +15,7 @@ class Raw:
         self._world = world
         self._network = network
         self._address = address
-        now = world.now
-        self._epoch = now - world.random(f"raw/{now}").randrange(1, BOOT)
+        self._epoch = world.now
         self._sent = 0
 
     def event(self, stream: int, number: int, name: str) -> None:

@@ -108,7 +108,7 @@ def beside(snapshot: Snapshot, ask: Look) -> Live:
         live = ask()
         if not snapshot.refresh():
             return live
-    return live._replace(unasked=OVERTAKEN)
+    return Live(unasked=OVERTAKEN)
 
 
 def _ask(config: Config, daemon: Daemon) -> Live:
