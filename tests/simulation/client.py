@@ -179,7 +179,9 @@ class Client:
     ) -> None:
         self.transport = TRANSPORTS[transport](world, network, address)
         with patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport):
-            self.emitter = Emitter(f"{transport}://collector:1", buffer_bytes=buffer_bytes)
+            self.emitter = Emitter(
+                f"{transport}://collector:1", buffer_bytes=buffer_bytes, process="program"
+            )
         sender = self.emitter._sender
         assert sender is not None
         tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
@@ -208,6 +210,7 @@ def clients_in(world: World) -> Iterator[None]:
     time = Time(world)
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
+    host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
         getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_turn", "_emitter")
     ]
@@ -220,6 +223,7 @@ def clients_in(world: World) -> Iterator[None]:
         patch.object(tailrace_client._emitter, "Recorder", Recorder),
         patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),
+        patch.object(tailrace_client._session, "socket", host),
         patch.object(tailrace_client._backoff, "os", own_os),
     ]
     for each in patches:

@@ -218,7 +218,8 @@ class Reader:
 
     def _check_evidence(self, known: Rows) -> None:
         """A certificate says what the views say."""
-        totals = total(collect(self._engine))
+        sessions = {session for session, *_ in self._engine.rows(_SESSIONS)}
+        totals = total(collect(self._engine, sessions))
         streams = list(self._streams())
         sums = sum(s.events for s in streams), sum(s.missing for s in streams)
         told = totals.stored, sum(totals.missing.values())
