@@ -21,7 +21,7 @@ from tests.simulation.world import MS, SECOND, World
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
 BOOT = MS
-"""Longer than a program runs before its client begins, and then before its first event. No two programs run
+"""Longer than a program runs before its clock begins, and then before its first event. No two programs run
 equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 
 
@@ -131,10 +131,10 @@ class Play:
     def _live(self, program: Program, course: list[facts.Fact]) -> None:
         begin = program.begin
         boot = self.world.random(f"boot/{begin.program}")
+        self.world.sleep(boot.randrange(BOOT))
         if begin.transport == "raw":
             self._live_raw(program, course, boot.randrange(BOOT))
             return
-        self.world.sleep(boot.randrange(BOOT))
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
