@@ -16,9 +16,11 @@ from tailrace.ingest.session import readable
 from tailrace.sources.udp import STRANGERS
 from tailrace.spool.entry import LAST, Entry, EntryKind
 from tests.ingest.log import rows
+from tests.simulation import budgets, waiting
 from tests.simulation.clocks import HostClock, timekeeping
 from tests.simulation.network import COLLECTOR, JETS, Connection, Network
 from tests.simulation.storage import Checkpoint, Disk, Refused
+from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
 
 DRAIN, LATER, SYNC, ANSWER, TICK, COMMIT = MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, SECOND
@@ -34,8 +36,9 @@ CHECKPOINT_SHARE = 0.2
 class Kernel:
     """The collector's socket for datagrams, which outlives a suspension and not a kill."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, watch: Watch) -> None:
         self.room = room
+        self._watch = watch
         self.came: Callable[[], None] = lambda: None
         self.queue: list[tuple[str, bytes]] = []
         self.dropped = 0
@@ -45,19 +48,28 @@ class Kernel:
             self.queue.append((source, datagram))
         else:
             self.dropped += 1
+            self._watch.lost(datagram)
         self.came()
 
 
 class Collector:
-    def __init__(self, world: World, network: Network, queue: int, places: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        queue: int,
+        limits: LedgerConfig,
+        watch: Watch,
+    ) -> None:
         self.disk = Disk()
+        self._watch = watch
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
         self._world = world
         self._network = network
         self._room = queue
         self.clock = HostClock(world)
-        self.settings = Settings(LedgerConfig(source_streams_max=places))
+        self.settings = Settings(limits)
         self.book = Book()
         self._random = world.random("collector")
         self._works_again = 0
@@ -76,7 +88,7 @@ class Collector:
         if self.life is None:
             self.life = Life(
                 self._world, self._network, self.disk, self._room, self._came,
-                clock=self.clock, settings=self.settings, book=self.book,
+                clock=self.clock, settings=self.settings, book=self.book, watch=self._watch,
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -85,6 +97,7 @@ class Collector:
             self.life.end()
             self.dropped += self.life.dropped
             self.life = None
+            self._works_again = 0
             self.disk.cut(self._random)
 
     def suspend(self, duration: int) -> None:
@@ -184,15 +197,17 @@ class Life:
         clock: HostClock,
         settings: Settings,
         book: Book,
+        watch: Watch,
     ) -> None:
         """`came` is called when the kernel has something for the collector."""
-        self._kernels = {name: Kernel(room) for name in DATAGRAM_SOURCES}
+        self._kernels = {name: Kernel(room, watch) for name in DATAGRAM_SOURCES}
         self._came = came
         self._world = world
         self._network = network
         self._settings = settings
         self._book = book
         self._disk = disk
+        self._watch = watch
         self._random = world.random(f"life/{world.age}")
         newest = disk.newest()
         self.ingest = Ingest.restore(newest.snapshot) if newest else Ingest()
@@ -372,11 +387,13 @@ class Life:
             self._decode()
 
     def _decode(self) -> None:
+        self._watch.synced(self._disk.log.entries, self._disk.durable)
         for entry in self._disk.read(self.ingest.position):
             self.ingest.apply(entry)
             self._book.entries[entry.position] = entry
             if entry.end <= self._replayed:
                 self.ingest.take()
+        budgets.check(self.ingest, self._settings.limits)
 
     def answer(self) -> None:
         """Tell clients what is durable, once all that an earlier life left is decoded."""
@@ -384,6 +401,7 @@ class Life:
             return
         addresses = {number: address for (_, address), number in self._numbers.items()}
         for answer in self.ingest.acknowledgements(self._hears):
+            self._watch.answered(answer.data)
             connection = self._connections.get(answer.number)
             if connection is not None:
                 sent = 0 if connection.broken else connection.send(connection.down, answer.data)
@@ -423,5 +441,10 @@ class Life:
         except Refused:
             return
         self._pending = None
+        if position == self.ingest.position:
+            all_decoded = position == self._disk.durable
+            self._watch.committed(self._disk.table.rows, self.ingest, all_decoded=all_decoded)
+        waiting.check_windows(self.ingest, self._watch.ticked)
         if snapshot is not None:
+            budgets.check_snapshot(snapshot, self.ingest, self._settings.limits)
             self._disk.checkpoint(Checkpoint(position, snapshot))

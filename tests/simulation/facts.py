@@ -195,13 +195,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Streams of a source that the collector follows at a time."""
     segment: int = 0
     """Bytes of a connection that arrive together, at most; 0: all that were sent together."""
+    state: int = 0
+    """Bytes of state that a session may make the collector hold; all sessions of a source two times as many, all
+    sources three times. 0: as many as by default."""
 
 
 def encode(scenario: Scenario) -> bytes:
     """Return a scenario as JSON, a fact a line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
-        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "segment", "fates")}
+        {
+            name: getattr(scenario, name)
+            for name in ("seed", "queue", "places", "segment", "state", "fates")
+        }
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
 

@@ -73,11 +73,25 @@ def generate(seed: int) -> Scenario:
         if not headers:
             made += generate_wire.reloads(wire, made, end)
     made += generate_wire.clocks(wire, end)
+    state = 0
+    if not shared and random.random() < 0.1:
+        state = random.choice([2**14, 2**16])
+    if not shared and random.random() < 0.15:
+        stays = random.choice([f for f in made if isinstance(f, facts.Begin)]).program
+        made = [
+            f for f in made if not isinstance(f, facts.Kill | facts.Close) or f.program != stays
+        ]
     made.sort(key=lambda fact: fact.at)
     roomy = bool(first_words) or headers or random.random() < 0.7
-    queue = 100_000 if roomy else random.choice([10, 50, 300])
-    segment = wire.choice([0, 0, 100, 1448])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, segment=segment)
+    return Scenario(
+        seed=seed,
+        facts=made,
+        fates=fates,
+        queue=100_000 if roomy else random.choice([10, 50, 300]),
+        places=places,
+        segment=wire.choice([0, 0, 100, 1448]),
+        state=state,
+    )
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -63,10 +63,12 @@ def late_copies(random: Random) -> Drawn:
     address, count = "raw:1", random.choice([900, 1500])
     apart, burst = 1500 * MS, 900 * MS
     made: list[facts.Fact] = [
-        facts.Begin(at=0, program=0, transport="raw", address=address, buffer=0),
+        facts.Begin(at=0, program=0, transport="raw", address=address, buffer=0, introduced=True),
         facts.Emit(at=0, program=0, stream=1, count=1),
         facts.Emit(at=burst, program=0, stream=1, count=count, over=random.choice([0, 300 * MS])),
-        facts.Begin(at=apart, program=1, transport="raw", address=address, buffer=0),
+        facts.Begin(
+            at=apart, program=1, transport="raw", address=address, buffer=0, introduced=True
+        ),
         facts.Emit(at=apart + MS, program=1, stream=1, count=1),
     ]
     at = apart + QUIET

@@ -7,13 +7,13 @@ not end in order. For programs at one address, the generator leaves out the rest
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import lru_cache
 from typing import Any
 
 from tests.ingest.test_machine import assert_conserved, attributes, of
-from tests.simulation import facts, oracle_clocks, oracle_jets, oracle_wire
-from tests.simulation.play import Event, Play
+from tests.simulation import facts, oracle_clocks, oracle_jets, oracle_wire, reasons
+from tests.simulation.play import Play
 from tests.simulation.violation import Violation, demand, none
+from tests.simulation.words import Event, event_of
 from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
@@ -23,7 +23,7 @@ CALM = 4 * SECOND
 def check(play: Play) -> None:
     """Raise Violation for the first thing that must not be."""
     rows = [row for row in play.collector.rows if row["format"] == "heph"]
-    spans = [(row, _event(row)) for row in of(rows, "span")]
+    spans = [(row, event_of(row)) for row in of(rows, "span")]
     stored = Counter(event for _, event in spans)
     programs: dict[str, set[int]] = defaultdict(set)
     for row, event in spans:
@@ -38,7 +38,12 @@ def check(play: Play) -> None:
     none("stored twice", [event for event in twice if event not in uncounted])
     none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
     _check_delivered(play, stored)
-    _check_gaps(play, Gaps(play, rows, programs), stored, uncounted, _goodbyes(rows, programs))
+    gaps = Gaps(play, rows, programs)
+    _check_gaps(play, gaps, stored, uncounted, _goodbyes(rows, programs))
+    if play.watch.sees:
+        reasons.check(play, rows, programs)
+    else:
+        _check_reasons(play, gaps.reasons)
     _check_balance(play)
     _check_ends(play)
     oracle_jets.check(play)
@@ -79,7 +84,6 @@ def _check_gaps(
         counted = [s for s in program.numbers if Event(begin, s, 0) not in uncounted]
         missing = {stream: gaps.missing[begin, stream] for stream in counted}
         demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
-    _check_reasons(play, gaps.reasons)
 
 
 def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[int]:
@@ -223,15 +227,3 @@ def _check_balance(play: Play) -> None:
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error
-
-
-def _event(row: dict[str, Any]) -> Event:
-    """Return the event that a row was made of. A client's event says its number in an attribute,
-    the event of a program without a client says it in its name."""
-    program, stream, *number = _parts(row["name"])
-    return Event(program, stream, *(number or [int(row["attributes"][len('{"number":') : -1])]))
-
-
-@lru_cache(4096)
-def _parts(name: str) -> list[int]:
-    return [int(part) for part in name.split("/")]

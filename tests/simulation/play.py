@@ -7,40 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
 
 from tailrace.units import Duration
-from tests.simulation import facts
+from tests.simulation import facts, waiting
+from tests.simulation.budgets import limits_of
 from tests.simulation.client import Client, clients_in
 from tests.simulation.clocks import HostTime
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
 from tests.simulation.network import KEEPALIVE, Connection, Network
 from tests.simulation.producers import TRANSPORTS, Producer, producer
+from tests.simulation.watch import Watch
 from tests.simulation.wire import Sent
-from tests.simulation.world import SECOND, World
+from tests.simulation.words import Event
+from tests.simulation.world import MS, SECOND, World
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
-
-
+BOOT = MS
+"""Longer than a program runs before its clock begins, and then before its first event. No two programs run
+equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 COURSE = facts.Emit | facts.Flush | facts.Close | facts.Garble | facts.Discard
 """Facts that a program does itself, one after the other."""
-
 TORN = 9
 """The stream of events that are sent beside noise, or torn."""
-
-
-class Event(NamedTuple):
-    program: int
-    stream: int
-    number: int
-
-    @property
-    def name(self) -> str:
-        return "/".join(map(str, self))
 
 
 @dataclass
@@ -57,6 +49,8 @@ class Program:
     excused: int = 0
     ended: bool = False
     """Whether the client said goodbye, and said that all was delivered."""
+    over: bool = False
+    """Whether the program was killed, or has ended in order."""
     client: Client | None = None
     producer: Producer | None = None
     """What lives without a client."""
@@ -76,7 +70,10 @@ class Play:
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates, scenario.segment)
         self.sent = Sent()
-        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
+        self.watch = Watch(scenario)
+        self.collector = Collector(
+            self.world, self.network, scenario.queue, limits_of(scenario), self.watch
+        )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -97,6 +94,7 @@ class Play:
                         world.at(fact.at, partial(self._begin, fact, courses[fact.program]))
                 last = max((fact.at for fact in self.scenario.facts), default=0)
                 world.run(last + SETTLE)
+                waiting.check(self)
                 self.collector.stop()
             finally:
                 world.close()
@@ -159,7 +157,7 @@ class Play:
         follows = fact.on is not None and before is not None and before.begin.program == fact.on
         if before is not None:
             self._kill(before, hang_up=not follows)
-        if fact.introduced or (before is not None and fact.transport in TRANSPORTS):
+        if fact.introduced or (before is not None and fact.transport == "jets-udp"):
             self.network.introduce(fact.address)
         program = self.programs[fact.program] = self._addresses[fact.address] = Program(fact)
         program.time, program.began = HostTime(self.world, fact.clock, fact.pace), self.world.age
@@ -168,6 +166,7 @@ class Play:
 
     def _kill(self, program: Program | None, *, hang_up: bool = True) -> None:
         if program is not None:
+            program.over = True
             self.world.kill(program)
             if program.client is not None:
                 program.client.transport.close()
@@ -192,12 +191,16 @@ class Play:
 
     def _live(self, program: Program, course: list[facts.Fact], former: Producer | None) -> None:
         begin = program.begin
+        boot = self.world.random(f"boot/{begin.program}")
+        self.world.sleep(boot.randrange(BOOT))
         if begin.transport in TRANSPORTS:
-            self._live_raw(program, course, former)
+            self._live_raw(program, course, former, boot.randrange(BOOT))
             return
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
+        client.watched(self.watch, begin.program, begin.address)
+        self.world.sleep(boot.randrange(BOOT))
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
@@ -210,6 +213,7 @@ class Play:
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
                     program.ended = client.emitter.close(fact.seconds)
+                    program.over = True
                     if program.ended:
                         program.delivered, program.excused = sent, excused
                     return
@@ -217,7 +221,7 @@ class Play:
                     raise AssertionError(fact)
 
     def _live_raw(
-        self, program: Program, course: list[facts.Fact], former: Producer | None
+        self, program: Program, course: list[facts.Fact], former: Producer | None, boot: int
     ) -> None:
         assert program.time is not None
         own = program.producer = producer(
@@ -225,6 +229,7 @@ class Play:
         )
         if former is not None and not own.sender.connectionless:
             own.sender.go_on(former.sender)
+        self.world.sleep(boot)
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
@@ -265,3 +270,5 @@ class Play:
     def _told(self, program: Program, client: Client, delivered: bool) -> None:
         if delivered:
             program.delivered, program.excused = len(program.sent), client.discarded
+            assert client.hearing is not None
+            client.hearing.believes(program.numbers.items())
