@@ -52,7 +52,11 @@ class Kill(_Fact):
 
 
 class KillCollector(_Fact):
-    pass
+    power: bool = False
+    """Whether the machine's power is cut: the disk loses what was not synced, or parts of it."""
+    changes: int | None = None
+    """The process ends in the middle of a change to its disk, after so many more changes; its service
+    manager starts the process again."""
 
 
 class StartCollector(_Fact):
@@ -69,6 +73,12 @@ class FullDisk(_Fact):
     """The collector's disk takes nothing for some time (ns)."""
 
     duration: int
+
+
+class DiskFails(_Fact):
+    """The next call of a kind, `write` or `sync`, that the collector makes to its disk fails (EIO)."""
+
+    call: str
 
 
 class TableDown(_Fact):
@@ -100,6 +110,7 @@ Fact = (
     | StartCollector
     | Suspend
     | FullDisk
+    | DiskFails
     | TableDown
     | Partition
     | Reset
@@ -116,13 +127,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Datagrams for which the collector's kernel has room."""
     places: int = 16_384
     """Streams of a source that the collector follows at a time."""
+    spool: int = 2**26
+    """Bytes that the collector's spool may hold before its sources wait."""
 
 
 def encode(scenario: Scenario) -> bytes:
     """Return a scenario as JSON, a fact a line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
-        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "fates")}
+        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "spool", "fates")}
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
 

@@ -45,7 +45,8 @@ def generate(seed: int) -> Scenario:
         made += _strangers(random, end, places)
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    spool = random.choice([2**17, 2**19, 2**21]) if not shared and random.random() < 0.2 else 2**26
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, spool=spool)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
@@ -129,12 +130,19 @@ def _troubles(random: Random, end: int, *, shared: bool) -> list[facts.Fact]:
     def long() -> int:
         return random.choice([50 * MS, 500 * MS, 3 * SECOND, 20 * SECOND])
 
+    cuts, crashes = random.random() < 0.5, random.random() < 0.5
     for at in times(0.5, 4):
-        made.append(facts.KillCollector(at=at))
+        power = cuts and random.random() < 0.5
+        changes = random.choice([0, 1, 2, 3, 5, 10, 20, 50]) if crashes and random.random() < 0.5 else None  # fmt: skip
+        made.append(facts.KillCollector(at=at, power=power, changes=changes))
         made.append(facts.StartCollector(at=at + random.choice([10 * MS, 500 * MS, 3 * SECOND])))
     if not shared:
         made += [facts.Suspend(at=at, duration=long()) for at in times(0.3, 3)]
         made += [facts.FullDisk(at=at, duration=long()) for at in times(0.2, 2)]
+        made += [
+            facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"]))
+            for at in times(0.15, 2)
+        ]
     made += [facts.Partition(at=at, duration=long()) for at in times(0.3, 3)]
     made += [
         facts.TableDown(at=at, duration=long(), landed=random.random() < 0.5)

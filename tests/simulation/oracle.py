@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts
 from tests.simulation.play import Event, Play
@@ -16,6 +17,10 @@ from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
+
+
+AMPLE = 2**26
+"""Bytes that no scenario fills a spool with."""
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the trade
@@ -47,6 +52,7 @@ def check(play: Play) -> None:
     _check_gaps(play, Gaps(rows, programs), stored, uncounted)
     _check_balance(play)
     _check_ends(play)
+    _check_failures(play)
 
 
 def _check_delivered(play: Play, stored: Counter[Event]) -> None:
@@ -158,20 +164,25 @@ def _check_ends(play: Play) -> None:
             _demand(program.ended, "an end that takes too long", number)
 
 
+def _check_failures(play: Play) -> None:
+    """A collector fails only when its disk does, once for each failure of the disk at most."""
+    found = play.collector.failures
+    _none("failed", [error for error in found if not isinstance(error, SyncError)])
+    broken = sum(isinstance(fact, facts.DiskFails) for fact in play.scenario.facts)
+    _demand(len(found) <= broken, "failed with a good disk", found)
+
+
 def _troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
-    found, dead = [], None
+    found = list(play.collector.outages)
+    if play.scenario.spool < AMPLE:
+        found.append((0, play.world.age))  # receiving waits while the spool is full
     for fact in play.scenario.facts:
-        if isinstance(fact, facts.KillCollector) and dead is None:
-            dead = fact.at
-        elif isinstance(fact, facts.StartCollector) and dead is not None:
-            found.append((dead, fact.at))
-            dead = None
-        elif isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
+        if isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
             found.append((fact.at, fact.at + fact.duration))
         elif isinstance(fact, facts.Reset):
             found.append((fact.at, fact.at))
-    return found if dead is None else [*found, (dead, play.world.age)]
+    return found
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:

@@ -50,7 +50,9 @@ class Play:
         self.scenario = scenario
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates)
-        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
+        self.collector = Collector(
+            self.world, self.network, scenario.queue, scenario.places, scenario.spool
+        )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -86,7 +88,7 @@ class Play:
             case facts.Kill():
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
-                collector.kill()
+                collector.kill(power=fact.power, changes=fact.changes)
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():
@@ -94,9 +96,11 @@ class Play:
             case facts.FullDisk():
                 collector.disk.full = True
                 self.world.after(fact.duration, collector.disk.empty)
+            case facts.DiskFails():
+                collector.disk.broken = fact.call
             case facts.TableDown():
-                collector.disk.table.break_(landed=fact.landed)
-                self.world.after(fact.duration, collector.disk.table.mend)
+                collector.table.break_(landed=fact.landed)
+                self.world.after(fact.duration, collector.table.mend)
             case facts.Partition():
                 self.network.part(fact.duration)
             case facts.Reset():
