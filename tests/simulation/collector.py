@@ -14,9 +14,10 @@ from tailrace.config.schema import (
     TcpConfig,
     UdpConfig,
 )
+from tailrace.spool.writer import SPARE_NAME
 from tailrace.units import Duration, Size
 from tests.simulation.disk import Crash, Disk
-from tests.simulation.life import Life, Machine
+from tests.simulation.life import DIRECTORY, Life, Machine
 from tests.simulation.network import Network
 from tests.simulation.table import Table
 from tests.simulation.world import MS, SECOND, World
@@ -36,6 +37,8 @@ class Collector:
         """Datagrams that the kernel dropped, in all lives."""
         self.failures: list[Exception] = []
         """What ended a process that nobody had ended."""
+        self.rotten: list[str] = []
+        """The files of which bytes have rotten."""
         self.life: Life | None = None
         self._world = world
         self._network = network
@@ -94,6 +97,16 @@ class Collector:
             self.disk.cut_power()
         else:
             self.disk.kill()
+
+    def rot(self, file: str, share: float) -> None:
+        """Let bytes rot in a file of a kind that nobody writes any more, if there is such a file."""
+        names = sorted(name for name in self.disk.names(DIRECTORY) if name.endswith(f".{file}"))
+        names = [name for name in names if name != SPARE_NAME]
+        found = names[-1:] if file == "checkpoint" else names[:-1]
+        if found:
+            name = found[int(share * len(found))]
+            self.disk.rot(DIRECTORY / name, share)
+            self.rotten.append(name)
 
     def suspend(self, duration: int) -> None:
         """Do nothing for so many nanoseconds (SIGSTOP), while the kernel goes on receiving."""

@@ -148,10 +148,11 @@ class Disk:
             inode.lose(self._random)
         self._names.lose(self._random)
 
-    def rot(self, path: Path, offset: int, size: int) -> None:
-        """Change bytes of a file, on the disk and in memory."""
+    def rot(self, path: Path, share: float) -> None:
+        """Change some bytes of a file, on the disk and in memory, at a share of its size."""
         data = self._names.now[path].data
-        data[offset : offset + size] = bytes(byte ^ 0x55 for byte in data[offset : offset + size])
+        begin = int(share * len(data))
+        data[begin : begin + 16] = bytes(byte ^ 0x55 for byte in data[begin : begin + 16])
 
     # What the process asks for (see `Files`)
 

@@ -81,6 +81,15 @@ class DiskFails(_Fact):
     call: str
 
 
+class Rot(_Fact):
+    """Bytes rot on the collector's disk, in a file that nobody writes any more, if there is such a file."""
+
+    file: str
+    """`segment`: a closed one of the spool; `checkpoint`: the newest."""
+    share: float
+    """Which segment, and where in the file, as a share of what there is."""
+
+
 class TableDown(_Fact):
     """Commits fail for some time (ns); `landed`: they are in the table all the same."""
 
@@ -111,6 +120,7 @@ Fact = (
     | Suspend
     | FullDisk
     | DiskFails
+    | Rot
     | TableDown
     | Partition
     | Reset

@@ -143,6 +143,11 @@ def _troubles(random: Random, end: int, *, shared: bool) -> list[facts.Fact]:
             facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"]))
             for at in times(0.15, 2)
         ]
+        for at in times(0.15, 2):
+            file = random.choice(["checkpoint", "segment"])
+            made.append(facts.Rot(at=at, file=file, share=random.random()))
+            made.append(facts.KillCollector(at=at + 1))
+            made.append(facts.StartCollector(at=at + 10 * MS))
     made += [facts.Partition(at=at, duration=long()) for at in times(0.3, 3)]
     made += [
         facts.TableDown(at=at, duration=long(), landed=random.random() < 0.5)

@@ -98,6 +98,8 @@ class Play:
                 self.world.after(fact.duration, collector.disk.empty)
             case facts.DiskFails():
                 collector.disk.broken = fact.call
+            case facts.Rot():
+                collector.rot(fact.file, fact.share)
             case facts.TableDown():
                 collector.table.break_(landed=fact.landed)
                 self.world.after(fact.duration, collector.table.mend)

@@ -288,7 +288,7 @@ class Daemon:
 
     def _upgrade(self, checkpoint: Checkpoint | None) -> None:
         """Change what another version left, once all of it is known to be readable."""
-        read = partial(readable, self.spool, self.ingest, self.health)
+        read = partial(readable, self.spool, self.ingest, self.health, self.committed)
         replay(self.ingest, self.committed, read=read, working=self._working)
         upgrade.upgrade_table(self.table)
         if checkpoint:

@@ -23,14 +23,15 @@ LOOK_SECONDS = 0.02
 """How often the place reached is looked at."""
 
 
-def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
-    """The next entries. What the disk did not keep although it was synced is passed over, and the
-    rows say so; then there may be none."""
+def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
+    """Return the next entries. What the disk did not keep although it was synced is passed over, and
+    rows say so, at once or, of what the table has up to `committed`, later; then there may be none."""
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
         health.degrade(Condition.DAMAGE, str(error))
-        ingest.pass_over(spool.next_readable(ingest.position))
+        position = spool.next_readable(ingest.position)
+        ingest.pass_over(position, replayed=ingest.position < committed)
         return []
 
 
@@ -91,7 +92,7 @@ class Decoding:
         while True:
             self._look()
             yield from self._work()
-            for entry in readable(self._spool, self._ingest, self._health):
+            for entry in readable(self._spool, self._ingest, self._health, self._committed):
                 if entry.end <= self._committed:
                     repeat(self._ingest, entry)
                     yield GIVE_WAY

@@ -178,9 +178,7 @@ class Loops:
 
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():
-            message = (
-                f"{lacking} bytes of unfinished records cannot be read from the spool any more"
-            )
+            message = f"{lacking} bytes that sessions need cannot be read from the spool any more"
             self._health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
         self._is_at_table.set()

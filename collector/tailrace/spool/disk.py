@@ -176,7 +176,10 @@ class Disk:
             raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
         try:
             files.lock(fd)
-            self.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
+            with contextlib.suppress(
+                FullError
+            ):  # a lock without its owner's pid is one all the same
+                self.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
         except BlockingIOError:
             owner = files.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
             files.close(fd)
