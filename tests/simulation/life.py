@@ -88,6 +88,7 @@ class Life:
         disk = SpoolDisk(machine.disk)
         checkpoints = Checkpoints(DIRECTORY, disk)
         spool = Spool.open(DIRECTORY, config.spool, self._clock, disk)
+        table = machine.table.opened()
         committed = machine.table.position() or 0
         self.ingest = restored(spool, checkpoints.newest(committed), committed)
         self._udp = UdpSource("udp", self._source("udp", UdpConfig), self._clock)
@@ -101,7 +102,7 @@ class Life:
             Opened(
                 spool,
                 self.ingest,
-                machine.table.opened(),
+                table,
                 machine.quarantine,
                 checkpoints,
                 committed,

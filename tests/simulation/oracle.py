@@ -13,6 +13,7 @@ from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts
 from tests.simulation.play import Event, Play, Program
+from tests.simulation.table import DOWN
 from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
@@ -191,8 +192,9 @@ def _check_ends(play: Play, judged: dict[int, Program]) -> None:
 
 
 def _check_failures(play: Play) -> None:
-    """A collector fails only when its disk does, once for each failure of the disk at most."""
-    found = play.collector.failures
+    """A collector fails only when its disk does, once for each failure of the disk at most; and it does not
+    start while its table does not answer."""
+    found = [error for error in play.collector.failures if str(error) != DOWN]
     _none("failed", [error for error in found if not isinstance(error, SyncError)])
     broken = sum(isinstance(fact, facts.DiskFails) for fact in play.scenario.facts)
     _demand(len(found) <= broken, "failed with a good disk", found)

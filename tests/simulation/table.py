@@ -8,6 +8,8 @@ from tailrace.errors import StoreError
 from tailrace.model.columns import Batch
 from tests.ingest.log import rows
 
+DOWN = "the table does not answer"
+
 
 class Table:
     """Rows and a position that change together (see `tailrace.store.table.Table`)."""
@@ -30,7 +32,9 @@ class Table:
         self.down = False
 
     def opened(self) -> Writer:
-        """Return the table as one life of a collector writes it."""
+        """Return the table as one life of a collector writes it. Raise StoreError."""
+        if self.down:
+            raise StoreError(DOWN)
         return Writer(self)
 
     def land(self, batch: Batch, position: int) -> None:
@@ -52,11 +56,11 @@ class Writer:
             return
         table = self._table
         if table.down and not table.landed:
-            raise StoreError("the table is down")
+            raise StoreError(DOWN)
         if table.position() != position:  # no earlier attempt landed
             table.land(batch, position)
         if table.down:
-            raise StoreError("the table did not answer")
+            raise StoreError(DOWN)
         self._position = position
 
     def checkpoint(self) -> bool:
