@@ -27,13 +27,18 @@ class Inode:
         self.data = bytearray()
         self.before: dict[int, bytes] = {}
         """By number, the sectors that were changed since the last sync, as they were then."""
+        self.lost: dict[int, bytes] = {}
+        """By number, the sectors that a failed sync did not write, as they are on the disk: nobody but a
+        power cut shows that, and a new write mends it."""
         self.size_before: int | None = None
         """The size at the last sync, if that was changed."""
 
     def change(self, begin: int, end: int) -> None:
         """Remember what a part of the file is, before that part is changed."""
         for sector in range(begin // SECTOR, (end + SECTOR - 1) // SECTOR):
-            if sector not in self.before:
+            if sector in self.lost:
+                self.before.setdefault(sector, self.lost.pop(sector))
+            elif sector not in self.before:
                 part = bytes(self.data[sector * SECTOR : (sector + 1) * SECTOR])
                 self.before[sector] = part.ljust(SECTOR, b"\0")
 
@@ -54,8 +59,21 @@ class Inode:
         self.before.clear()
         self.size_before = None
 
+    def fail(self, random: Random) -> None:
+        """Be what a failed sync leaves: what was not written reads as before, or as if it had been written."""
+        if random.random() < 0.5:
+            self.lose(random)
+            return
+        self.lost |= {n: part for n, part in self.before.items() if random.random() < 0.5}
+        self.sync()
+
     def lose(self, random: Random) -> None:
         """Be what a power cut leaves."""
+        for sector, part in self.lost.items():
+            at = sector * SECTOR
+            end = min(at + SECTOR, len(self.data))
+            self.data[at:end] = part[: max(0, end - at)]
+        self.lost.clear()
         if self.size_before is not None and random.random() < 0.5:
             self._resize(self.size_before)
         for sector, part in self.before.items():
@@ -214,7 +232,7 @@ class Disk:
         inode = self._inode(fd)
         if self.broken == "sync":
             self.broken = None
-            inode.lose(self._random)  # the kernel drops what it could not write
+            inode.fail(self._random)
             raise _error(errno.EIO)
         self._changes("sync")
         inode.sync()

@@ -139,10 +139,12 @@ def _troubles(random: Random, end: int, *, shared: bool) -> list[facts.Fact]:
     if not shared:
         made += [facts.Suspend(at=at, duration=long()) for at in times(0.3, 3)]
         made += [facts.FullDisk(at=at, duration=long()) for at in times(0.2, 2)]
-        made += [
-            facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"]))
-            for at in times(0.15, 2)
-        ]
+        for at in times(0.15, 2):
+            made.append(facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"])))
+            if random.random() < 0.5:
+                cut = at + random.choice([SECOND, 3 * SECOND])
+                made.append(facts.KillCollector(at=cut, power=True))
+                made.append(facts.StartCollector(at=cut + 10 * MS))
         for at in times(0.15, 2):
             file = random.choice(["checkpoint", "segment"])
             made.append(facts.Rot(at=at, file=file, share=random.random()))

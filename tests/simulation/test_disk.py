@@ -158,3 +158,24 @@ def test_a_sync_that_fails_ends_the_spool():
     for _ in range(2):
         with pytest.raises(SyncError):
             spool.sync()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_start_found_behind_a_failed_sync_outlives_a_power_cut(seed):
+    """The kernel reads out what it failed to write, and says of the next sync that all is well."""
+    disk = Disk(Random(seed))
+    spool = Spool.open(ROOT, CONFIG, SystemClock(), SpoolDisk(disk))
+    spool.append(EntryKind.DATA, 1, bytes(700))
+    spool.sync()
+    disk.broken = "sync"
+    spool.append(EntryKind.DATA, 1, bytes(1500))
+    with pytest.raises(SyncError):
+        spool.sync()
+    disk.kill()
+    spool = Spool.open(ROOT, CONFIG, SystemClock(), SpoolDisk(disk))
+    spool.append(EntryKind.DATA, 1, b"next")
+    durable = spool.sync()
+    disk.cut_power()
+    spool = Spool.open(ROOT, CONFIG, SystemClock(), SpoolDisk(disk))
+    assert spool.durable == durable
+    assert not spool.recovery.damage

@@ -66,7 +66,7 @@ class Log:
                 recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
-            writer = Writer.resume(segments[-1], recovery.end, cut=recovery.fault is not None)
+            writer = Writer.resume(segments[-1], recovery)
             undo.callback(writer.close)
             disk.sync_directory(directory)
             log = cls(

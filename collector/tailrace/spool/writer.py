@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 from tailrace.spool.disk import Disk, writing
 from tailrace.spool.entry import Entry, encode
+from tailrace.spool.recovery import Recovery
 from tailrace.spool.segment import WINDOW, Header, Segment, segment_name
 
 SPARE_NAME = "next.segment"
@@ -65,23 +66,25 @@ class Writer:
         self._disk = segment.disk
 
     @classmethod
-    def resume(cls, segment: Segment, end: int, *, cut: bool) -> Self:
-        """Go on writing at `end`. With `cut`, what lies behind it reads as zeros from now on.
+    def resume(cls, segment: Segment, found: Recovery) -> Self:
+        """Go on writing where the log ends. What lies behind, if it is to be cut, reads as zeros from now on.
 
-        What lies before `end` is on disk when this returns; the process before may have been
-        killed between a write and its sync.
+        What lies before the end is on disk when this returns. The process before may have been killed
+        between a write and its sync. Or its sync failed: then the kernel may read out what it did not
+        write, and call the next sync a success. So what no later frame says was synced is written again.
         """
         disk = segment.disk
         with writing(segment.path):
             fd = disk.files.open(segment.path, write=True)
         try:
-            if cut:
-                disk.truncate(fd, segment.offset(end), segment.path)
+            if found.fault is not None:
+                disk.truncate(fd, segment.offset(found.end), segment.path)
+            _write_again(fd, segment, found.synced, found.end)
             disk.sync_file(fd, segment.path)
         except BaseException:
             disk.files.close(fd)
             raise
-        segment.end = end
+        segment.end = found.end
         segment.size = disk.files.size(fd)
         return cls(segment, fd)
 
@@ -115,6 +118,14 @@ class Writer:
 
     def close(self) -> None:
         self._disk.files.close(self._fd)
+
+
+def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
+    """Write what a part of the log is in the place where it is."""
+    for position in range(begin, end, WINDOW):
+        size, offset = min(WINDOW, end - position), segment.offset(position)
+        data = segment.disk.files.read(fd, size, offset)
+        segment.disk.write_at(fd, data, offset, segment.path)
 
 
 def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
