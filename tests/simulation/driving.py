@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from random import Random
 
-from tailrace.pipeline.steps import Step, Steps, Wait
+from tailrace.pipeline.steps import Flag, Steps, Wait
 from tests.simulation.disk import Crash
 from tests.simulation.world import MS, SECOND, World
 
@@ -63,41 +62,47 @@ class _Task:
         self._driver = driver
         self._steps = steps
         self._done = done
-        self._wait = 0
-        """The number of the wait that is under way."""
-        self._heard = ExitStack()
+        self._waits = 0
+        """How many waits are over."""
+        self._flag: Flag | None = None
 
     def go(self, result: object, error: Exception | None = None) -> None:
         """Take the next step."""
-        self._heard.close()
         try:
             step = self._steps.send(result) if error is None else self._steps.throw(error)
         except StopIteration:
             self._done()
+            return
+        if isinstance(step, Wait):
+            self._wait(step)
         else:
-            self._take(step)
-
-    def _take(self, step: Step) -> None:
-        driver = self._driver
-        if not isinstance(step, Wait):
+            driver, call = self._driver, step.call
             duration = driver.duration()
             before = driver.duration() % duration
-            driver.soon(before, lambda: self._work(step.call, duration - before))
-            return
-        self._wait += 1
-        number = self._wait
+            driver.soon(before, lambda: self._work(call, duration - before))
 
-        def over() -> None:
-            if number == self._wait and not driver.dead:
-                self._wait += 1
-                driver.soon(0, lambda: self.go(None))
-
+    def _wait(self, step: Wait) -> None:
+        number = self._waits
         if step.seconds != math.inf:
-            driver.soon(
-                round(step.seconds * SECOND), over if step.seconds else lambda: self.go(None)
-            )
+            self._driver.soon(round(step.seconds * SECOND), lambda: self._over(number))
         if step.flag is not None:
-            self._heard.enter_context(step.flag.heard_by(over))
+            self._flag = step.flag
+            step.flag.add(self._set)
+
+    def _set(self) -> None:
+        """Go on soon: a flag was set."""
+        number = self._waits
+        if not self._driver.dead:
+            self._driver.soon(0, lambda: self._over(number))
+
+    def _over(self, number: int) -> None:
+        """Go on, if it is this wait that is over."""
+        if number == self._waits:
+            self._waits += 1
+            if self._flag is not None:
+                self._flag.remove(self._set)
+                self._flag = None
+            self.go(None)
 
     def _work(self, call: Callable[[], object], left: int) -> None:
         try:

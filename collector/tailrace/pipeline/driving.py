@@ -30,8 +30,11 @@ async def drive(steps: Steps[T]) -> T:
 async def flagged(flag: Flag) -> None:
     """Return once a flag is set."""
     event = trio.Event()
-    with flag.heard_by(event.set):
+    flag.add(event.set)
+    try:
         await event.wait()
+    finally:
+        flag.remove(event.set)
 
 
 async def _take(step: Step) -> object:

@@ -8,8 +8,7 @@ takes the steps in virtual time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
 from tailrace.clock import Clock
@@ -37,16 +36,14 @@ class Flag:
         self.set()
         self.clear()
 
-    @contextmanager
-    def heard_by(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Call the listener meanwhile when the flag is set, and at once if it is."""
+    def add(self, listener: Callable[[], None]) -> None:
+        """Call the listener when the flag is set, at once if it is, until `remove`."""
         self._listeners.append(listener)
-        try:
-            if self.is_set:
-                listener()
-            yield
-        finally:
-            self._listeners.remove(listener)
+        if self.is_set:
+            listener()
+
+    def remove(self, listener: Callable[[], None]) -> None:
+        self._listeners.remove(listener)
 
 
 class Wait(NamedTuple):
