@@ -42,6 +42,15 @@ class Inode:
                 part = bytes(self.data[sector * SECTOR : (sector + 1) * SECTOR])
                 self.before[sector] = part.ljust(SECTOR, b"\0")
 
+    def keeps(self, size: int) -> bool:
+        """Return whether a power cut now would leave so many bytes."""
+        for sector, part in (self.before | self.lost).items():
+            at = sector * SECTOR
+            end = min(at + SECTOR, size)
+            if at < size and self.data[at:end] != part[: end - at]:
+                return False
+        return min(len(self.data), self.size_before or size) >= size
+
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
         self.change(offset, end)
@@ -123,6 +132,9 @@ class Names:
         self._unsynced = []
         self.now = self._synced.copy()
 
+    def keeps(self, path: Path) -> bool:
+        return self._synced.get(path) is self.now.get(path)
+
     def all(self) -> list[Inode]:
         """Return every file that has a name, or may have a name after a power cut."""
         found = [*self.now.values(), *self._synced.values()]
@@ -165,6 +177,18 @@ class Disk:
         for inode in self._names.all():
             inode.lose(self._random)
         self._names.lose(self._random)
+
+    def keeps(self, path: Path, size: int) -> bool:
+        """Return whether a power cut now would leave so many bytes of a file, and its name."""
+        inode = self._names.now[path]
+        return self._names.keeps(path) and inode.keeps(size)
+
+    def paths(self) -> list[Path]:
+        """Return all files."""
+        return list(self._names.now)
+
+    def length(self, path: Path) -> int:
+        return len(self._names.now[path].data)
 
     def rot(self, path: Path, share: float) -> None:
         """Change some bytes of a file, on the disk and in memory, at a share of its size."""

@@ -24,7 +24,9 @@ from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import LOOK_EVERY, UdpSource
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.disk import Disk as SpoolDisk
+from tailrace.spool.segment import HEADER_SIZE, segment_first
 from tailrace.spool.spool import Spool
+from tailrace.spool.writer import SPARE_NAME
 from tests.simulation.disk import Disk
 from tests.simulation.driving import Driver
 from tests.simulation.network import COLLECTOR, Connection, Network
@@ -61,6 +63,19 @@ class Clock:
         return (self._world.now - BEGIN) / SECOND
 
 
+class Voice:
+    """A source, whose replies are watched."""
+
+    def __init__(self, source: UdpSource | ConnectionSource, watch: Callable[[], None]) -> None:
+        self.hears = source.hears
+        self._source = source
+        self._watch = watch
+
+    def reply(self, number: int, data: bytes) -> bool:
+        self._watch()
+        return self._source.reply(number, data)
+
+
 class Life:
     """A process. `ended` is told what ended it: None for a stop in order, else what was raised."""
 
@@ -78,6 +93,7 @@ class Life:
         """Open what is on disk. Raise StoreError, FullError, SyncError or Crash."""
         self._network = network
         self._config = config
+        self._disk = machine.disk
         self._clock = Clock(world)
         self._random = random
         self._ended = ended
@@ -107,7 +123,7 @@ class Life:
                 checkpoints,
                 committed,
             ),
-            {"udp": self._udp, "tcp": self._tcp},
+            {"udp": Voice(self._udp, self._check), "tcp": Voice(self._tcp, self._check)},
             self._current,
             self._clock,
             health=self.health,
@@ -141,6 +157,15 @@ class Life:
     def stop(self) -> None:
         """End in order, in some time."""
         self._driver.drive(self._stop())
+
+    def _check(self) -> None:
+        """What is acknowledged outlives a power cut."""
+        position = self.ingest.position
+        for path in self._disk.paths():
+            name = path.name
+            if name.endswith(".segment") and name != SPARE_NAME:
+                size = min(HEADER_SIZE + position - segment_first(path), self._disk.length(path))
+                assert size < HEADER_SIZE or self._disk.keeps(path, size), f"{name} is not synced"
 
     def _fail(self, error: BaseException) -> None:
         if not self._driver.dead:
