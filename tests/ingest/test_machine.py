@@ -338,6 +338,24 @@ def test_what_the_disk_lost_is_named_by_every_session_that_may_lack_it():
     ]
 
 
+def test_what_the_disk_lost_of_the_replayed_log_is_named_once_rows_count_again():
+    log = Log()
+    session, other = log.open(), log.open()
+    log.data(session, heph_event(1, 0))
+    ingest, _ = run(log.entries)
+    lost = ingest.position
+    ingest.pass_over(lost + 100, replayed=True)
+    log.close(other)
+    ingest.apply(log.entries[-1]._replace(position=lost + 100, end=lost + 200))
+    ingest.take()  # as a replay does: these rows are in the table
+    assert ingest.tell_lacking() == 200
+    batch, _ = ingest.take()
+    gaps = [(row["session"], row["name"], attributes(row)) for row in of(rows(batch), "gap")]
+    said = {"count": 0, "bytes": 100, "detail": "spool_damaged"}
+    assert gaps == [(f"session{session}", "malformed", said)]
+    assert ingest.tell_lacking() == 0
+
+
 def test_a_start_is_nobodys_end():
     log = Log()
     session = log.open("jets")

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
-from tailrace.clock import Timeline
-from tailrace.figures import Figures
-from tailrace.pipeline.timekeeping import Timekeeping
-from tailrace.spool.entry import EntryKind
-from tests.simulation.storage import Disk
 from tests.simulation.world import BEGIN, SECOND, Time, World
 
 MILLION = 10**6
@@ -89,16 +83,3 @@ class ProgramsTime(Time):
 
     def time_ns(self) -> int:
         return self._own().time_ns()
-
-
-def timekeeping(disk: Disk, timeline: Timeline, clock: HostClock) -> Timekeeping:
-    """Return the daemon's own timekeeping. It appends to the log of a disk."""
-
-    def append(kind: EntryKind, session: int, payload: bytes) -> None:
-        disk.log.now = timeline.now()
-        disk.log.add(kind, session, payload)
-
-    spool = SimpleNamespace(timeline=timeline, append=append)
-    gate = SimpleNamespace(touched=lambda: None)
-    nobody = SimpleNamespace(conditions={}, degrade=lambda *_: None, clear=lambda _: None)
-    return Timekeeping(spool, gate, clock, nobody, Figures())

@@ -64,7 +64,11 @@ class Kill(_Fact):
 
 
 class KillCollector(_Fact):
-    pass
+    power: bool = False
+    """Whether the machine's power is cut: the disk loses what was not synced, or parts of it."""
+    changes: int | None = None
+    """The process ends in the middle of a change to its disk, after so many more changes; its service
+    manager starts the process again."""
 
 
 class StartCollector(_Fact):
@@ -81,6 +85,21 @@ class FullDisk(_Fact):
     """The collector's disk takes nothing for some time (ns)."""
 
     duration: int
+
+
+class DiskFails(_Fact):
+    """The next call of a kind, `write` or `sync`, that the collector makes to its disk fails (EIO)."""
+
+    call: str
+
+
+class Rot(_Fact):
+    """Bytes rot on the collector's disk, in a file that nobody writes any more, if there is such a file."""
+
+    file: str
+    """`segment`: a closed one of the spool; `checkpoint`: the newest."""
+    share: float
+    """Which segment, and where in the file, as a share of what there is."""
 
 
 class TableDown(_Fact):
@@ -169,6 +188,8 @@ Fact = (
     | StartCollector
     | Suspend
     | FullDisk
+    | DiskFails
+    | Rot
     | TableDown
     | Partition
     | Reset
@@ -198,6 +219,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     state: int = 0
     """Bytes of state that a session may make the collector hold; all sessions of a source two times as many, all
     sources three times. 0: as many as by default."""
+    spool: int = 2**26
+    """Bytes that the collector's spool may hold before its sources wait."""
 
 
 def encode(scenario: Scenario) -> bytes:
@@ -206,7 +229,7 @@ def encode(scenario: Scenario) -> bytes:
     rest = msgspec.json.encode(
         {
             name: getattr(scenario, name)
-            for name in ("seed", "queue", "places", "segment", "state", "fates")
+            for name in ("seed", "queue", "places", "segment", "state", "spool", "fates")
         }
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"

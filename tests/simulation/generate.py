@@ -59,6 +59,8 @@ def generate(seed: int) -> Scenario:
     headers = generate_wire.are_told_by_headers(made)
     if headers:
         troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
+    if generate_wire.are_without_clients(made):
+        troubles = [f for f in troubles if not isinstance(f, facts.Rot)]
     first_words = _first_words(made) if shared else []
     made += _spare(troubles, first_words)
     fates = {} if random.random() < 0.2 else _fates(random, late)
@@ -83,6 +85,7 @@ def generate(seed: int) -> Scenario:
         ]
     made.sort(key=lambda fact: fact.at)
     roomy = bool(first_words) or headers or random.random() < 0.7
+    small_spool = not shared and random.random() < 0.2
     return Scenario(
         seed=seed,
         facts=made,
@@ -91,6 +94,7 @@ def generate(seed: int) -> Scenario:
         places=places,
         segment=wire.choice([0, 0, 100, 1448]),
         state=state,
+        spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
     )
 
 
@@ -159,7 +163,9 @@ def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fac
     """Leave out the kills that lose one of the datagrams that are sent at these times."""
     starts = [fact.at for fact in troubles if isinstance(fact, facts.StartCollector)]
 
-    def loses(kill: facts.Fact) -> bool:
+    def loses(kill: facts.KillCollector) -> bool:
+        if kill.changes is not None:
+            return bool(first_words)  # nobody knows when that is
         again = min(at for at in starts if at >= kill.at)
         return any(kill.at - SAVED < at <= again for at in first_words)
 
@@ -212,12 +218,27 @@ def _troubles(random: Random, end: int, longest: int | None) -> list[facts.Fact]
     def long() -> int:
         return random.choice([50 * MS, 500 * MS, 3 * SECOND, LONG])
 
+    cuts, crashes = random.random() < 0.5, random.random() < 0.5
     for at in times(0.5, 4):
-        made.append(facts.KillCollector(at=at))
+        power = cuts and random.random() < 0.5
+        changes = random.choice([0, 1, 2, 3, 5, 10, 20, 50]) if crashes and random.random() < 0.5 else None  # fmt: skip
+        made.append(facts.KillCollector(at=at, power=power, changes=changes))
         made.append(facts.StartCollector(at=at + random.choice([10 * MS, 500 * MS, 3 * SECOND])))
     most = 1 if longest else 3
     for share, pause in ((0.3, facts.Suspend), (0.2, facts.FullDisk)):
         made += [pause(at=at, duration=min(long(), longest or LONG)) for at in times(share, most)]
+    if longest is None:
+        for at in times(0.15, 2):
+            made.append(facts.DiskFails(at=at, call=random.choice(["write", "sync", "sync"])))
+            if random.random() < 0.5:
+                cut = at + random.choice([SECOND, 3 * SECOND])
+                made.append(facts.KillCollector(at=cut, power=True))
+                made.append(facts.StartCollector(at=cut + 10 * MS))
+        for at in times(0.15, 2):
+            file = random.choice(["checkpoint", "segment"])
+            made.append(facts.Rot(at=at, file=file, share=random.random()))
+            made.append(facts.KillCollector(at=at + 1))
+            made.append(facts.StartCollector(at=at + 10 * MS))
     made += [facts.Partition(at=at, duration=long()) for at in times(0.3, 3)]
     made += [
         facts.TableDown(at=at, duration=long(), landed=random.random() < 0.5)

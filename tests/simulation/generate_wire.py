@@ -62,6 +62,11 @@ def producers(random: Random) -> list[facts.Fact]:
     return made
 
 
+def are_without_clients(made: list[facts.Fact]) -> bool:
+    """Return whether some programs are held against their bytes, which no damaged log may lack."""
+    return any(isinstance(f, facts.Begin) and f.program >= PROGRAMS for f in made)
+
+
 def are_told_by_headers(made: list[facts.Fact]) -> bool:
     """Return whether nothing but headers in datagrams tells some programs apart."""
     begun = [f.address for f in made if isinstance(f, facts.Begin) and f.transport == "jets-udp"]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts, oracle_clocks, oracle_jets, oracle_wire, reasons
-from tests.simulation.play import Play
+from tests.simulation.play import Play, Program
+from tests.simulation.table import DOWN
 from tests.simulation.violation import Violation, demand, none
 from tests.simulation.words import Event, event_of
 from tests.simulation.world import SECOND
@@ -20,10 +22,16 @@ CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
 
 
+AMPLE = 2**26
+"""Bytes that no scenario fills a spool with."""
+
+
 def check(play: Play) -> None:
     """Raise Violation for the first thing that must not be."""
     rows = [row for row in play.collector.rows if row["format"] == "heph"]
+    excused = _excused(play, rows)
     spans = [(row, event_of(row)) for row in of(rows, "span")]
+    spans = [(row, event) for row, event in spans if event.program not in excused]
     stored = Counter(event for _, event in spans)
     programs: dict[str, set[int]] = defaultdict(set)
     for row, event in spans:
@@ -32,43 +40,71 @@ def check(play: Play) -> None:
     for row, event in spans:
         first = play.first(event.program)
         if row["seq"] != event.number + first:
-            excused = event in uncounted and (row["seq"] is None or first > 0)
-            demand(excused, "another number", row)
+            known = event in uncounted and (row["seq"] is None or first > 0)
+            demand(known, "another number", row)
     twice = [event for event, times in stored.items() if times > 1]
     none("stored twice", [event for event in twice if event not in uncounted])
     none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
-    _check_delivered(play, stored)
+    judged = {n: program for n, program in play.programs.items() if n not in excused}
+    _check_delivered(judged, stored)
     gaps = Gaps(play, rows, programs)
-    _check_gaps(play, gaps, stored, uncounted, _goodbyes(rows, programs))
+    _check_gaps(judged, gaps, stored, uncounted, _goodbyes(rows, programs))
     if play.watch.sees:
         reasons.check(play, rows, programs)
     else:
         _check_reasons(play, gaps.reasons)
     _check_balance(play)
-    _check_ends(play)
+    _check_ends(play, judged)
+    _check_failures(play)
     oracle_jets.check(play)
     oracle_wire.check(play)
     oracle_clocks.check(play)
 
 
-def _check_delivered(play: Play, stored: Counter[Event]) -> None:
-    for number, program in play.programs.items():
+def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
+    """Return the programs of which nothing is demanded: the rows of their sessions say that the disk has
+    lost a part of the log.
+
+    Shortest scenario: an event is acknowledged, its segment rots before the commit, and the collector is
+    killed. Whose sessions have no row at all is excused if any row says that the log is damaged."""
+    if not any(name.endswith(".segment") for name in play.collector.rotten):
+        return set()
+    damaged, owners = set(), defaultdict(set)
+    for row in rows:
+        if row["kind"] == "gap" and attributes(row).get("detail") == "spool_damaged":
+            damaged.add(row["session"])
+        elif row["kind"] == "span":
+            owners[event_of(row).program].add(row["session"])
+    return {
+        number
+        for number in play.programs
+        if damaged and (not owners[number] or owners[number] & damaged)
+    }
+
+
+def _check_delivered(programs: dict[int, Program], stored: Counter[Event]) -> None:
+    for number, program in programs.items():
         lacking = [event for event in program.sent[: program.delivered] if event not in stored]
         demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
 
 
 def _check_gaps(
-    play: Play, gaps: Gaps, stored: Counter[Event], uncounted: Uncounted, said: set[int]
+    judged: dict[int, Program],
+    gaps: Gaps,
+    stored: Counter[Event],
+    uncounted: Uncounted,
+    said: set[int],
 ) -> None:
     """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
-    none("in two gaps", [event for event, times in gaps.exact.items() if times > 1])
+    exact = {event: times for event, times in gaps.exact.items() if event.program in judged}
+    none("in two gaps", [event for event, times in exact.items() if times > 1])
     both = gaps.named & stored.keys()
     none("stored and in a gap", sorted(event for event in both if event not in uncounted))
     highest: dict[tuple[int, int], int] = {}
     for event in stored:
         key = event.program, event.stream
         highest[key] = max(highest.get(key, 0), event.number)
-    for program in play.programs.values():
+    for program in judged.values():
         if program.begin.transport.startswith("jets"):
             continue
         begin, lacking = program.begin.program, Counter[int]()
@@ -174,12 +210,12 @@ def _check_reasons(play: Play, reasons: Counter[str]) -> None:
         demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
 
 
-def _check_ends(play: Play) -> None:
+def _check_ends(play: Play, judged: dict[int, Program]) -> None:
     """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time.
 
     Datagrams may get lost again and again: there, only clients without such a network are judged."""
     troubles = _troubles(play)
-    for number, program in play.programs.items():
+    for number, program in judged.items():
         if program.closing is None or program.client is None or program.client.discarded:
             continue
         begun, until = program.closing
@@ -189,20 +225,26 @@ def _check_ends(play: Play) -> None:
             demand(program.ended, "an end that takes too long", number)
 
 
+def _check_failures(play: Play) -> None:
+    """A collector fails only when its disk does, once for each failure of the disk at most; and it does not
+    start while its table does not answer."""
+    found = [error for error in play.collector.failures if str(error) != DOWN]
+    none("failed", [error for error in found if not isinstance(error, SyncError)])
+    broken = sum(isinstance(fact, facts.DiskFails) for fact in play.scenario.facts)
+    demand(len(found) <= broken, "failed with a good disk", found)
+
+
 def _troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
-    found, dead = [], None
+    found = list(play.collector.outages)
+    if play.scenario.spool < AMPLE:
+        found.append((0, play.world.age))  # receiving waits while the spool is full
     for fact in play.scenario.facts:
-        if isinstance(fact, facts.KillCollector) and dead is None:
-            dead = fact.at
-        elif isinstance(fact, facts.StartCollector) and dead is not None:
-            found.append((dead, fact.at))
-            dead = None
-        elif isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
+        if isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
             found.append((fact.at, fact.at + fact.duration))
         elif isinstance(fact, facts.Reset):
             found.append((fact.at, fact.at))
-    return found if dead is None else [*found, (dead, play.world.age)]
+    return found
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:

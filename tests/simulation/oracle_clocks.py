@@ -9,15 +9,15 @@
 from __future__ import annotations
 
 from tailrace.clock import STEP_NS
+from tailrace.pipeline.loops import TICK_SECONDS
 from tests.ingest.test_machine import of
 from tests.simulation import facts
-from tests.simulation.collector import TICK
 from tests.simulation.play import Play
 from tests.simulation.violation import demand
 from tests.simulation.world import BEGIN, SECOND
 
 SLACK = STEP_NS + 10**6
-LOOKS = 2 * TICK
+LOOKS = round(2 * TICK_SECONDS * SECOND)
 """The collector has looked at its clock within so long, unless it was suspended."""
 
 
@@ -41,9 +41,9 @@ def _check_opened(play: Play) -> None:
     paces = [abs(f.pace) for f in play.scenario.facts if isinstance(f, facts.Drift)]
     slack = SLACK + (LOOKS + suspended) * max(paces, default=0) // 10**6
     for row in of(play.collector.rows, "session"):
-        if row["name"] != "open" or not row["session"].startswith("session"):
+        if row["name"] != "open" or row["session"] not in play.collector.book.names:
             continue
-        opened = play.collector.book.opened[int(row["session"].removeprefix("session"))]
+        opened = play.collector.book.opened[play.collector.book.names[row["session"]]]
         late = [f.by for f in steps if opened.age - LOOKS - suspended <= f.at <= opened.age]
         error = row["time"] - opened.wall
         wrong = [0, *(-sum(late[begin:]) for begin in range(len(late)))]

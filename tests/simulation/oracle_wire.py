@@ -80,5 +80,5 @@ def _unreadable(play: Play) -> Counter[int]:
         about = attributes(row)
         if "quarantine" in about:
             session = about.get("quarantine_of", row["session"]).partition(".")[0]
-            found[int(session.removeprefix("session"))] += about["bytes"]
+            found[play.collector.book.names[session]] += about["bytes"]
     return found

@@ -72,7 +72,12 @@ class Play:
         self.sent = Sent()
         self.watch = Watch(scenario)
         self.collector = Collector(
-            self.world, self.network, scenario.queue, limits_of(scenario), self.watch
+            self.world,
+            self.network,
+            scenario.queue,
+            limits_of(scenario),
+            self.watch,
+            scenario.spool,
         )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
@@ -115,7 +120,7 @@ class Play:
             case facts.Kill():
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
-                collector.kill()
+                collector.kill(power=fact.power, changes=fact.changes)
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():
@@ -123,9 +128,13 @@ class Play:
             case facts.FullDisk():
                 collector.disk.full = True
                 self.world.after(fact.duration, collector.disk.empty)
+            case facts.DiskFails():
+                collector.disk.broken = fact.call
+            case facts.Rot():
+                collector.rot(fact.file, fact.share)
             case facts.TableDown():
-                collector.disk.table.break_(landed=fact.landed)
-                self.world.after(fact.duration, collector.disk.table.mend)
+                collector.table.break_(landed=fact.landed)
+                self.world.after(fact.duration, collector.table.mend)
             case facts.Partition():
                 self.network.part(fact.duration)
             case facts.Reset():
@@ -146,7 +155,7 @@ class Play:
                 collector.clock.run(fact.pace)
             case facts.Reload():
                 limits = msgspec.structs.replace(
-                    collector.settings.limits,
+                    collector.limits,
                     reorder_events=fact.reorder_events,
                     reorder_time=Duration(fact.reorder_seconds),
                 )

@@ -98,11 +98,11 @@ class Reader:
             tables.commit(self._store, rows[self._written :])
             self._written = len(rows)
 
-    def committed(self, rows: Sequence[Row], ingest: Ingest) -> None:
+    def committed(self, rows: Sequence[Row], now: Live) -> None:
         """The table has taken a commit; look, if it is time to. The reader is slow: this commit comes after
         its first question to the collector."""
         told = self._told
-        now = self._told = live(ingest)
+        self._told = now
         if self._due and self._due[0] <= self._play.world.age:
             del self._due[0]
             answers = iter([told, now])
@@ -247,7 +247,7 @@ def reading(play: Play) -> Iterator[None]:
     place: dict[str, Any] = {"dir": MEMORY} if MEMORY.is_dir() else {}
     with TemporaryDirectory(prefix="simulation-", **place) as store:
         reader = Reader(play, Path(store))
-        play.watch.committed_also = reader.committed
+        play.watch.live, play.watch.committed_also = live, reader.committed
         try:
             yield
             reader.conclude(play.collector.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from tests.simulation.facts import Scenario
@@ -24,6 +25,7 @@ def judge(scenario: Scenario) -> Verdict:
     """Play a scenario; return the verdict. An exception of the code under test is a kind, too."""
     play = Play(scenario)
     kind, about = None, ""
+    logging.disable(logging.CRITICAL)
     try:
         with reading(play):
             play.run()
@@ -32,4 +34,6 @@ def judge(scenario: Scenario) -> Verdict:
         kind, about = violation.kind, str(violation)
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises
         kind, about = f"raised {type(error).__name__}", repr(error)
+    finally:
+        logging.disable(logging.NOTSET)
     return Verdict(kind, about, play.world.age, play.trace)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -45,8 +46,15 @@ class Watch:
         """The time of the last tick in the synced log (Unix ns)."""
         self.torn: set[str] = set()
         """Sessions whose connection ended within a packet."""
-        self.committed_also: Callable[[Sequence[Row], Ingest], None] = lambda *_: None
-        """Is called with what `committed` is, if a reader looks at the table."""
+        self.live: Callable[[Ingest], object] = lambda _: None
+        """Returns what a reader may ask the collector, if a reader looks at the table."""
+        self.committed_also: Callable[[Sequence[Row], Any], None] = lambda *_: None
+        """Is called with the rows of the table, and what `live` returned when the newest were taken."""
+        self._told: dict[str, tuple[int, int]] = {}
+        """By source, how many events the collector says that it has and lacks, when rows were taken."""
+        self._taken = 0
+        """How many different events had come then."""
+        self._live: object = None
         self._programs: dict[str, tuple[int, str]] = {}
         """By announced session, its program and address."""
         self._seen = 0
@@ -75,17 +83,11 @@ class Watch:
         """The collector's kernel dropped a datagram."""
         self.dropped.update(_words(datagram).events)
 
-    def synced(self, entries: Sequence[Entry], durable: int) -> None:
-        """The log is on disk up to a position; `entries` are all that the log holds."""
-        if not self.sees:
-            return
-        begin = len(entries)
-        while begin and entries[begin - 1].position >= self._seen:
-            begin -= 1
-        for entry in entries[begin:]:
-            if entry.end <= durable:
-                self._seen = entry.end
-                self._entry(entry)
+    def came(self, entry: Entry) -> None:
+        """The collector decodes an entry of its log, some of them again in its next life."""
+        if self.sees and entry.position >= self._seen:
+            self._seen = entry.end
+            self._entry(entry)
 
     def _entry(self, entry: Entry) -> None:
         number, payload = entry.session, entry.payload
@@ -94,9 +96,9 @@ class Watch:
             self._opened[number] = {name: info[name] for name in ("peer", "session")}
         elif entry.kind == EntryKind.DATAGRAMS:
             count = int.from_bytes(payload[:4], "little")
-            self._came(number, payload[4 + 4 * count :])
+            self._bytes(number, payload[4 + 4 * count :])
         elif entry.kind == EntryKind.DATA:
-            rest = self._came(number, self._rests.pop(number, b"") + payload)
+            rest = self._bytes(number, self._rests.pop(number, b"") + payload)
             if rest:
                 self._rests[number] = rest
         elif entry.kind == EntryKind.TICK:
@@ -104,7 +106,7 @@ class Watch:
         elif entry.kind == EntryKind.CLOSE and self._rests.pop(number, b""):
             self.torn.add(self._opened[number]["session"])
 
-    def _came(self, number: int, data: bytes) -> bytes:
+    def _bytes(self, number: int, data: bytes) -> bytes:
         said = _words(data)
         for event in said.events:
             self.durable.add(event)
@@ -148,13 +150,11 @@ class Watch:
             for first, following in holes.missing(*part)
         )
 
-    def committed(self, rows: Sequence[Row], ingest: Ingest, *, all_decoded: bool) -> None:
-        """The table has taken a commit, and all rows up to the ingest's position. `all_decoded`: that is
-        the end of the synced log."""
+    def taken(self, ingest: Ingest) -> None:
+        """The collector takes all rows up to the ingest's position, to commit them."""
         if not self.sees:
             return
-        book = self.book
-        book.go_on(rows)
+        self._told = {}
         for source in SOURCES:
             try:
                 assert_conserved(ingest, source)
@@ -162,12 +162,22 @@ class Watch:
                 raise Violation("out of balance", error) from error
             account = ingest.account(source)
             awaited = sum(events for _, _, events in ingest.awaited(source))
-            sums = book.spans[source], book.missing[source] + awaited
-            told = account.seen - account.duplicates, account.missing
+            self._told[source] = account.seen - account.duplicates, account.missing - awaited
+        self._taken = self.durable.count
+        self._live = self.live(ingest)
+
+    def committed(self, rows: Sequence[Row]) -> None:
+        """The table has the rows that were taken."""
+        if not self.sees:
+            return
+        book = self.book
+        book.go_on(rows)
+        for source, told in self._told.items():
+            sums = book.spans[source], book.missing[source]
             demand(sums == told, "the ledger and the rows disagree", (source, sums, told))
-        if all_decoded and self.durable.count != book.stored.count:
+        if self._taken != book.stored.count:
             self._compare()
-        self.committed_also(rows, ingest)
+        self.committed_also(rows, self._live)
 
     def _compare(self) -> None:
         for (program, stream), spans in self.durable.of.items():
@@ -181,7 +191,10 @@ class Watch:
 def _is_plain(scenario: Scenario) -> bool:
     transports = {f.transport for f in scenario.facts if isinstance(f, facts.Begin)}
     firsts = {f.first for f in scenario.facts if isinstance(f, facts.Begin)}
-    other = any(isinstance(f, facts.Garble | facts.Discard | facts.Reload) for f in scenario.facts)
+    other = any(
+        isinstance(f, facts.Garble | facts.Discard | facts.Reload | facts.Rot)
+        for f in scenario.facts
+    )
     return transports <= {"udp", "tcp", "raw"} and firsts <= {0} and not other
 
 

@@ -370,8 +370,17 @@ def test_it_opens_on_a_full_disk(open_spool, disk):
     assert not spool.full
 
 
+def test_a_start_needs_no_room_for_its_pid(open_spool, disk):
+    """After a power cut on a full disk the lock may be empty, and nobody has room for the pid."""
+    with disk.failing(disk.WRITES, OSError(errno.ENOSPC, "full"), after=0):
+        spool = open_spool()
+    with pytest.raises(LockedError, match="unknown"):
+        open_spool()
+    spool.close()
+
+
 def test_a_spool_that_cannot_be_made_leaves_nothing_that_is_taken_for_one(open_spool, disk):
-    for after in range(4):
+    for after in range(1, 4):  # the first write is the lock's
         with (
             disk.failing(disk.WRITES, OSError(errno.ENOSPC, "full"), after=after),
             pytest.raises(FullError),

@@ -520,3 +520,32 @@ def test_a_goodbye_in_datagrams_reaches_a_collector_that_has_forgotten_the_addre
     calm.arrive()
     calm.world.collector.commit()
     assert calm.collector.goodbye
+
+
+def test_an_event_too_long_for_a_datagram_with_the_announcement_follows_it():
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record(text="y" * 5000)
+    calm.link.attend()
+    *announcements, event = (data for _, _, data in sorted(calm.network.there))
+    assert announcements
+    assert all(b"tailrace.session" in data and len(data) < 1432 for data in announcements)
+    assert b"tailrace.session" not in event
+    calm.reply()
+    assert calm.collector.stored == {(1, 0)}
+
+
+def test_where_nobody_is_a_goodbye_behind_events_asks_for_no_announcement_of_its_own():
+    """The events wait until somebody is there, and so does the goodbye."""
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.network.there.clear()
+    calm.link.end()
+    calm.link._nobody = True
+    calm.record()
+    calm.link._farewell.want()
+    calm.link.queue.last_packets(calm.link._farewell.say(0, 0, calm.world.now))
+    calm.link._push(-1)
+    assert not calm.network.there

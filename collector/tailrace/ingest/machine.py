@@ -78,7 +78,9 @@ class Ingest:
     ) -> None:
         """`lacking` are the bytes, by session, that a state left to the spool and that are not there."""
         self.state = state or IngestState()
-        self._lacking = lacking or {}
+        self._lacking = dict(lacking or {})
+        self._passed_over = 0
+        """Replayed bytes that heartbeats may lack."""
         self.batch = Batch()
         self.quarantined: list[Quarantined] = []
         self.rejected: list[Rejected] = []
@@ -214,17 +216,31 @@ class Ingest:
         for source in sorted(self._announcements):
             self._announcements[source].forget_all("collector ended", now)
 
-    def pass_over(self, position: int) -> None:
+    def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Entries up to a position are lost to the disk: every session says that it may lack some.
-        What its counters then miss is found as ever."""
-        for number in sorted(self._sessions):
-            self._sessions[number].damaged(position - self.state.position)
-        self.heartbeats.damaged(position - self.state.position)
+        What its counters then miss is found as ever.
+
+        When entries are `replayed`, whose rows are in the table, sessions say so in `tell_lacking`: rows
+        made until then are dropped, and what the counters do not know any more they will call missing."""
+        size = position - self.state.position
+        if replayed:
+            for number in self._sessions:
+                self._lacking[number] = self._lacking.get(number, 0) + size
+            self._passed_over += size
+        else:
+            for number in sorted(self._sessions):
+                self._sessions[number].damaged(size)
+            self.heartbeats.damaged(size)
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Say in rows which unfinished records lack bytes since the start; return how many bytes."""
+        """Say in rows which sessions lack bytes since the start; return how many bytes.
+
+        They are of unfinished records that the state left to the spool, or were passed over."""
         lacking, self._lacking = self._lacking, {}
+        if self._passed_over:
+            self.heartbeats.damaged(self._passed_over)
+            self._passed_over = 0
         for number in sorted(self._sessions.keys() & lacking.keys()):
             self._sessions[number].damaged(lacking[number])
         return sum(lacking.values())

@@ -8,11 +8,10 @@ by itself: the client asks, with another announcement.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import trio
+from typing import Protocol
 
 from tailrace.ingest.machine import Ingest
-from tailrace.sources.source import Source
+from tailrace.pipeline.steps import GIVE_WAY, Steps, wait
 from tailrace.spool.spool import Spool
 
 EVERY = 0.1
@@ -26,34 +25,42 @@ AT_ONCE = 32
 """Answers without letting others run."""
 
 
+class Voice(Protocol):
+    """What can hand packets to its sessions' peers (see `sources.source.Source`)."""
+
+    def hears(self, number: int) -> bool: ...
+
+    def reply(self, number: int, data: bytes) -> bool: ...
+
+
 class Acknowledging:
-    def __init__(self, spool: Spool, ingest: Ingest, sources: Mapping[str, Source]) -> None:
+    def __init__(self, spool: Spool, ingest: Ingest, sources: Mapping[str, Voice]) -> None:
         self._spool = spool
         self._ingest = ingest
         self._sources = sources
 
-    async def run(self) -> None:
-        """Go on until cancelled."""
+    def run(self) -> Steps[None]:
+        """Go on until closed."""
         while True:
-            count = await self.once()
-            await trio.sleep(EVERY * max(1.0, count / IN_A_ROUND))
+            count = yield from self.once()
+            yield from wait(EVERY * max(1.0, count / IN_A_ROUND))
 
-    async def last(self) -> None:
+    def last(self) -> Steps[None]:
         """Return when all that has come in until now is decoded, and what there is to say is said."""
         end = self._spool.end
-        while self._ingest.position < end:  # noqa: ASYNC110 - there may be no idle moment to wait for
-            await trio.sleep(EVERY / 10)
-        await self.once()
+        while self._ingest.position < end:
+            yield from wait(EVERY / 10)  # there may be no idle moment to wait for
+        yield from self.once()
 
-    async def once(self) -> int:
-        """A round; how many answers there were."""
+    def once(self) -> Steps[int]:
+        """Answer all who hear; return how many answers there were."""
         count = 0
         for answer in self._ingest.acknowledgements(self._hears):
             source = self._sources.get(self._ingest.source_of(answer.number))
             answer.taken = source is not None and source.reply(answer.number, answer.data)
             count += 1
             if count % AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
+                yield GIVE_WAY
         return count
 
     def _hears(self, number: int) -> bool:

@@ -11,10 +11,9 @@ import logging
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import trio
-
+from tailrace.clock import Clock
 from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Quarantined
@@ -22,10 +21,9 @@ from tailrace.ingest.unfinished import NAMED_WITHIN, Snapshot
 from tailrace.model.columns import Batch
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
+from tailrace.pipeline.steps import Flag, Steps, wait, work
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
-from tailrace.store.quarantine import Quarantine
-from tailrace.store.table import Table
 
 CHECKPOINT_EVERY = 100
 """Commits between checkpoints of the table's log: keeps a commit's cost flat."""
@@ -33,6 +31,22 @@ CHECKPOINT_EVERY = 100
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
 logger = logging.getLogger(__name__)
+
+
+class Rows(Protocol):
+    """Where rows go with the spool's position (see `store.table.Table`). Both calls block."""
+
+    def commit(self, batch: Batch, position: int) -> object: ...
+
+    def checkpoint(self) -> bool: ...
+
+
+class Frames(Protocol):
+    """Where undecodable bytes go (see `store.quarantine.Quarantine`). Both calls block."""
+
+    def write(self, session: str, at: int, data: bytes) -> bool: ...
+
+    def sync(self) -> None: ...
 
 
 class Taken(NamedTuple):
@@ -53,20 +67,22 @@ class Committing:
         self,
         spool: Spool,
         ingest: Ingest,
-        table: Table,
-        quarantine: Quarantine,
+        table: Rows,
+        quarantine: Frames,
         checkpoints: Checkpoints,
         current: Current,
         health: Health,
+        clock: Clock,
         *,
         committed: int,
         watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
         starved: Callable[[], None],
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.commits = 0
-        self.idle = trio.Event()
+        self.idle = Flag()
         """Set while no batch is being written."""
         self.idle.set()
         self.said_missing: dict[str, int] = {}
@@ -83,9 +99,11 @@ class Committing:
         self._taken = taken
         self._done = done
         self._starved = starved
-        self._some = trio.Event()
-        self._enough = trio.Event()
-        self._saved_at = trio.current_time()
+        self._chance = chance
+        self._clock = clock
+        self._some = Flag()
+        self._enough = Flag()
+        self._saved_at = clock.monotonic()
         self._saved_position = ingest.position
         self._relief = False
 
@@ -96,7 +114,7 @@ class Committing:
     @property
     def committed(self) -> int:
         """Position in the spool below which every row is in the table."""
-        if self.idle.is_set() and not len(self._ingest.batch):
+        if self.idle.is_set and not len(self._ingest.batch):
             return max(self._committed, self._ingest.position)
         return self._committed
 
@@ -108,16 +126,15 @@ class Committing:
         if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
             self._enough.set()
 
-    async def run(self) -> None:
-        """Commit until cancelled. Raise SyncError or FencedError."""
+    def run(self) -> Steps[None]:
+        """Commit until closed. Raise SyncError or FencedError."""
         while True:
-            await self._some.wait()
+            yield from wait(flag=self._some)
             interval: float = self._current.config.store.commit_interval
             if self._watchdog_seconds:
                 interval = min(interval, self._watchdog_seconds / 4)
-            with trio.move_on_after(interval):
-                await self._enough.wait()
-            await self.once()
+            yield from wait(interval, self._enough)
+            yield from self.once()
 
     def relieve(self) -> None:
         """The spool is full: a checkpoint is due, so that it can be released."""
@@ -125,10 +142,11 @@ class Committing:
         self._some.set()
         self._enough.set()
 
-    async def once(self, *, final: bool = False) -> None:
+    def once(self, *, final: bool = False) -> Steps[None]:
         """Commit what there is; when `final`, also an advance without rows, and a checkpoint."""
         final, self._relief = final or self._relief, False
-        self._some, self._enough = trio.Event(), trio.Event()
+        self._some.clear()
+        self._enough.clear()
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
         snapshot = self._ingest.checkpoint(self._named_from()) if due else None
@@ -138,23 +156,23 @@ class Committing:
         self._taken()
         if not len(batch) and not final:
             return
-        self.idle = trio.Event()
+        self.idle.clear()
         try:
-            await self._write(taken)
+            yield from self._write(taken)
         finally:
             self.idle.set()
 
-    async def _write(self, taken: Taken) -> None:
+    def _write(self, taken: Taken) -> Steps[None]:
         delay = RETRY_FIRST
-        begun = trio.current_time()
+        begun = self._clock.monotonic()
         while True:
             try:
-                await trio.to_thread.run_sync(self._attempt, taken)
+                yield from work(partial(self._attempt, taken))
             except (FullError, StoreError) as error:
                 if isinstance(error, DescriptorsError):
                     self._starved()
                 self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
-                await trio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+                yield from wait(delay * (1 + self._chance()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
                 continue
             break
@@ -162,11 +180,11 @@ class Committing:
         self._committed = taken.position
         self.said_missing = taken.said_missing
         self.commits += 1
-        self._done(trio.current_time() - begun, len(taken.batch))
+        self._done(self._clock.monotonic() - begun, len(taken.batch))
         if taken.snapshot is not None:
-            await self._checkpoint(taken.position, taken.snapshot)
+            yield from self._checkpoint(taken.position, taken.snapshot)
         if self.commits % CHECKPOINT_EVERY == 0:
-            await trio.to_thread.run_sync(self._table.checkpoint)
+            yield from work(self._table.checkpoint)
 
     def _attempt(self, taken: Taken) -> None:
         """In a worker thread: the quarantine first, so that a row never names bytes not there."""
@@ -179,7 +197,7 @@ class Committing:
     def _checkpoint_due(self) -> bool:
         spool = self._current.config.spool
         return (
-            trio.current_time() - self._saved_at >= spool.checkpoint_interval
+            self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
             or self._ingest.position - self._saved_position >= spool.checkpoint_bytes
         )
 
@@ -189,19 +207,19 @@ class Committing:
         within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
         return self._ingest.position - within
 
-    async def _checkpoint(self, position: int, snapshot: Snapshot) -> None:
+    def _checkpoint(self, position: int, snapshot: Snapshot) -> Steps[None]:
         """Save the ingest's state and release what no restart can need any more."""
         save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            await trio.to_thread.run_sync(save)
+            yield from work(save)
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
         self._health.clear(Condition.CHECKPOINT)
-        self._saved_at, self._saved_position = trio.current_time(), position
+        self._saved_at, self._saved_position = self._clock.monotonic(), position
         needed = self._checkpoints.needed_from
         if needed is not None:
-            await trio.to_thread.run_sync(self._spool.release, needed)
+            yield from work(partial(self._spool.release, needed))
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

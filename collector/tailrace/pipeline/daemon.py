@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,50 +21,34 @@ from typing import NamedTuple, Self
 
 import trio
 
-from tailrace import __version__
 from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.errors import MemoryLimitError, StoreError, causes
 from tailrace.figures import Condition, Figures
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
-from tailrace.pipeline import pending, strain, sync, upgrade, upkeep
-from tailrace.pipeline.acknowledge import Acknowledging
-from tailrace.pipeline.commit import Committing
+from tailrace.pipeline import pending, strain, upgrade, upkeep
 from tailrace.pipeline.current import Current
-from tailrace.pipeline.decode import Decoding, readable
+from tailrace.pipeline.decode import readable
+from tailrace.pipeline.driving import drive
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.heartbeat import Heartbeats
-from tailrace.pipeline.intake import Gate
+from tailrace.pipeline.loops import Loops, Opened
 from tailrace.pipeline.memory_limit import Memory
 from tailrace.pipeline.receiving import Receiving
-from tailrace.pipeline.replay import look_ahead, refills, replay, restored
+from tailrace.pipeline.replay import refills, replay, restored
 from tailrace.pipeline.starts import Starts
-from tailrace.pipeline.timekeeping import Timekeeping
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 from tailrace.sources.tail import Chosen
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
-from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.spool import Spool
 from tailrace.store import running
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.table import Table
-from tailrace.units import counted
-
-TICK_SECONDS = 0.5
-"""How often open windows are looked at; a window closes at most this late."""
-
-LAST_ANSWERS_SECONDS = 0.5
-"""How long a stop waits at most for what came in before it to be decoded and acknowledged."""
-
-STOP_SECONDS = 60.0
-"""How long a stop waits for the table; what is not committed by then stays in the spool."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,18 +71,6 @@ class Progress(NamedTuple):
 
 def _nothing() -> None:
     """Nobody waits for the start."""
-
-
-def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return which sources have sessions with streams that are not followed; None where none has."""
-    counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
-    found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
-    if not found:
-        return None
-    return (
-        f"more streams than places in {', '.join(found)}: what these streams lack is not known;"
-        " raise ledger.streams_max or ledger.source_streams_max, or look at who sends so many"
-    )
 
 
 class Daemon:
@@ -140,7 +112,7 @@ class Daemon:
         self._watchdog_seconds = watchdog_seconds
         self._working = working
         self.heartbeats: Heartbeats | None = None
-        self.decoding: Decoding
+        self.loops: Loops
         self.replayed = trio.Event()
         """Set once the ingest is where the table stood: its figures are those of all that is stored."""
         self._once = once
@@ -241,51 +213,37 @@ class Daemon:
         """Collect until `stop` is set, then end in order; `beside` runs while sources take in.
         `replayed` is called when the ingest is where the table stood, before anything else is decoded.
         Raise SyncError or FencedError when going on would break a promise."""
-        gate = Gate(self.spool, self.config.spool.max_size)
-        decoding = self.decoding = Decoding(
-            self.spool, self.ingest, self.current, self.health,
-            committed=self.committed, replayed=partial(self._at_table, replayed),
-            ready=self._ready, reject=self.receiving.cut,
+        loops = self.loops = Loops(
+            self._opened(), self.receiving.sources, self.current, self.clock, health=self.health,
+            figures=self.figures, cut=self.receiving.cut, at_table=partial(self._at_table, replayed),
+            watchdog_seconds=self._watchdog_seconds, beats=not self._once,
         )  # fmt: skip
-        self.committing = Committing(
-            self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.current,
-            self.health, committed=self.committed, watchdog_seconds=self._watchdog_seconds,
-            taken=decoding.wake, done=self._committed, starved=self._starved,
-        )  # fmt: skip
-        acknowledging = Acknowledging(self.spool, self.ingest, self.receiving.sources)
-        ahead, left = await trio.to_thread.run_sync(self._look_ahead)
-        timekeeping = Timekeeping(self.spool, gate, self.clock, self.health, self.figures)
-        # First of all, so that no session ever has the number 0, which is the daemon's.
-        timekeeping.begin(ahead)
-        self.spool.append(EntryKind.START, 0, __version__.encode())
-        gate.touched()
+        self.committing = loops.committing
+        ahead = await drive(loops.begin())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sync.run, self.spool, gate, self.current, self.health, self._synced)
+            nursery.start_soon(drive, loops.syncing.run())
             nursery.start_soon(self._decode)
-            nursery.start_soon(self._watch_start, left)
-            nursery.start_soon(self._commit)
-            nursery.start_soon(self._tick, gate, timekeeping)
+            nursery.start_soon(self._watch_start)
+            nursery.start_soon(drive, loops.commit())
+            nursery.start_soon(drive, loops.tick())
+            nursery.start_soon(self._keep_up)
             nursery.start_soon(strain.run, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
-                    self.receiving.run, self.spool, gate, self.ingest, ahead, ended=stop.set
+                    self.receiving.run, self.spool, loops.gate, self.ingest, ahead, ended=stop.set
                 )
                 await receiving.start(begin)
-                receiving.start_soon(self._acknowledge, acknowledging, left)
-                sync.admit(self.spool, gate, self.current, self.health)
+                receiving.start_soon(drive, loops.answer())
+                loops.syncing.admit()
                 self.health.started()
-                self._beat(receiving, gate)
+                self._beat(receiving)
                 started()
                 receiving.start_soon(beside)
                 await stop.wait()
                 self.health.stopping()
-                # While there are connections. What comes from now on is taken in and not
-                # acknowledged: its client sends it again, and its numbers are known then.
-                with trio.move_on_after(LAST_ANSWERS_SECONDS):
-                    await acknowledging.last()
+                await drive(loops.say_last())
                 receiving.cancel_scope.cancel()
-            self.spool.append(EntryKind.STOP, 0, LAST if self._last else b"")
-            await self._finish(gate)
+            await self._finish()
             nursery.cancel_scope.cancel()
 
     async def _decode(self) -> None:
@@ -293,39 +251,21 @@ class Daemon:
         if self.starts and self.starts.rest:
             self.answering.set()
             await self.starts.wait(self.health)
-        await self.decoding.run()
+        await drive(self.loops.decoding.run())
 
-    async def _watch_start(self, left: int) -> None:
+    async def _watch_start(self) -> None:
         """Watch the start until what earlier lives left in the log is decoded."""
         if self.starts:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
-                await self.decoding.reached(left)
+                await drive(self.loops.decoding.reached(self.loops.left))
                 self.starts.came_through()
 
-    async def _finish(self, gate: Gate) -> None:
-        """Commit all that was received; after STOP_SECONDS leave it to the next start."""
-        with trio.move_on_after(STOP_SECONDS):
-            await sync.once(self.spool, gate, self.current, self.health, self._synced)
-            if self.starts and self.starts.rest:
-                logger.warning("nothing was decoded: what was received stays in the spool")
-                return
-            await self.decoding.caught_up()
-            await self.committing.idle.wait()
-            await self.committing.once(final=True)
+    async def _finish(self) -> None:
+        """Commit all that was received, as far as there is time."""
+        decodes = not (self.starts and self.starts.rest)
+        if await drive(self.loops.finish(last=self._last, decodes=decodes)):
             running.finish(self._data())
-            return
-        logger.error("the table did not take all in time: the rest stays in the spool")
-
-    def _look_ahead(self) -> tuple[Ahead, int]:
-        """Return what the end of the log says, and where the log ends. Runs in a worker thread, before
-        anything is decoded."""
-        return look_ahead(self.spool, self.ingest), self.spool.durable
-
-    async def _acknowledge(self, acknowledging: Acknowledging, left: int) -> None:
-        """Answer clients once what earlier lives left in the log is decoded."""
-        await self.decoding.reached(left)
-        await acknowledging.run()
 
     @property
     def progress(self) -> Progress:
@@ -348,66 +288,31 @@ class Daemon:
 
     def _upgrade(self, checkpoint: Checkpoint | None) -> None:
         """Change what another version left, once all of it is known to be readable."""
-        read = partial(readable, self.spool, self.ingest, self.health)
+        read = partial(readable, self.spool, self.ingest, self.health, self.committed)
         replay(self.ingest, self.committed, read=read, working=self._working)
         upgrade.upgrade_table(self.table)
         if checkpoint:
             upgrade.upgrade_state(self.checkpoints, checkpoint)
 
     def _at_table(self, replayed: Callable[[], None]) -> None:
-        if lacking := self.ingest.tell_lacking():
-            message = (
-                f"{lacking} bytes of unfinished records cannot be read from the spool any more"
-            )
-            self.health.degrade(Condition.DAMAGE, message)
-        self.committing.begin()
         replayed()
         self.replayed.set()
         self.answering.set()
 
-    async def _commit(self) -> None:
-        """Commit from where the table stood on, and keep it up."""
+    async def _keep_up(self) -> None:
+        """Keep up the table, and look at what is pending, from where the table stood on."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.committing.run)
             nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
             if self.local:
                 nursery.start_soon(upkeep.run, self)
 
-    async def _tick(self, gate: Gate, timekeeping: Timekeeping) -> None:
-        """Time as an entry of the spool, while a window is open."""
-        while True:
-            await trio.sleep(TICK_SECONDS)
-            timekeeping.look()
-            if self.ingest.waiting or gate.closed:
-                self.spool.append(EntryKind.TICK, 0)
-                gate.touched()
-            self.health.follow(Condition.LEDGER, uncounted(self.ingest, self.config.sources))
-            if gate.closed:
-                # Two checkpoints at different places let go of all before the older one.
-                self.committing.relieve()
-                gate.changed()
+    def _opened(self) -> Opened:
+        return Opened(
+            self.spool, self.ingest, self.table, self.quarantine, self.checkpoints, self.committed
+        )
 
-    def _beat(self, nursery: trio.Nursery, gate: Gate) -> None:
-        interval, watchdog = self.config.heartbeat.interval, self._watchdog_seconds
-        wanted = [seconds for seconds in (interval, watchdog and watchdog / 3) if seconds]
-        if wanted and not self._once:
-            self.heartbeats = Heartbeats(self.spool, gate, self.clock, float(min(wanted)))
-            nursery.start_soon(self.heartbeats.run)
-
-    def _ready(self) -> None:
-        self.committing.ready()
-
-    def _synced(self, seconds: float) -> None:
-        self.figures.syncs.add(seconds)
+    def _beat(self, nursery: trio.Nursery) -> None:
+        self.heartbeats = self.loops.heartbeats
         if self.heartbeats:
-            self.heartbeats.synced(self.spool.durable)
-        self.decoding.wake()
-
-    def _starved(self) -> None:
-        self.figures.store_descriptors += 1
-
-    def _committed(self, seconds: float, rows: int) -> None:
-        self.figures.committed(seconds, rows)
-        if self.heartbeats:
-            self.heartbeats.committed(self.committing.committed)
+            nursery.start_soon(drive, self.heartbeats.run())

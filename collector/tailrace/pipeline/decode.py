@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
-
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Rejected
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.replay import READ_BYTES, repeat
+from tailrace.pipeline.steps import GIVE_WAY, Flag, Steps, wait
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
@@ -24,14 +23,15 @@ LOOK_SECONDS = 0.02
 """How often the place reached is looked at."""
 
 
-def readable(spool: Spool, ingest: Ingest, health: Health) -> list[Entry]:
-    """The next entries. What the disk did not keep although it was synced is passed over, and the
-    rows say so; then there may be none."""
+def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
+    """Return the next entries. What the disk did not keep although it was synced is passed over, and
+    rows say so, at once or, of what the table has up to `committed`, later; then there may be none."""
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
         health.degrade(Condition.DAMAGE, str(error))
-        ingest.pass_over(spool.next_readable(ingest.position))
+        position = spool.next_readable(ingest.position)
+        ingest.pass_over(position, replayed=ingest.position < committed)
         return []
 
 
@@ -60,8 +60,8 @@ class Decoding:
         self._replayed: Callable[[], None] | None = replayed
         self._ready = ready
         self._reject = reject
-        self._more = trio.Event()
-        self._idle = trio.Event()
+        self._more = Flag()
+        self._idle = Flag()
 
     @property
     def behind(self) -> int:
@@ -77,34 +77,34 @@ class Decoding:
         """There may be more to do: the spool was synced, or a batch taken."""
         self._more.set()
 
-    async def caught_up(self) -> None:
+    def caught_up(self) -> Steps[None]:
         """Return once all that is durable is decoded."""
         while self.behind:
-            await self._idle.wait()
+            yield from wait(flag=self._idle)
 
-    async def reached(self, position: int) -> None:
+    def reached(self, position: int) -> Steps[None]:
         """Return once all below a position is decoded."""
-        while self._ingest.position < position:  # noqa: ASYNC110 - there may be no idle moment to wait for
-            await trio.sleep(LOOK_SECONDS)
+        while self._ingest.position < position:
+            yield from wait(LOOK_SECONDS)  # there may be no idle moment to wait for
 
-    async def run(self) -> None:
-        """Decode until cancelled."""
+    def run(self) -> Steps[None]:
+        """Decode until closed."""
         while True:
             self._look()
-            await self._work()
-            for entry in readable(self._spool, self._ingest, self._health):
+            yield from self._work()
+            for entry in readable(self._spool, self._ingest, self._health, self._committed):
                 if entry.end <= self._committed:
                     repeat(self._ingest, entry)
-                    await trio.lowlevel.checkpoint()
+                    yield GIVE_WAY
                     continue
                 self._look()
-                await self._work()
+                yield from self._work()
                 self._ingest.apply(entry)
                 if len(self._ingest.batch):
                     self._ready()
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
-                await trio.lowlevel.checkpoint()
+                yield GIVE_WAY
 
     def _look(self) -> None:
         """Call `replayed`, once, when the ingest is where the table is."""
@@ -112,11 +112,10 @@ class Decoding:
             replayed, self._replayed = self._replayed, None
             replayed()
 
-    async def _work(self) -> None:
+    def _work(self) -> Steps[None]:
         """Return when there is something durable to decode and room in the batch for it."""
         while self.full or not self.behind:
             if not self.behind:
-                self._idle.set()
-                self._idle = trio.Event()
-            self._more = trio.Event()
-            await self._more.wait()
+                self._idle.pulse()
+            self._more.clear()
+            yield from wait(flag=self._more)

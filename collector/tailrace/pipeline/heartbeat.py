@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 
 import msgspec
-import trio
 
 from tailrace.clock import Clock
 from tailrace.figures import Durations, HeartbeatStatus
 from tailrace.ingest.state import Heartbeat, encode
-from tailrace.pipeline.intake import Gate, draw
+from tailrace.pipeline.intake import Gate
+from tailrace.pipeline.steps import Steps, wait
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
@@ -31,12 +31,14 @@ class _UnderWay(msgspec.Struct):
 class Heartbeats:
     """The heartbeats of one life of the daemon, one every `interval` seconds."""
 
-    def __init__(self, spool: Spool, gate: Gate, clock: Clock, interval: float) -> None:
+    def __init__(
+        self, spool: Spool, gate: Gate, clock: Clock, interval: float, session: str
+    ) -> None:
         self.interval = interval
         self._spool = spool
         self._gate = gate
         self._clock = clock
-        self._session = draw(clock.wall_ns())
+        self._session = session
         self._made = self._committed = 0
         self._newest = clock.monotonic()
         """When the newest one in the table was made."""
@@ -54,10 +56,10 @@ class Heartbeats:
             commit_seconds=self._seconds,
         )
 
-    async def run(self) -> None:
-        """Beat until cancelled, the first time after one interval."""
+    def run(self) -> Steps[None]:
+        """Beat until closed, the first time after one interval."""
         while True:
-            await trio.sleep(self.interval)
+            yield from wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:

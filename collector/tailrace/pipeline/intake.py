@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-import trio
 from msgspec import structs
 
 from tailrace.clock import Clock
@@ -13,6 +13,8 @@ from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
 from tailrace.pipeline.current import Current
+from tailrace.pipeline.driving import flagged
+from tailrace.pipeline.steps import Flag
 from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
@@ -30,23 +32,20 @@ class Gate:
     """Open while the spool has room; the loop that syncs says when it has."""
 
     def __init__(self, spool: Spool, max_size: int) -> None:
-        self.dirty = trio.Event()
-        self.urgent = trio.Event()
+        self.dirty = Flag()
+        self.urgent = Flag()
+        self.opened = Flag()
+        """Set for a moment when whoever waits for room is to look again."""
         self.full = False
         """Set by the sync loop: the spool is at its limit or its disk has no room."""
         self._spool = spool
         self._max_size = max_size
-        self._opened = trio.Event()
 
     @property
     def closed(self) -> bool:
         spool = self._spool
         held = spool.end - spool.begin
         return self.full or held > self._max_size or spool.buffered > BUFFER_MAX
-
-    async def room(self) -> None:
-        while self.closed:
-            await self._opened.wait()
 
     def touched(self) -> None:
         """Something was appended."""
@@ -56,8 +55,7 @@ class Gate:
 
     def changed(self) -> None:
         """A sync is done: whoever waits looks again."""
-        self._opened.set()
-        self._opened = trio.Event()
+        self.opened.pulse()
 
 
 class SourceIntake:
@@ -75,6 +73,7 @@ class SourceIntake:
         ahead: Ahead,
         clock: Clock,
         earlier: dict[int, OpenInfo],
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.stopped = STOP
         """Why sessions end that end with their source."""
@@ -85,6 +84,7 @@ class SourceIntake:
         self._gate = gate
         self._clock = clock
         self._earlier = earlier
+        self._entropy = entropy
         self._open_now = earlier.copy()
         self._ahead = ahead
         self._files = ingest.files(name)
@@ -153,13 +153,14 @@ class SourceIntake:
         return self._files
 
     async def room(self) -> None:
-        await self._gate.room()
+        while self._gate.closed:
+            await flagged(self._gate.opened)
 
     def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
         return OpenInfo(
             source=self._name,
             format=self._format,
-            session=draw(self._clock.wall_ns()),
+            session=draw(self._clock.wall_ns(), self._entropy),
             transport=transport,
             peer=peer,
             record_max=record_max,
@@ -184,6 +185,6 @@ class SourceIntake:
         self._gate.touched()
 
 
-def draw(now_ns: int) -> str:
-    """A session's id: sorts by time, and no two are alike."""
-    return f"{now_ns // 1_000_000:011x}{os.urandom(3).hex()}"
+def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:
+    """Return a session's id: ids sort by time, and no two are alike."""
+    return f"{now_ns // 1_000_000:011x}{entropy(3).hex()}"

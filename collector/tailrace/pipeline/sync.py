@@ -5,61 +5,78 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import trio
-
+from tailrace.clock import Clock
 from tailrace.errors import FullError
 from tailrace.figures import Condition
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
 from tailrace.pipeline.intake import Gate
+from tailrace.pipeline.steps import Steps, wait, work
 from tailrace.spool.spool import Spool
 
 RETRY_AFTER = 0.5
 """Seconds between tries while the disk has no room."""
 
 
-async def run(
-    spool: Spool, gate: Gate, current: Current, health: Health, done: Callable[[float], None]
-) -> None:
-    """Sync until cancelled; `done` is told the seconds each sync took. Raise SyncError."""
-    while True:
-        # A full spool may have room again without anything new: look from time to time.
-        with trio.move_on_after(RETRY_AFTER if gate.full else math.inf):
-            await gate.dirty.wait()
-        with trio.move_on_after(current.config.spool.sync_interval):
-            await gate.urgent.wait()
-        gate.dirty, gate.urgent = trio.Event(), trio.Event()
-        await once(spool, gate, current, health, done)
+class Syncing:
+    """The loop that syncs; `done` is told the seconds each sync took."""
 
+    def __init__(
+        self,
+        spool: Spool,
+        gate: Gate,
+        current: Current,
+        health: Health,
+        clock: Clock,
+        done: Callable[[float], None],
+    ) -> None:
+        self._spool = spool
+        self._gate = gate
+        self._current = current
+        self._health = health
+        self._clock = clock
+        self._done = done
 
-async def once(
-    spool: Spool, gate: Gate, current: Current, health: Health, done: Callable[[float], None]
-) -> None:
-    """Sync what is buffered, however long it takes until there is room for it."""
-    while True:
-        begun = trio.current_time()
-        try:
-            await trio.to_thread.run_sync(spool.sync)
-        except FullError as error:
-            gate.full = True
-            health.refuse(Condition.SPOOL, f"{error}; receiving waits until there is room")
-            await trio.sleep(RETRY_AFTER)
-            continue
-        done(trio.current_time() - begun)
-        admit(spool, gate, current, health)
-        return
+    def run(self) -> Steps[None]:
+        """Sync until closed. Raise SyncError."""
+        gate = self._gate
+        while True:
+            # A full spool may have room again without anything new: look from time to time.
+            yield from wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
+            yield from wait(self._current.config.spool.sync_interval, gate.urgent)
+            gate.dirty.clear()
+            gate.urgent.clear()
+            yield from self.once()
 
+    def once(self) -> Steps[None]:
+        """Sync what is buffered, however long it takes until there is room for it."""
+        while True:
+            begun = self._clock.monotonic()
+            try:
+                yield from work(self._spool.sync)
+            except FullError as error:
+                self._gate.full = True
+                self._health.refuse(
+                    Condition.SPOOL, f"{error}; receiving waits until there is room"
+                )
+                yield from wait(RETRY_AFTER)
+                continue
+            self._done(self._clock.monotonic() - begun)
+            self.admit()
+            return
 
-def admit(spool: Spool, gate: Gate, current: Current, health: Health) -> None:
-    """Open or close the gate by the spool's size."""
-    gate.full = spool.full
-    if spool.full:
-        health.degrade(
-            Condition.SPOOL,
-            spool.shortage
-            or f"the spool holds {spool.size} bytes, its limit is {current.config.spool.max_size}"
-            " (spool.max_size); receiving waits until the table has taken them",
-        )
-    else:
-        health.clear(Condition.SPOOL)
-    gate.changed()
+    def admit(self) -> None:
+        """Open or close the gate by the spool's size."""
+        spool = self._spool
+        self._gate.full = spool.full
+        if spool.full:
+            self._health.degrade(
+                Condition.SPOOL,
+                spool.shortage
+                or f"the spool holds {spool.size} bytes, its limit is"
+                f" {self._current.config.spool.max_size} (spool.max_size);"
+                " receiving waits until the table has taken them",
+            )
+        else:
+            self._health.clear(Condition.SPOOL)
+        self._gate.changed()

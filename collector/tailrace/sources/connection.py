@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
@@ -47,7 +47,8 @@ class Connection:
         self._back: tuple[bytes, str | None] = (b"", None)
         self._channel: Channel = Plain(sock)
         self._unsent = b""
-        self._nursery: trio.Nursery | None = None
+        self._later: Callable[[], None] | None = None
+        """Sees to it that `send_rest` is called soon; None while replies are not sent."""
 
     def cut(self, reason: str) -> None:
         self.reason = reason
@@ -83,10 +84,14 @@ class Connection:
             data = self._open(self.opening + data, ended)
         return data, ended
 
-    async def next(self) -> tuple[bytes, str | None]:
-        """The same, as soon as something may have come."""
+    async def readable(self) -> None:
+        """Return as soon as something may have come."""
         if not self.ready:
             await trio.lowlevel.wait_readable(self.sock)
+
+    async def next(self) -> tuple[bytes, str | None]:
+        """Do the same as `receive`, as soon as something may have come."""
+        await self.readable()
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
@@ -95,21 +100,21 @@ class Connection:
         self._back = (data, ended)
 
     @contextmanager
-    def answering(self, nursery: trio.Nursery) -> Iterator[None]:
-        """Meanwhile, replies are sent, and what is left of one is in the nursery's care."""
-        self._nursery = nursery
+    def answering(self, later: Callable[[], None]) -> Iterator[None]:
+        """Send replies meanwhile; `later` is called when a part is left to be sent (see `send_more`)."""
+        self._later = later
         try:
             yield
         finally:
-            self._nursery = None
+            self._later = None
 
     @property
     def hears(self) -> bool:
         """Whether all that was handed back is with the kernel."""
-        return self._nursery is not None and not self._unsent
+        return self._later is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
-        if self._nursery is None:
+        if self._later is None:
             return Outcome.GONE
         if len(self._unsent) + len(data) > UNSENT_MAX:
             return Outcome.UNREAD
@@ -140,14 +145,20 @@ class Connection:
         self._unsent += data
         if alone and not self._send():
             return False
-        if alone and self._unsent and self._nursery is not None:
-            self._nursery.start_soon(self._send_rest)
+        if alone and self._unsent and self._later is not None:
+            self._later()
         return True
 
-    async def _send_rest(self) -> None:
+    async def send_rest(self) -> None:
+        """Send what is left as soon as the kernel has room."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
-            self._send()
+            self.send_more()
+
+    def send_more(self) -> bool:
+        """Send what the kernel has room for; return whether more is left."""
+        self._send()
+        return bool(self._unsent)
 
     def _send(self) -> bool:
         """Whether there is somebody to send to; that there is not is for the receiver to act on."""

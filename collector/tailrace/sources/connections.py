@@ -18,6 +18,7 @@ import resource
 import socket
 from collections import Counter
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import trio
@@ -68,6 +69,9 @@ class Listener(Protocol):
 
 
 class ConnectionSource:
+    """`run` accepts real connections. It only waits: what there is to decide of a connection with a session
+    is in `begin`, `open`, `take_in`, `drain` and `over`, which the simulator calls for its own."""
+
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
         self._config = config
@@ -81,8 +85,7 @@ class ConnectionSource:
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        for number in intake.sessions():
-            intake.close(number, "collector restart")
+        self.begin(intake)
         with self._listener.listening() as (sock, self.address):
             async with trio.open_nursery() as nursery:
                 task_status.started()
@@ -149,14 +152,11 @@ class ConnectionSource:
         try:
             with connection.sock, closing(connection):
                 async with trio.open_nursery() as nursery:
-                    with connection.answering(nursery):
+                    with connection.answering(partial(nursery.start_soon, connection.send_rest)):
                         await self._talk(connection, intake)
                     nursery.cancel_scope.cancel()
         finally:
-            if (number := connection.number) is not None:
-                self._take(number, connection.opening or b"", intake)
-                intake.close(number, connection.reason)
-                del self._connections[number]
+            self.over(connection, intake)
             self._figures.open -= 1
             self._each[connection.whose] -= 1
             if not self._each[connection.whose]:
@@ -170,48 +170,69 @@ class ConnectionSource:
             self._figures.refuse(refused.cause)
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return
-        connection.number = number = intake.open(
-            listener.transport, connection.name,
-            record_max=self._config.record_max, garbage_max=self._config.garbage_max,
-        )  # fmt: skip
-        self._connections[number] = connection
+        self.open(connection, intake)
         with connection.scope:
-            connection.reason = await self._receive(connection, number, intake)
+            connection.reason = await self._receive(connection, intake)
         if connection.scope.cancelled_caught:
             self._figures.refuse(connection.reason)
 
-    async def _receive(self, connection: Connection, number: int, intake: Intake) -> str:
-        """Take in until the peer ends it; why it ended."""
+    async def _receive(self, connection: Connection, intake: Intake) -> str:
+        """Take in until the peer ends it; return why it ended."""
         while True:
             with trio.move_on_after(self._config.idle_timeout) as idle:
                 try:
                     await intake.room()
-                    data, ended = await connection.next()
+                    await connection.readable()
                 except trio.Cancelled:
                     if not idle.cancel_called and not connection.scope.cancel_called:
-                        self._drain(connection, number, intake)
+                        self.drain(connection, intake)
                     raise
             if idle.cancelled_caught:
                 self._figures.refuse(Refusal.IDLE)
                 return Refusal.IDLE
-            self._take(number, data, intake)
-            if ended is not None:
-                if ended == Refusal.TLS:
-                    self._figures.refuse(ended)
+            if (ended := self.take_in(connection, intake)) is not None:
                 return ended
 
-    def _drain(self, connection: Connection, number: int, intake: Intake) -> None:
-        """The daemon stops: what the kernel has queued was sent while we were up."""
+    def begin(self, intake: Intake) -> None:
+        """End the sessions of an earlier life, whose connections are gone."""
+        for number in intake.sessions():
+            intake.close(number, "collector restart")
+
+    def open(self, connection: Connection, intake: Intake) -> None:
+        """Begin the session of a connection."""
+        number = connection.number = intake.open(
+            self._listener.transport, connection.name,
+            record_max=self._config.record_max, garbage_max=self._config.garbage_max,
+        )  # fmt: skip
+        self._connections[number] = connection
+
+    def take_in(self, connection: Connection, intake: Intake) -> str | None:
+        """Take in what has come; return why nothing more will, if that is so."""
+        data, ended = connection.receive()
+        self._take(connection, data, intake)
+        if ended == Refusal.TLS:
+            self._figures.refuse(ended)
+        return ended
+
+    def drain(self, connection: Connection, intake: Intake) -> None:
+        """Take in what the kernel has queued at a stop: it was sent while we were up."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
             if not data:
                 break
-            self._take(number, data, intake)
+            self._take(connection, data, intake)
             taken += len(data)
 
-    def _take(self, number: int, data: bytes, intake: Intake) -> None:
-        if data:
-            intake.data(number, data)
+    def over(self, connection: Connection, intake: Intake) -> None:
+        """End the session of a connection, if it has one, for the connection's `reason`."""
+        if (number := connection.number) is not None:
+            self._take(connection, connection.opening or b"", intake)
+            intake.close(number, connection.reason)
+            del self._connections[number]
+
+    def _take(self, connection: Connection, data: bytes, intake: Intake) -> None:
+        if data and connection.number is not None:
+            intake.data(connection.number, data)
             self._figures.chunks += 1
             self._figures.bytes += len(data)

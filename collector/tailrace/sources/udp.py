@@ -19,10 +19,8 @@ in a gap a second. Those from outside the allowed networks are counted, and noth
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
-import struct
 from collections.abc import Iterator
 
 import trio
@@ -34,24 +32,18 @@ from tailrace.ingest.session import readable
 from tailrace.ingest.state import Loss
 from tailrace.security.networks import Networks
 from tailrace.sources.address import join
+from tailrace.sources.datagrams import DRAIN_MAX, DatagramSocket, SystemSocket
 from tailrace.sources.listening import Listening, of_datagrams, size_buffer
 from tailrace.sources.peers import Address, Newcomers, Peer, Peers
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
-DRAIN_MAX = 4096
-"""Datagrams read without letting others run, some 8 ms: receiving goes first, since what waits in
-the kernel can be lost and what waits in the spool cannot."""
-
 SMALL_BUFFER = 4 * 2**20
 """A receive buffer below this loses bursts that are usual."""
 
-_SO_MEMINFO = 55
-_MEMINFO = struct.Struct("=9I")
-_MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
-_SO_COOKIE = 57
-_COOKIE = struct.Struct("=q")
-_LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0
+"""Seconds between two calls of `look_around`."""
+
 STRANGERS = "strangers"
 """In place of an address: the peer of the session that has what nobody's session has."""
 
@@ -59,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 
 class UdpSource:
+    """`run` receives from a real socket. It only waits: what there is to decide is in `begin`, `drain`,
+    `look_around` and `finish`, which the simulator calls with a socket of its own."""
+
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
     ) -> None:
@@ -68,7 +63,7 @@ class UdpSource:
         self._config = config
         self._clock = clock
         self._figures = SourceFigures()
-        self._sock: socket.socket | None = None
+        self._sock: DatagramSocket | None = None
         self._networks = Networks(config.allow)
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
@@ -84,26 +79,33 @@ class UdpSource:
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         with self._listening.reading() as sock:
-            self._sock = sock
             self.address = join(sock.getsockname())
             self._size_buffer(sock)
-            self._resume(intake)
-            self._count_from(sock, intake)
+            self.begin(SystemSocket(sock), intake)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._look_around, intake)
+                nursery.start_soon(self._look_again, intake)
                 task_status.started()
                 try:
                     while True:
                         await intake.room()
                         await trio.lowlevel.wait_readable(sock)
-                        self._drain(sock, intake)
+                        self.drain(intake)
                 finally:
-                    # What the kernel has queued was sent to us while we were up: take it in.
-                    while self._drain(sock, intake) == DRAIN_MAX:
-                        pass
-                    self._hand_on_noise(intake)
-                    self.figures()
-                    self._sock = None
+                    self.finish(intake)
+
+    def begin(self, sock: DatagramSocket, intake: Intake) -> None:
+        """Go on where an earlier life ended."""
+        self._sock = sock
+        self._resume(intake)
+        self._count_from(sock, intake)
+
+    def finish(self, intake: Intake) -> None:
+        """Take in what the kernel has queued: it was sent to us while we were up."""
+        while self.drain(intake) == DRAIN_MAX:
+            pass
+        self._hand_on_noise(intake)
+        self.figures()
+        self._sock = None
 
     def reconfigure(self, config: UdpConfig) -> None:
         self._config = config
@@ -122,11 +124,7 @@ class UdpSource:
         figures = self._figures
         figures.open = len(self._peers)
         if self._sock is not None:
-            meminfo = _MEMINFO.unpack(
-                self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-            )
-            figures.queue_bytes = meminfo[_MEMINFO_RMEM]
-            figures.kernel_drops = meminfo[_MEMINFO_DROPS]
+            figures.queue_bytes, figures.kernel_drops = self._sock.queue()
         return figures
 
     def _reply(self, peer: Peer | None, data: bytes) -> Outcome:
@@ -136,7 +134,7 @@ class UdpSource:
             peer.needed = len(data)
             return Outcome.EXCESS
         try:
-            self._sock.sendto(data, peer.address)
+            self._sock.send(data, peer.address)
         except OSError:
             return Outcome.REFUSED
         peer.allowance -= len(data)
@@ -166,9 +164,10 @@ class UdpSource:
             self._peers.add(address, number, now)
             self._peers.hear(address, now)
 
-    def _drain(self, sock: socket.socket, intake: Intake) -> int:
-        """Take in what is there, up to DRAIN_MAX datagrams; how many there were."""
-        received, count = _read(sock)
+    def drain(self, intake: Intake) -> int:
+        """Take in what is there, up to DRAIN_MAX datagrams; return how many there were."""
+        assert self._sock is not None  # noqa: S101 - `begin` comes first
+        received, count = self._sock.read()
         self._count_drops(intake)
         now = self._clock.monotonic()
         for address, datagrams in received.items():
@@ -184,20 +183,20 @@ class UdpSource:
             self._emptied = intake.now()
         return count
 
-    def _count_from(self, sock: socket.socket, intake: Intake) -> None:
+    def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
         """What the kernel dropped at a socket while no process had it is counted now."""
         held = self._listening.held_since
         self._emptied = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
         if self._listening.inherited and not self._listening.drops_told:
-            self._listening.drops_told, self._emptied = intake.drops_before(_cookie(sock))
+            self._listening.drops_told, self._emptied = intake.drops_before(sock.cookie())
 
     def _count_drops(self, intake: Intake) -> None:
         """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
         before, dropped = self._listening.drops_told, self.figures().kernel_drops
         if more := (dropped - before) % 2**32:
             assert self._sock is not None  # noqa: S101 - it was just read
-            intake.drops(more, self._emptied, _cookie(self._sock), dropped)
+            intake.drops(more, self._emptied, self._sock.cookie(), dropped)
             self._listening.drops_told = dropped
 
     def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> int:
@@ -240,47 +239,21 @@ class UdpSource:
             self._hand_on(self._strangers[0], self._noise, intake)
         self._noise, self._shed = [], 0
 
-    async def _look_around(self, intake: Intake) -> None:
+    async def _look_again(self, intake: Intake) -> None:
+        while True:
+            await trio.sleep(LOOK_EVERY)
+            self.look_around(intake)
+
+    def look_around(self, intake: Intake) -> None:
         """Hand on the noise; forget who is silent. Strangers begin anew as often, so that their
         session's share of the quarantine is that of some time."""
-        while True:
-            await trio.sleep(_LOOK_EVERY)
-            self._hand_on_noise(intake)
-            horizon = self._clock.monotonic() - self._config.idle_timeout
-            for number in self._peers.forget_silent(horizon):
-                intake.close(number, "idle")
-            if self._strangers and self._strangers[1] <= horizon:
-                intake.close(self._strangers[0], "idle")
-                self._strangers = None
-
-
-def _cookie(sock: socket.socket) -> int:
-    """The kernel's number of a socket, which no other one ever has until it boots again."""
-    (number,) = _COOKIE.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size))
-    return int(number)
-
-
-def _read(sock: socket.socket) -> tuple[dict[Address, list[bytes]], int]:
-    """Datagrams by peer, and how many they are: all there are, or DRAIN_MAX."""
-    received: dict[Address, list[bytes]] = {}
-    receive = sock.recvfrom
-    count = 0
-    try:
-        while count < DRAIN_MAX:
-            data, address = receive(65535)
-            count += 1
-            peer = address[:2]
-            if peer in received:
-                received[peer].append(data)
-            else:
-                received[peer] = [data]
-    except BlockingIOError:
-        pass
-    except OSError as error:
-        # An ICMP error of an earlier send: whoever had asked for an answer is gone.
-        if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
-            raise
-    return received, count
+        self._hand_on_noise(intake)
+        horizon = self._clock.monotonic() - self._config.idle_timeout
+        for number in self._peers.forget_silent(horizon):
+            intake.close(number, "idle")
+        if self._strangers and self._strangers[1] <= horizon:
+            intake.close(self._strangers[0], "idle")
+            self._strangers = None
 
 
 def _chunks(datagrams: list[bytes]) -> Iterator[list[bytes]]:

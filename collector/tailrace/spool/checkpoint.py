@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from tailrace.away import make_way
 from tailrace.errors import StoreError
-from tailrace.spool import disk
+from tailrace.spool.disk import SYSTEM, Disk
 
 MAGIC = b"tailckp1"
 KEPT = 2
@@ -41,8 +40,9 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints in one directory, which is made if it is missing."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk = SYSTEM) -> None:
         self.directory = directory
+        self._disk = disk
         self.size_max: int | None = None
         """Files of more bytes are not read; None reads all."""
         self.too_large: list[str] = []
@@ -52,7 +52,9 @@ class Checkpoints:
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                make_way(path)  # or `save` could not replace it, and would end the process
+                disk.files.make_way(
+                    path
+                )  # or `save` could not replace it, and would end the process
         except OSError as error:
             raise StoreError(f"{directory}: {error.strerror}") from error
 
@@ -62,12 +64,12 @@ class Checkpoints:
         files = self._files()
         if len(files) < KEPT:
             return None
-        return min(position - _reach(path) for position, path in files.items())
+        return min(position - self._reach(path) for position, path in files.items())
 
     @property
     def size(self) -> int:
         """Bytes of the largest file; 0 while there is none."""
-        return max((path.stat().st_size for path in self._files().values()), default=0)
+        return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
         """Save durably, then delete all but the newest two. The state needs the log from `since` on,
@@ -79,12 +81,11 @@ class Checkpoints:
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
-        disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
+        self._disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
         files = self._files()
         for at in sorted(files)[:-KEPT]:
-            with disk.writing(files[at]):
-                files[at].unlink()
-        disk.sync_directory(self.directory)
+            self._disk.unlink(files[at])
+        self._disk.sync_directory(self.directory)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
         """Return the newest sound one whose position is at most this, or None."""
@@ -92,46 +93,45 @@ class Checkpoints:
         for position in sorted(files, reverse=True):
             if position <= not_beyond:
                 try:
-                    size = files[position].stat().st_size
+                    size = self._disk.size(files[position])
                     if self.size_max is not None and size > self.size_max:
                         self.too_large.append(f"{files[position]}: has {size} bytes")
                         continue
-                    return Checkpoint(position, _read(files[position], position))
+                    return Checkpoint(position, self._read(files[position], position, size))
                 except (OSError, ValueError) as error:
                     self.damaged.append(f"{files[position]}: {error}")
         return None
 
     def _files(self) -> dict[int, Path]:
-        found = ((_NAME.fullmatch(path.name), path) for path in self.directory.iterdir())
+        found = ((_NAME.fullmatch(path.name), path) for path in self._disk.paths(self.directory))
         return {int(match[1]): path for match, path in found if match}
+
+    def _reach(self, path: Path) -> int:
+        """Return how far before its position a checkpoint needs the log; 0 for one that cannot be read."""
+        try:
+            header = self._disk.read(path, _HEADER.size)
+        except OSError:
+            return 0
+        return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
+
+    def _read(self, path: Path, position: int, size: int) -> bytes:
+        """Return the state; raise ValueError when it is not what was saved."""
+        header = self._disk.read(path, _HEADER.size)
+        if len(header) < _HEADER.size:
+            raise ValueError("is shorter than its header")
+        state = self._disk.read(path, size, _HEADER.size)
+        magic, at, length, checksum, reach = _HEADER.unpack(header)
+        if magic != MAGIC:
+            raise ValueError(f"format {magic!r} is not {MAGIC!r}, the only one this version reads")
+        if at != position or length != len(state):
+            raise ValueError(
+                f"holds {len(state)} bytes at {at} and should hold {length} at {position}"
+            )
+        if _checksum(at, reach, state) != checksum:
+            raise ValueError("its checksum is wrong")
+        return state
 
 
 def _checksum(position: int, reach: int, state: bytes) -> int:
     covered = _COVERED.pack(position, len(state)) + (_REACH.pack(reach) if reach else b"")
     return crc32(state, crc32(covered))
-
-
-def _reach(path: Path) -> int:
-    """Return how far before its position a checkpoint needs the log; 0 for one that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER.size)
-    except OSError:
-        return 0
-    return _HEADER.unpack(header)[-1] if len(header) == _HEADER.size else 0
-
-
-def _read(path: Path, position: int) -> bytes:
-    """Return the state; raise ValueError when it is not what was saved."""
-    with path.open("rb") as file:
-        header, state = file.read(_HEADER.size), file.read()
-    if len(header) < _HEADER.size:
-        raise ValueError("is shorter than its header")
-    magic, at, length, checksum, reach = _HEADER.unpack(header)
-    if magic != MAGIC:
-        raise ValueError(f"format {magic!r} is not {MAGIC!r}, the only one this version reads")
-    if at != position or length != len(state):
-        raise ValueError(f"holds {len(state)} bytes at {at} and should hold {length} at {position}")
-    if _checksum(at, reach, state) != checksum:
-        raise ValueError("its checksum is wrong")
-    return state

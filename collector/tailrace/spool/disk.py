@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tailrace.away import is_obstacle
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
+from tailrace.spool.files import Files, SystemFiles
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
-"""Nobody else may read what is in here: who knows a session's id can go on with the session."""
 
 
 @contextlib.contextmanager
@@ -37,6 +34,162 @@ def writing(path: Path) -> Iterator[None]:
         raise SyncError(text) from error
 
 
+class Disk:
+    """A file system, of which some calls mean the same to every caller.
+
+    What only reads, and what `files` is asked for directly, raises OSError."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def sync_data(self, fd: int, path: Path) -> None:
+        """Return once the file's bytes, and its size if that changed, are on disk."""
+        _synced(self.files.sync_data, fd, path)
+
+    def sync_file(self, fd: int, path: Path) -> None:
+        """Return once the file and all that the file system knows of it are on disk."""
+        _synced(self.files.sync, fd, path)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once names made, changed or removed in `path` are on disk."""
+        with writing(path):
+            fd = self.files.open_directory(path)
+        try:
+            self.sync_file(fd, path)
+        finally:
+            self.files.close(fd)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; OSError as it comes."""
+        missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
+        self.files.make_directory(path)
+        for made in missing:
+            self.sync_directory(made.parent)
+
+    def create(self, path: Path) -> int:
+        """Open a new, empty file, in place of one that may be there. To have no descriptor is to have no
+        room: raise FullError."""
+        with writing(path):
+            try:
+                return self.files.open(path, write=True, create=True, truncate=True)
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTOR:
+                    raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
+                raise
+
+    def preallocate(self, fd: int, size: int, path: Path) -> None:
+        """Reserve room up to `size`, which then reads as zeros.
+
+        Where the file system cannot, the file only gets that size, and a full disk shows at a write.
+        """
+        with writing(path):
+            try:
+                self.files.allocate(fd, size)
+            except OSError as error:
+                if error.errno not in _NO_PREALLOCATION:
+                    raise
+                if self.files.size(fd) < size:
+                    self.files.truncate(fd, size)
+
+    def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
+        """Write all of `data`; after a FullError a part of it may be there."""
+        view = memoryview(data)
+        with writing(path):
+            while view:
+                written = self.files.write(fd, view, offset)
+                offset += written
+                view = view[written:]
+
+    def truncate(self, fd: int, size: int, path: Path) -> None:
+        with writing(path):
+            self.files.truncate(fd, size)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with writing(new):
+            self.files.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file that may be gone already."""
+        with writing(path), contextlib.suppress(FileNotFoundError):
+            self.files.unlink(path)
+
+    def make_way(self, path: Path) -> None:
+        with writing(path):
+            self.files.make_way(path)
+
+    def paths(self, directory: Path) -> list[Path]:
+        """Return what is in a directory, by name; OSError as it comes."""
+        return [directory / name for name in sorted(self.files.names(directory))]
+
+    def size(self, path: Path) -> int:
+        """Return a file's size; OSError as it comes."""
+        with self.opened(path) as fd:
+            return self.files.size(fd)
+
+    def read(self, path: Path, size: int, offset: int = 0) -> bytes:
+        """Return up to `size` bytes of a file; OSError as it comes."""
+        with self.opened(path) as fd:
+            return self.files.read(fd, size, offset)
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[int]:
+        """Open a file to read; OSError as it comes."""
+        fd = self.files.open(path)
+        try:
+            yield fd
+        finally:
+            self.files.close(fd)
+
+    def replace(self, path: Path, *parts: bytes) -> None:
+        """Give `path` these parts as its content, on disk when it returns; after any crash it is the old
+        or the new."""
+        new = path.with_name(f"{path.name}.new")
+        fd = self.create(new)
+        try:
+            at = 0
+            for part in parts:
+                self.write_at(fd, part, at, new)
+                at += len(part)
+            self.sync_file(fd, new)
+        except FullError:
+            with contextlib.suppress(OSError):
+                self.files.unlink(new)
+            raise
+        finally:
+            self.files.close(fd)
+        self.rename(new, path)
+        self.sync_directory(path.parent)
+
+    def lock(self, directory: Path) -> int:
+        """Make the directory ours, and no other process's, until the returned descriptor is closed.
+
+        Raise LockedError when it is in use, StoreError when this process may not write there.
+        """
+        path, files = directory / "lock", self.files
+        try:
+            self.make_directory(directory)
+            fd = files.open(path, write=True, create=True)
+        except OSError as error:
+            kind = FullError if error.errno in _NO_ROOM else StoreError
+            obstacle = files.exists(path) and not files.is_file(path)
+            advice = ": it is no file, remove it" if obstacle else ""
+            raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
+        try:
+            files.lock(fd)
+            with contextlib.suppress(
+                FullError
+            ):  # a lock without its owner's pid is one all the same
+                self.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
+        except BlockingIOError:
+            owner = files.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+            files.close(fd)
+            raise LockedError(f"{directory} is in use by the process with pid {owner}") from None
+        except BaseException:
+            files.close(fd)
+            raise
+        return fd
+
+
 def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
     try:
         call(fd)
@@ -44,114 +197,5 @@ def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
         raise SyncError(f"{path}: sync failed: {os.strerror(error.errno or 0)}") from error
 
 
-def sync_data(fd: int, path: Path) -> None:
-    """Return once the file's bytes, and its size if that changed, are on disk."""
-    _synced(os.fdatasync, fd, path)
-
-
-def sync_file(fd: int, path: Path) -> None:
-    """Return once the file and all that the file system knows of it are on disk."""
-    _synced(os.fsync, fd, path)
-
-
-def sync_directory(path: Path) -> None:
-    """Return once names made, changed or removed in `path` are on disk."""
-    with writing(path):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        sync_file(fd, path)
-    finally:
-        os.close(fd)
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and those above it; OSError as it comes."""
-    missing = [part for part in (path, *path.parents) if not part.exists()]
-    path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
-    for made in missing:
-        sync_directory(made.parent)
-
-
-def create(path: Path) -> int:
-    """Open a new, empty file, in place of one that may be there. To have no descriptor is to have no
-    room: raise FullError."""
-    with writing(path):
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
-        except OSError as error:
-            if error.errno in _NO_DESCRIPTOR:
-                raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
-            raise
-
-
-def preallocate(fd: int, size: int, path: Path) -> None:
-    """Reserve room up to `size`, which then reads as zeros.
-
-    Where the file system cannot, the file only gets that size, and a full disk shows at a write.
-    """
-    with writing(path):
-        try:
-            os.posix_fallocate(fd, 0, size)
-        except OSError as error:
-            if error.errno not in _NO_PREALLOCATION:
-                raise
-            if os.fstat(fd).st_size < size:
-                os.ftruncate(fd, size)
-
-
-def write_at(fd: int, data: bytes, offset: int, path: Path) -> None:
-    """Write all of `data`; after a FullError a part of it may be there."""
-    view = memoryview(data)
-    with writing(path):
-        while view:
-            written = os.pwrite(fd, view, offset)
-            offset += written
-            view = view[written:]
-
-
-def replace(path: Path, *parts: bytes) -> None:
-    """Give `path` these parts as its content, on disk when it returns; after any crash it is the old
-    or the new."""
-    new = path.with_name(f"{path.name}.new")
-    fd = create(new)
-    try:
-        at = 0
-        for part in parts:
-            write_at(fd, part, at, new)
-            at += len(part)
-        sync_file(fd, new)
-    except FullError:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
-    finally:
-        os.close(fd)
-    with writing(path):
-        new.replace(path)
-    sync_directory(path.parent)
-
-
-def lock(directory: Path) -> int:
-    """Make the directory ours, and no other process's, until the returned descriptor is closed.
-
-    Raise LockedError when it is in use, StoreError when this process may not write there.
-    """
-    path = directory / "lock"
-    try:
-        make_directory(directory)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
-    except OSError as error:
-        kind = FullError if error.errno in _NO_ROOM else StoreError
-        advice = ": it is no file, remove it" if is_obstacle(path) else ""
-        raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
-    except BlockingIOError:
-        owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise LockedError(f"{directory} is in use by the process with pid {owner}") from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+SYSTEM = Disk(SystemFiles())
+"""This machine's."""

@@ -10,15 +10,14 @@ Invariant: when a segment has its name, all segments before it are on disk. `rec
 from __future__ import annotations
 
 import contextlib
-import os
 from bisect import bisect_right
 from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
 from tailrace.errors import FullError, StoreError
-from tailrace.spool import disk
 from tailrace.spool.directory import load
+from tailrace.spool.disk import Disk
 from tailrace.spool.entry import Entry
 from tailrace.spool.recovery import Recovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment
@@ -37,6 +36,7 @@ class Log:
         recovery: Recovery,
         writer: Writer,
         lock_fd: int,
+        disk: Disk,
     ) -> None:
         self.directory = directory
         self.identity = segments[0].header.identity
@@ -50,22 +50,23 @@ class Log:
         self._writer = writer
         self._spare: Spare | None = None
         self._lock_fd = lock_fd
+        self._disk = disk
 
     @classmethod
-    def open(cls, directory: Path, segment_size: int) -> Self:
+    def open(cls, directory: Path, segment_size: int, disk: Disk) -> Self:
         """Lock the directory, cut the torn tail off and go on behind what is left.
 
         Raise LockedError, StoreError when it cannot be used, FullError when it cannot be made.
         """
         with contextlib.ExitStack() as undo:
             lock_fd = disk.lock(directory)
-            undo.callback(os.close, lock_fd)
+            undo.callback(disk.files.close, lock_fd)
             try:
-                segments = load(directory, segment_size)
+                segments = load(directory, segment_size, disk)
                 recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
-            writer = Writer.resume(segments[-1], recovery.end, cut=recovery.fault is not None)
+            writer = Writer.resume(segments[-1], recovery)
             undo.callback(writer.close)
             disk.sync_directory(directory)
             log = cls(
@@ -75,6 +76,7 @@ class Log:
                 recovery=recovery,
                 writer=writer,
                 lock_fd=lock_fd,
+                disk=disk,
             )
             log.prepare()
             undo.pop_all()
@@ -83,8 +85,8 @@ class Log:
     def close(self) -> None:
         self._writer.close()
         if self._spare is not None:
-            os.close(self._spare.fd)
-        os.close(self._lock_fd)
+            self._spare.close()
+        self._disk.files.close(self._lock_fd)
 
     @property
     def begin(self) -> int:
@@ -96,6 +98,10 @@ class Log:
         """Bytes on disk, preallocated ones included."""
         spare = self._spare
         return sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
+
+    def free(self) -> int:
+        """Return how many bytes this user may still write. Raise OSError."""
+        return self._disk.files.free(self.directory)
 
     @property
     def releasable(self) -> bool:
@@ -128,7 +134,7 @@ class Log:
         try:
             self._writer.extend(self._segment_size)
             if self._spare is None:
-                self._spare = Spare.prepare(self.directory, self._segment_size)
+                self._spare = Spare.prepare(self.directory, self._segment_size, self._disk)
         except FullError as error:
             shortage = str(error)
         self.shortage = shortage
@@ -137,10 +143,9 @@ class Log:
         """Delete the segments that lie wholly below `position`."""
         while self.releasable and self._segments[0].end <= position:
             released, *self._segments = self._segments
-            with disk.writing(released.path):
-                released.path.unlink(missing_ok=True)
+            self._disk.unlink(released.path)
             # One by one, so that those a crash leaves behind have no hole between them.
-            disk.sync_directory(self.directory)
+            self._disk.sync_directory(self.directory)
 
     def read(self, position: int, limit: int) -> list[Entry]:
         """Return entries of one segment: at least one, unless at `durable`, and about `limit` bytes."""
@@ -180,7 +185,7 @@ class Log:
 
     def _rotate(self, time_ns: int) -> None:
         if self._spare is None:
-            self._spare = Spare.prepare(self.directory, self._segment_size)
+            self._spare = Spare.prepare(self.directory, self._segment_size, self._disk)
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
         sealed, self._writer, self._spare = self._writer, writer, None
         self._segments = [*self._segments, writer.segment]

@@ -36,6 +36,8 @@ class Recovery(NamedTuple):
 
     entries: int
     """Readable ones in the newest segment."""
+    synced: int
+    """Up to where the log had been synced when the last of the entries was written."""
     end: int
     """Where the log ends, and goes on."""
     time_ns: int
@@ -81,6 +83,7 @@ def _conclude(segment: Segment, runs: list[_Run], faults: list[Damage], data_end
     kept = [run for run in runs if run.entries and run.position < end]
     return Recovery(
         entries=sum(run.entries for run in kept),
+        synced=min(synced, end),
         end=end,
         time_ns=kept[-1].time_ns if kept else segment.header.time_ns,
         cut=max(data_end - end, 0),

@@ -10,7 +10,6 @@ acknowledged, it ends where the next one begins, and a bad frame there is damage
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tailrace.errors import StoreError
+from tailrace.spool.disk import Disk
 from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Scan, find, scan
 
 MAGIC = b"tailspl1"
@@ -46,12 +46,11 @@ class Header(NamedTuple):
         return (fields + _CHECKSUM.pack(crc32(fields))).ljust(HEADER_SIZE, b"\0")
 
     @classmethod
-    def read_whole(cls, path: Path) -> Header | None:
+    def read_whole(cls, path: Path, disk: Disk) -> Header | None:
         """Return the header of a segment; None when it is damaged.
 
         Raise StoreError for another version of the format, and for a segment with another name."""
-        with path.open("rb") as file:
-            data = file.read(HEADER_SIZE)
+        data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
                 f"{path}: format {data[: len(MAGIC)]!r} is not {MAGIC!r}, the only one this version reads:"
@@ -76,9 +75,9 @@ def segment_name(first: int) -> str:
     return f"{first:020}.segment"
 
 
-def segment_paths(directory: Path) -> list[Path]:
+def segment_paths(directory: Path, disk: Disk) -> list[Path]:
     """Return the segments in a directory, oldest first."""
-    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+    return [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
 
 
 class Segment:
@@ -87,8 +86,9 @@ class Segment:
     Each read opens the file anew, so that no reader depends on a descriptor somebody may close.
     """
 
-    def __init__(self, path: Path, header: Header, *, end: int, size: int) -> None:
+    def __init__(self, path: Path, header: Header, *, end: int, size: int, disk: Disk) -> None:
         self.path = path
+        self.disk = disk
         self.header = header
         self.first = header.first
         self.end = end
@@ -102,11 +102,7 @@ class Segment:
 
     def bytes_at(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes of the file from a position on, fewer where it ends."""
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            return os.pread(fd, size, self.offset(position))
-        finally:
-            os.close(fd)
+        return self.disk.read(self.path, size, self.offset(position))
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
         """Scan entries from `position` on, in `size` bytes or twice what the first takes, up to `stop`."""

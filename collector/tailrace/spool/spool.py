@@ -20,7 +20,6 @@ Entries wait in memory between `append` and `sync`, without bound: whoever appen
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from typing import Self
 from tailrace.clock import Clock, Timeline
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import StoreError, SyncError, TailraceError
+from tailrace.spool.disk import SYSTEM, Disk
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.log import Log
 from tailrace.spool.recent import Recent
@@ -60,7 +60,7 @@ class Spool:
         """Of the entries: when they happened."""
 
     @classmethod
-    def open(cls, directory: Path, config: SpoolConfig, clock: Clock) -> Self:
+    def open(cls, directory: Path, config: SpoolConfig, clock: Clock, disk: Disk = SYSTEM) -> Self:
         """Open the spool in `directory`, which becomes one if it is empty or missing.
 
         A torn tail is cut off; `recovery` tells. Raise LockedError when another process has the
@@ -68,7 +68,7 @@ class Spool:
         """
         # A quarter at most: the newest segment and the one in waiting alone must not fill it.
         segment_size = min(config.segment_size, config.max_size // 4)
-        return cls(Log.open(directory, segment_size), config, clock)
+        return cls(Log.open(directory, segment_size, disk), config, clock)
 
     def close(self) -> None:
         """Let go of the files; what was not synced is not in the log."""
@@ -122,10 +122,9 @@ class Spool:
     def free(self) -> int | None:
         """Bytes that this user may still write to the spool's file system; None if it does not say."""
         try:
-            room = os.statvfs(self.directory)
+            return self._log.free()
         except OSError:
             return None
-        return room.f_bavail * room.f_frsize
 
     @property
     def shortage(self) -> str | None:

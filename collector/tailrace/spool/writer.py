@@ -10,13 +10,13 @@ bytes go to the same places.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tailrace.spool import disk
+from tailrace.spool.disk import Disk, writing
 from tailrace.spool.entry import Entry, encode
+from tailrace.spool.recovery import Recovery
 from tailrace.spool.segment import WINDOW, Header, Segment, segment_name
 
 SPARE_NAME = "next.segment"
@@ -28,30 +28,33 @@ class Spare(NamedTuple):
     path: Path
     fd: int
     size: int
+    disk: Disk
 
     @classmethod
-    def prepare(cls, directory: Path, size: int) -> Self:
+    def prepare(cls, directory: Path, size: int, disk: Disk) -> Self:
         """Raise FullError, leaving nothing behind, when the disk has no room for it."""
         path = directory / SPARE_NAME
         fd = disk.create(path)
         try:
             disk.preallocate(fd, size, path)
         except BaseException:
-            os.close(fd)
+            disk.files.close(fd)
             with contextlib.suppress(OSError):
-                path.unlink()
+                disk.files.unlink(path)
             raise
-        return cls(path, fd, size)
+        return cls(path, fd, size, disk)
 
     def become(self, header: Header) -> Writer:
         """Put the header in place, then the name; both are on disk when this returns."""
+        disk, path = self.disk, self.path.with_name(segment_name(header.first))
         disk.write_at(self.fd, header.pack(), 0, self.path)
         disk.sync_file(self.fd, self.path)
-        path = self.path.with_name(segment_name(header.first))
-        with disk.writing(path):
-            self.path.rename(path)
+        disk.rename(self.path, path)
         disk.sync_directory(path.parent)
-        return Writer(Segment(path, header, end=header.first, size=self.size), self.fd)
+        return Writer(Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd)
+
+    def close(self) -> None:
+        self.disk.files.close(self.fd)
 
 
 class Writer:
@@ -60,33 +63,36 @@ class Writer:
     def __init__(self, segment: Segment, fd: int) -> None:
         self.segment = segment
         self._fd = fd
+        self._disk = segment.disk
 
     @classmethod
-    def resume(cls, segment: Segment, end: int, *, cut: bool) -> Self:
-        """Go on writing at `end`. With `cut`, what lies behind it reads as zeros from now on.
+    def resume(cls, segment: Segment, found: Recovery) -> Self:
+        """Go on writing where the log ends. What lies behind, if it is to be cut, reads as zeros from now on.
 
-        What lies before `end` is on disk when this returns; the process before may have been
-        killed between a write and its sync.
+        What lies before the end is on disk when this returns. The process before may have been killed
+        between a write and its sync. Or its sync failed: then the kernel may read out what it did not
+        write, and call the next sync a success. So what no later frame says was synced is written again.
         """
-        with disk.writing(segment.path):
-            fd = os.open(segment.path, os.O_RDWR)
+        disk = segment.disk
+        with writing(segment.path):
+            fd = disk.files.open(segment.path, write=True)
         try:
-            if cut:
-                with disk.writing(segment.path):
-                    os.ftruncate(fd, segment.offset(end))
+            if found.fault is not None:
+                disk.truncate(fd, segment.offset(found.end), segment.path)
+            _write_again(fd, segment, found.synced, found.end)
             disk.sync_file(fd, segment.path)
         except BaseException:
-            os.close(fd)
+            disk.files.close(fd)
             raise
-        segment.end = end
-        segment.size = os.fstat(fd).st_size
+        segment.end = found.end
+        segment.size = disk.files.size(fd)
         return cls(segment, fd)
 
     def extend(self, size: int) -> None:
         """Preallocate up to `size` again, where that was cut or never done."""
         if self.segment.size < size:
-            disk.preallocate(self._fd, size, self.segment.path)
-            disk.sync_file(self._fd, self.segment.path)
+            self._disk.preallocate(self._fd, size, self.segment.path)
+            self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
     def write(self, entries: list[Entry]) -> None:
@@ -94,25 +100,32 @@ class Writer:
         segment = self.segment
         for run in _runs(entries):
             frames = encode(run, segment.end, segment.header.salt)
-            disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
+            self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
 
     def sync(self, end: int) -> None:
         """Return once all that was written, up to `end`, is on disk."""
         segment = self.segment
-        disk.sync_data(self._fd, segment.path)
+        self._disk.sync_data(self._fd, segment.path)
         segment.end = end
         segment.size = max(segment.size, segment.offset(end))
 
     def seal(self) -> None:
         """Give back the room behind the last entry; the next segment must be in place."""
         segment = self.segment
-        with disk.writing(segment.path):
-            os.ftruncate(self._fd, segment.offset(segment.end))
+        self._disk.truncate(self._fd, segment.offset(segment.end), segment.path)
         segment.size = segment.offset(segment.end)
         self.close()
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._disk.files.close(self._fd)
+
+
+def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
+    """Write what a part of the log is in the place where it is."""
+    for position in range(begin, end, WINDOW):
+        size, offset = min(WINDOW, end - position), segment.offset(position)
+        data = segment.disk.files.read(fd, size, offset)
+        segment.disk.write_at(fd, data, offset, segment.path)
 
 
 def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:

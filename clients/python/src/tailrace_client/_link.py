@@ -252,14 +252,17 @@ class Link:
     def _push(self, times: int) -> None:
         queue, transport = self.queue, self.transport
         size = transport.chunk_bytes if transport.datagrams else _STREAM_CALL_BYTES
+        introduced = not transport.datagrams
         while times and transport.is_open:
             if queue.idle:
                 self.gather()
             held = self._holds_back()
-            room = size + self._introduce(held=held) if transport.datagrams else size
+            room = size if introduced else size + self._introduce(held=held)
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
+            # An event that is too long to share a datagram follows its announcement.
+            introduced = not transport.datagrams or queue.announces_alone
             times -= 1
             if not self._send(pieces):
                 self.blocked = True
@@ -274,9 +277,10 @@ class Link:
         before or had to wait does not tell by its time who sent it."""
         queue = self.queue
         self._delayed = not queue.idle and (self._delayed or held)
-        if queue.idle or (held and not queue.speaks):
+        speaks = queue.speaks(only_packets=held)
+        if queue.idle or (held and not speaks):
             return 0
-        if not (queue.speaks or queue.repeats or self._delayed or self._is_new()):
+        if not (speaks or queue.repeats or self._delayed or self._is_new()):
             return 0
         announcement = self.dialogue.announcement()
         queue.first_packet(announcement)

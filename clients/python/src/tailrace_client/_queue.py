@@ -147,11 +147,17 @@ class Queue:
             pieces[0] = pieces[0][self._part :]
         return pieces
 
-    @property
-    def speaks(self) -> bool:
-        """Whether a packet of the session other than the first is sent next."""
-        ahead = (*islice(self._under_way, 1), *islice(self._packets, 2), *islice(self._new, 1))
+    def speaks(self, *, only_packets: bool) -> bool:
+        """Return whether a packet of the session other than the first is sent next."""
+        new = () if only_packets else islice(self._new, 1)
+        ahead = (*islice(self._under_way, 1), *islice(self._packets, 2), *new)
         return any(item.chunk.stream in (_PACKET, _LAST) for item in ahead)
+
+    @property
+    def announces_alone(self) -> bool:
+        """Return whether the kernel is offered the session's first packet alone although more waits."""
+        waits = bool(self._packets or self._again or self._new)
+        return waits and [item.chunk.stream for item in self._under_way] == [_FIRST]
 
     @property
     def repeats(self) -> bool:

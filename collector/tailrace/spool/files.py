@@ -1,0 +1,149 @@
+"""The calls that the spool makes to a file system, as they are.
+
+`SystemFiles` is the real file system. `tests/simulation/disk.py` has another one, which loses at a power cut
+what was not synced. What an error means for the caller is in `disk`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from tailrace.away import make_way
+
+_FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
+"""Nobody else may read what is in here: who knows a session's id can go on with the session."""
+
+
+class Files(Protocol):
+    """A file system. Every call may raise OSError; `fd` is what `open` or `open_directory` returned."""
+
+    def open(
+        self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
+    ) -> int:
+        """Open a file. With `create`, make the file if it is missing; with `truncate`, empty it."""
+        ...
+
+    def open_directory(self, path: Path) -> int: ...
+
+    def close(self, fd: int) -> None: ...
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes, fewer where the file ends."""
+        ...
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        """Write some bytes or all; return how many."""
+        ...
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Reserve room up to `size`, which then reads as zeros."""
+        ...
+
+    def size(self, fd: int) -> int: ...
+
+    def sync(self, fd: int) -> None:
+        """Return once the file, or the names in the directory, are on disk."""
+        ...
+
+    def sync_data(self, fd: int) -> None:
+        """Return once the file's bytes, and its size, are on disk."""
+        ...
+
+    def lock(self, fd: int) -> None:
+        """Lock the file until it is closed. Raise BlockingIOError if another process has the lock."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name, which another file may have had until now."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def names(self, directory: Path) -> list[str]: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_file(self, path: Path) -> bool: ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory, and those above, that may be there."""
+        ...
+
+    def make_way(self, path: Path) -> None:
+        """Move away what is in a file's place and is none."""
+        ...
+
+    def free(self, directory: Path) -> int:
+        """Return how many bytes this user may still write."""
+        ...
+
+
+class SystemFiles:
+    """The files of this machine."""
+
+    def open(
+        self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
+    ) -> int:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        flags |= (os.O_CREAT if create else 0) | (os.O_TRUNC if truncate else 0)
+        return os.open(path, flags, _FILE_MODE)
+
+    def open_directory(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def allocate(self, fd: int, size: int) -> None:
+        os.posix_fallocate(fd, 0, size)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def sync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def sync_data(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def lock(self, fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def names(self, directory: Path) -> list[str]:
+        return [path.name for path in directory.iterdir()]
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def is_file(self, path: Path) -> bool:
+        return path.is_file()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
+
+    def make_way(self, path: Path) -> None:
+        make_way(path)
+
+    def free(self, directory: Path) -> int:
+        room = os.statvfs(directory)
+        return room.f_bavail * room.f_frsize

@@ -1,0 +1,347 @@
+"""A file system in memory (`tailrace.spool.files.Files`) that fails and forgets as real disks do.
+
+A kill leaves all that was written. A power cut takes of what was not synced whatever it takes: each
+sector of a file is as it was at the last sync or as it is now, each name that was made, changed or removed
+without a sync of its directory is as before or as now. Sizes are known by names and count as sectors do.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+SECTOR = 512
+
+
+class Crash(BaseException):
+    """The process, or the machine, ends in the middle of a call."""
+
+
+class Inode:
+    """A file's bytes, and what of them a power cut may take."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.before: dict[int, bytes] = {}
+        """By number, the sectors that were changed since the last sync, as they were then."""
+        self.lost: dict[int, bytes] = {}
+        """By number, the sectors that a failed sync did not write, as they are on the disk: nobody but a
+        power cut shows that, and a new write mends it."""
+        self.size_before: int | None = None
+        """The size at the last sync, if that was changed."""
+
+    def change(self, begin: int, end: int) -> None:
+        """Remember what a part of the file is, before that part is changed."""
+        for sector in range(begin // SECTOR, (end + SECTOR - 1) // SECTOR):
+            if sector in self.lost:
+                self.before.setdefault(sector, self.lost.pop(sector))
+            elif sector not in self.before:
+                part = bytes(self.data[sector * SECTOR : (sector + 1) * SECTOR])
+                self.before[sector] = part.ljust(SECTOR, b"\0")
+
+    def keeps(self, size: int) -> bool:
+        """Return whether a power cut now would leave so many bytes."""
+        for sector, part in (self.before | self.lost).items():
+            at = sector * SECTOR
+            end = min(at + SECTOR, size)
+            if at < size and self.data[at:end] != part[: end - at]:
+                return False
+        return min(len(self.data), self.size_before or size) >= size
+
+    def write(self, data: bytes, offset: int) -> None:
+        end = offset + len(data)
+        self.change(offset, end)
+        if end > len(self.data):
+            self._resize(end)
+        self.data[offset:end] = data
+
+    def truncate(self, size: int) -> None:
+        if size < len(self.data):
+            self.change(size, len(self.data))
+        if size != len(self.data):
+            self._resize(size)
+
+    def sync(self) -> None:
+        self.before.clear()
+        self.size_before = None
+
+    def fail(self, random: Random) -> None:
+        """Be what a failed sync leaves: what was not written reads as before, or as if it had been written."""
+        if random.random() < 0.5:
+            self.lose(random)
+            return
+        self.lost |= {n: part for n, part in self.before.items() if random.random() < 0.5}
+        self.sync()
+
+    def lose(self, random: Random) -> None:
+        """Be what a power cut leaves."""
+        for sector, part in self.lost.items():
+            at = sector * SECTOR
+            end = min(at + SECTOR, len(self.data))
+            self.data[at:end] = part[: max(0, end - at)]
+        self.lost.clear()
+        if self.size_before is not None and random.random() < 0.5:
+            self._resize(self.size_before)
+        for sector, part in self.before.items():
+            at = sector * SECTOR
+            if at < len(self.data) and random.random() < 0.5:
+                end = min(at + SECTOR, len(self.data))
+                self.data[at:end] = part[: end - at]
+        self.sync()
+
+    def _resize(self, size: int) -> None:
+        if self.size_before is None:
+            self.size_before = len(self.data)
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data += bytes(size - len(self.data))
+
+
+class Names:
+    """Which file has which name, and which changes of that are not synced."""
+
+    def __init__(self) -> None:
+        self.now: dict[Path, Inode] = {}
+        self._unsynced: list[dict[Path, Inode | None]] = []
+        """Changes of names, each of which happens as a whole or not at all."""
+        self._synced: dict[Path, Inode] = {}
+
+    def change(self, changes: dict[Path, Inode | None]) -> None:
+        _apply(self.now, changes)
+        self._unsynced.append(changes)
+
+    def sync(self, directory: Path) -> None:
+        """Make all changes in a directory durable."""
+        left = []
+        for changes in self._unsynced:
+            if all(path.parent == directory for path in changes):
+                _apply(self._synced, changes)
+            else:
+                left.append(changes)
+        self._unsynced = left
+
+    def lose(self, random: Random) -> None:
+        """Be what a power cut leaves."""
+        for changes in self._unsynced:
+            if random.random() < 0.5:
+                _apply(self._synced, changes)
+        self._unsynced = []
+        self.now = self._synced.copy()
+
+    def keeps(self, path: Path) -> bool:
+        return self._synced.get(path) is self.now.get(path)
+
+    def all(self) -> list[Inode]:
+        """Return every file that has a name, or may have a name after a power cut."""
+        found = [*self.now.values(), *self._synced.values()]
+        found += [inode for changes in self._unsynced for inode in changes.values() if inode]
+        return list(dict.fromkeys(found))
+
+
+class Disk:
+    """The file system of a machine. `full`, `broken` and `crash_in` are what goes wrong."""
+
+    def __init__(self, random: Random) -> None:
+        self.full = False
+        """Whether no file can grow."""
+        self.broken: str | None = None
+        """The kind of call that fails with EIO, once: `write`, `sync`."""
+        self.crash_in: int | None = None
+        """After so many changes the process ends in the middle of one."""
+        self._random = random
+        self._names = Names()
+        self._directories: set[Path] = {Path("/")}
+        self._open: dict[int, tuple[Inode, Path]] = {}
+        self._locked: dict[int, Inode] = {}
+        self._last = 100
+
+    # What happens to the machine
+
+    def empty(self) -> None:
+        """Have room again."""
+        self.full = False
+
+    def kill(self) -> None:
+        """End the process: its files are closed, and what it wrote stays."""
+        self.crash_in = None
+        self._open.clear()
+        self._locked.clear()
+
+    def cut_power(self) -> None:
+        """End the machine."""
+        self.kill()
+        for inode in self._names.all():
+            inode.lose(self._random)
+        self._names.lose(self._random)
+
+    def keeps(self, path: Path, size: int) -> bool:
+        """Return whether a power cut now would leave so many bytes of a file, and its name."""
+        inode = self._names.now[path]
+        return self._names.keeps(path) and inode.keeps(size)
+
+    def paths(self) -> list[Path]:
+        """Return all files."""
+        return list(self._names.now)
+
+    def length(self, path: Path) -> int:
+        return len(self._names.now[path].data)
+
+    def rot(self, path: Path, share: float) -> None:
+        """Change some bytes of a file, on the disk and in memory, at a share of its size."""
+        data = self._names.now[path].data
+        begin = int(share * len(data))
+        data[begin : begin + 16] = bytes(byte ^ 0x55 for byte in data[begin : begin + 16])
+
+    # What the process asks for (see `Files`)
+
+    def open(
+        self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
+    ) -> int:
+        del write
+        inode = self._names.now.get(path)
+        if inode is None:
+            if not create:
+                raise _error(errno.ENOENT)
+            self._changes("open")
+            inode = Inode()
+            self._names.change({path: inode})
+        if truncate:
+            inode.truncate(0)
+        return self._opened(inode, path)
+
+    def open_directory(self, path: Path) -> int:
+        if path not in self._directories:
+            raise _error(errno.ENOENT)
+        return self._opened(Inode(), path)
+
+    def close(self, fd: int) -> None:
+        if self._open.pop(fd, None) is None:
+            raise _error(errno.EBADF)
+        self._locked.pop(fd, None)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        return bytes(self._inode(fd).data[offset : offset + size])
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        inode, data = self._inode(fd), bytes(data)
+        if self.full:
+            data = data[: max(0, len(inode.data) - offset)]
+            if not data:
+                raise _error(errno.ENOSPC)
+        elif len(data) > 1 and self._random.random() < 0.02:
+            data = data[: self._random.randrange(1, len(data))]  # the caller goes on with the rest
+        for part in self._changes("write", data):
+            inode.write(part, offset)
+        return len(data)
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._changes("truncate")
+        self._inode(fd).truncate(size)
+
+    def allocate(self, fd: int, size: int) -> None:
+        inode = self._inode(fd)
+        if self.full and size > len(inode.data):
+            raise _error(errno.ENOSPC)
+        self._changes("allocate")
+        inode.truncate(max(size, len(inode.data)))
+
+    def size(self, fd: int) -> int:
+        return len(self._inode(fd).data)
+
+    def sync(self, fd: int) -> None:
+        inode = self._inode(fd)
+        if self.broken == "sync":
+            self.broken = None
+            inode.fail(self._random)
+            raise _error(errno.EIO)
+        self._changes("sync")
+        inode.sync()
+        if (path := self._open[fd][1]) in self._directories:
+            self._names.sync(path)
+
+    sync_data = sync
+
+    def lock(self, fd: int) -> None:
+        inode = self._inode(fd)
+        if inode in self._locked.values():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        self._locked[fd] = inode
+
+    def rename(self, old: Path, new: Path) -> None:
+        inode = self._names.now.get(old)
+        if inode is None:
+            raise _error(errno.ENOENT)
+        self._changes("rename")
+        self._names.change({old: None, new: inode})
+
+    def unlink(self, path: Path) -> None:
+        if path not in self._names.now:
+            raise _error(errno.ENOENT)
+        self._changes("unlink")
+        self._names.change({path: None})
+
+    def names(self, directory: Path) -> list[str]:
+        found = [path.name for path in self._names.now if path.parent == directory]
+        self._random.shuffle(found)
+        return found
+
+    def exists(self, path: Path) -> bool:
+        return path in self._names.now or path in self._directories
+
+    def is_file(self, path: Path) -> bool:
+        return path in self._names.now
+
+    def make_directory(self, path: Path) -> None:
+        self._directories |= {path, *path.parents}
+
+    def make_way(self, path: Path) -> None:
+        """Nothing but files has a file's name here."""
+
+    def free(self, directory: Path) -> int:
+        del directory
+        return 0 if self.full else 2**40
+
+    def _opened(self, inode: Inode, path: Path) -> int:
+        self._last += 1
+        self._open[self._last] = inode, path
+        return self._last
+
+    def _inode(self, fd: int) -> Inode:
+        if fd not in self._open:
+            raise _error(errno.EBADF)
+        return self._open[fd][0]
+
+    def _changes(self, call: str, data: bytes = b"") -> Iterator[bytes]:
+        """Fail, or crash, if that is due; else return what is to be written."""
+        if self.broken == call:
+            self.broken = None
+            raise _error(errno.EIO)
+        crash = False
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            crash = self.crash_in < 0
+        if crash and not data:
+            raise Crash
+        return self._parts(data, crash=crash)
+
+    def _parts(self, data: bytes, *, crash: bool) -> Iterator[bytes]:
+        if crash:
+            yield data[: self._random.randrange(len(data))]
+            raise Crash
+        yield data
+
+
+def _apply(names: dict[Path, Inode], changes: dict[Path, Inode | None]) -> None:
+    for path, inode in changes.items():
+        if inode is None:
+            names.pop(path, None)
+        else:
+            names[path] = inode
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -1,0 +1,114 @@
+"""Takes the steps of the collector's loops (`tailrace.pipeline.steps`) in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+from tailrace.pipeline.steps import Flag, Steps, Wait
+from tests.simulation.disk import Crash
+from tests.simulation.world import MS, SECOND, World
+
+WORK = 2 * MS
+"""What a blocking call takes at most, usually."""
+SLOW, SLOW_SHARE = 500 * MS, 0.01
+
+
+class Driver:
+    """Drives the loops of one process. `failed` is told what a loop raised, or that a call crashed."""
+
+    def __init__(
+        self, world: World, random: Random, failed: Callable[[BaseException], None]
+    ) -> None:
+        self.dead = False
+        self.works_again = 0
+        """Until then the process does nothing (age, ns)."""
+        self._world = world
+        self._random = random
+        self._failed = failed
+
+    def drive(self, steps: Steps[object], done: Callable[[], None] = lambda: None) -> None:
+        """Begin to take the steps of a loop; `done` is called when there are no more."""
+        _Task(self, steps, done).go(None)
+
+    def soon(self, delay: int, step: Callable[[], None]) -> None:
+        """Call after so many nanoseconds, later if the process is stopped then, never if it is dead."""
+
+        def due() -> None:
+            if self.dead:
+                return
+            if (late := self.works_again - self._world.age) > 0:
+                self._world.after(late, due)
+            else:
+                self.attempt(step)
+
+        self._world.after(delay, due)
+
+    def attempt(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (Crash, Exception) as error:  # noqa: BLE001 - whatever the code under test raises
+            self._failed(error)
+
+    def duration(self) -> int:
+        """Return how long a blocking call takes."""
+        most = SLOW if self._random.random() < SLOW_SHARE else WORK
+        return self._random.randrange(MS // 10, most)
+
+
+class _Task:
+    def __init__(self, driver: Driver, steps: Steps[object], done: Callable[[], None]) -> None:
+        self._driver = driver
+        self._steps = steps
+        self._done = done
+        self._waits = 0
+        """How many waits are over."""
+        self._flag: Flag | None = None
+
+    def go(self, result: object, error: Exception | None = None) -> None:
+        """Take the next step."""
+        try:
+            step = self._steps.send(result) if error is None else self._steps.throw(error)
+        except StopIteration:
+            self._done()
+            return
+        if isinstance(step, Wait):
+            self._wait(step)
+        else:
+            driver, call = self._driver, step.call
+            duration = driver.duration()
+            before = driver.duration() % duration
+            driver.soon(before, lambda: self._work(call, duration - before))
+
+    def _wait(self, step: Wait) -> None:
+        number = self._waits
+        if step.seconds != math.inf:
+            self._driver.soon(round(step.seconds * SECOND), lambda: self._over(number))
+        if step.flag is not None:
+            self._flag = step.flag
+            step.flag.add(self._set)
+
+    def _set(self) -> None:
+        """Go on soon: a flag was set."""
+        number = self._waits
+        if not self._driver.dead:
+            self._driver.soon(0, lambda: self._over(number))
+
+    def _over(self, number: int) -> None:
+        """Go on, if it is this wait that is over."""
+        if number == self._waits:
+            self._waits += 1
+            if self._flag is not None:
+                self._flag.remove(self._set)
+                self._flag = None
+            self.go(None)
+
+    def _work(self, call: Callable[[], object], left: int) -> None:
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 - handed on to the loop, which knows them
+            raised = error
+            self._driver.soon(left, lambda: self.go(None, raised))
+        else:
+            self._driver.soon(left, lambda: self.go(result))

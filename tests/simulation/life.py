@@ -1,0 +1,445 @@
+"""One process of the collector: the daemon's loops, spool and sources, from a start to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from tailrace.config.load import Loaded
+from tailrace.config.schema import Config, LedgerConfig, TcpConfig, UdpConfig
+from tailrace.figures import Figures
+from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Rejected
+from tailrace.ingest.state import OpenInfo
+from tailrace.pipeline.current import Current
+from tailrace.pipeline.health import Health
+from tailrace.pipeline.intake import SourceIntake
+from tailrace.pipeline.loops import Chance, Loops, Opened
+from tailrace.pipeline.replay import restored
+from tailrace.pipeline.steps import Steps, wait
+from tailrace.sources.connection import Connection as Served
+from tailrace.sources.connections import ConnectionSource
+from tailrace.sources.tcp import TcpListener
+from tailrace.sources.udp import LOOK_EVERY, UdpSource
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.disk import Disk as SpoolDisk
+from tailrace.spool.entry import Entry, EntryKind
+from tailrace.spool.segment import HEADER_SIZE, segment_first
+from tailrace.spool.spool import Spool
+from tailrace.spool.writer import SPARE_NAME
+from tests.simulation import budgets, waiting
+from tests.simulation.clocks import HostClock
+from tests.simulation.disk import Disk
+from tests.simulation.driving import Driver
+from tests.simulation.network import COLLECTOR, JETS, Connection, Network
+from tests.simulation.sockets import Datagrams, Stream
+from tests.simulation.table import Quarantine, Table
+from tests.simulation.watch import Watch
+from tests.simulation.world import World
+
+DIRECTORY = Path("/spool")
+SOON, LATER = 0.001, 0.05
+"""Seconds until a process that waits for a socket runs, and until a full socket is tried again."""
+
+
+DATAGRAM_SOURCES = {"udp": COLLECTOR, "jets-udp": JETS}
+STREAM_SOURCES = {COLLECTOR: "tcp", JETS: "jets-tcp"}
+REMOVED = "source removed"
+
+
+class Begun(NamedTuple):
+    """A session's beginning."""
+
+    wall: int
+    """What the wall clock showed (Unix ns)."""
+    age: int
+    """How old the world was (ns)."""
+    format: str
+    limits: LedgerConfig
+
+
+class Book:
+    """What collectors took in, for the oracle."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        """What was on disk and read from there, by position."""
+        self.opened: dict[int, Begun] = {}
+        """By session."""
+        self.names: dict[str, int] = {}
+        """Sessions by name."""
+        self.connections: dict[int, Connection] = {}
+        """By session."""
+
+
+@dataclass
+class Machine:
+    """What outlives a process."""
+
+    disk: Disk
+    clock: HostClock
+    watch: Watch
+    book: Book = field(default_factory=Book)
+    table: Table = field(default_factory=Table)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    sockets: int = 0
+    """Sockets that there ever were."""
+
+
+class Saves(Checkpoints):
+    """Checkpoints that are noted before they are saved."""
+
+    def noted(self, note: Callable[[bytes], None]) -> None:
+        self._note = note
+
+    def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
+        self._note(state)
+        super().save(position, state, since=since)
+
+
+class Intake(SourceIntake):
+    """An intake whose sessions are noted when they begin."""
+
+    def noted(self, note: Callable[[int, OpenInfo], None]) -> None:
+        self._note = note
+
+    def _open(self, info: OpenInfo) -> int:
+        number = super()._open(info)
+        self._note(number, info)
+        return number
+
+
+Source = UdpSource | ConnectionSource
+
+
+class Voice:
+    """A source, whose replies are watched, or the place of a source that was removed."""
+
+    def __init__(self, find: Callable[[], Source | None], watch: Callable[[bytes], None]) -> None:
+        self._find = find
+        self._watch = watch
+
+    def hears(self, number: int) -> bool:
+        source = self._find()
+        return source is not None and source.hears(number)
+
+    def reply(self, number: int, data: bytes) -> bool:
+        self._watch(data)
+        source = self._find()
+        return source is not None and source.reply(number, data)
+
+
+class Life:
+    """A process. `ended` is told what ended it: None for a stop in order, else what was raised."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        machine: Machine,
+        *,
+        config: Config,
+        queue: int,
+        random: Random,
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        """Open what is on disk. Raise StoreError, FullError, SyncError or Crash."""
+        self._world = world
+        self._network = network
+        self._machine = machine
+        self._disk = machine.disk
+        self._clock = clock = machine.clock
+        self._queue = queue
+        self._random = random
+        self._ahead: Ahead | None = None
+        self._ended = ended
+        self._driver = Driver(world, random, self._fail)
+        self._current = Current(Loaded(config, None, ""), clock)
+        self._dropped = 0
+        disk = SpoolDisk(machine.disk)
+        checkpoints = Saves(DIRECTORY, disk)
+        checkpoints.noted(self._saved)
+        spool = Spool.open(DIRECTORY, config.spool, clock, disk)
+        table = machine.table.opened()
+        committed = machine.table.position() or 0
+        self.ingest = restored(spool, checkpoints.newest(committed), committed)
+        self._watched(machine.watch, machine.book)
+        self._sources: dict[str, Source] = {}
+        self._sockets: dict[str, Datagrams] = {}
+        self._connections: dict[Served, Stream] = {}
+        self._intakes: dict[str, Intake] = {}
+        self._receives = self._stopping = False
+        self.health = Health()
+        voices = {
+            name: Voice(partial(self._sources.get, name), self._answer)
+            for name in (*DATAGRAM_SOURCES, *STREAM_SOURCES.values())
+        }
+        opened = Opened(spool, self.ingest, table, machine.quarantine, checkpoints, committed)
+        self.loops = Loops(
+            opened, voices, self._current, clock, health=self.health, figures=Figures(),
+            cut=self._cut, chance=Chance(random.randbytes, random.random),
+        )  # fmt: skip
+        committing = self.loops.committing
+        wake = committing._taken
+        committing._taken = lambda: (wake(), self._taken())[0]
+        for name in DATAGRAM_SOURCES:
+            if name in config.sources:
+                self._bind(name)
+        self._driver.drive(self._begin())
+
+    def _watched(self, watch: Watch, book: Book) -> None:
+        """Let the oracle see what is decoded and taken."""
+        ingest = self.ingest
+        apply = ingest.apply
+
+        def apply_noted(entry: Entry) -> None:
+            watch.came(entry)
+            book.entries[entry.position] = entry
+            apply(entry)
+            if entry.kind == EntryKind.TICK:
+                waiting.check_windows(ingest, watch.ticked)
+
+        ingest.apply = apply_noted  # type: ignore[method-assign]  # seen by the oracle
+        self._machine.table.grew = lambda: watch.committed(self._machine.table.rows)
+
+    def _saved(self, state: bytes) -> None:
+        budgets.check_snapshot(state, self.ingest, self._current.config.ledger)
+
+    def _taken(self) -> None:
+        """Note what the collector says of rows that are about to be committed."""
+        self._machine.watch.taken(self.ingest)
+        budgets.check(self.ingest, self._current.config.ledger)
+
+    @property
+    def dropped(self) -> int:
+        """Return how many datagrams the kernel dropped."""
+        return self._dropped + sum(socket.dropped for socket in self._sockets.values())
+
+    def reload(self, config: Config) -> None:
+        """Run another configuration: other limits, other sources."""
+        before = self._current.config.sources
+        self._current.put(Loaded(config, None, ""))
+        if not self._receives or self._stopping:
+            return
+        for name in before.keys() - config.sources.keys():
+            self._remove(name)
+        for name in sorted(config.sources.keys() - before.keys()):
+            self._receive_from(name, self._intake(name, {}))
+
+    def _bind(self, name: str) -> None:
+        """Make a socket for datagrams."""
+        self._machine.sockets += 1
+        address = DATAGRAM_SOURCES[name]
+        self._sockets[name] = Datagrams(
+            self._network, address, self._queue, self._machine.sockets, self._machine.watch.lost
+        )
+        self._network.attach(address, self._sockets[name].receive)
+
+    def _receive_from(self, name: str, intake: Intake) -> None:
+        self._intakes[name] = intake
+        config = self._current.config.sources[name]
+        if isinstance(config, UdpConfig):
+            if name not in self._sockets:
+                self._bind(name)
+            source = self._sources[name] = UdpSource(name, config, self._clock)
+            source.begin(self._sockets[name], intake)
+            self._driver.drive(self._receive(name, source))
+            self._driver.drive(self._look_around(name, source))
+        else:
+            assert isinstance(config, TcpConfig)
+            own = self._sources[name] = ConnectionSource(config, TcpListener(config))
+            own.begin(intake)
+
+    def _remove(self, name: str) -> None:
+        """Take in what has come to a source, and end its sessions."""
+        source, intake = self._sources.pop(name), self._intakes[name]
+        intake.stopped = REMOVED
+        if isinstance(source, UdpSource):
+            self._network.attach(DATAGRAM_SOURCES[name], None)
+            source.finish(intake)
+            self._dropped += self._sockets.pop(name).dropped
+            for number in list(intake.open_now):
+                intake.close(number, REMOVED)
+        else:
+            for served, stream in list(self._connections.items()):
+                if STREAM_SOURCES[stream.connection.target] == name:
+                    source.drain(served, intake)
+                    served.reason = REMOVED
+                    self._over(served, None, source)
+
+    def pause(self, until: int) -> None:
+        """Do nothing until the world is so old (ns)."""
+        self._driver.works_again = max(self._driver.works_again, until)
+
+    def go_on(self) -> None:
+        self._driver.works_again = 0
+
+    def end(self) -> None:
+        """Be no more."""
+        self._driver.dead = True
+        self._deafen()
+        for stream in self._connections.values():
+            stream.connection.reset()
+
+    def _deafen(self) -> None:
+        for address in DATAGRAM_SOURCES.values():
+            self._network.attach(address, None)
+        self._network.listen(None)
+
+    def stop(self) -> None:
+        """End in order, in some time."""
+        self._driver.drive(self._stop())
+
+    def _answer(self, data: bytes) -> None:
+        """Hold an answer against the disk: what is acknowledged outlives a power cut."""
+        self._machine.watch.answered(data)
+        position = self.ingest.position
+        for path in self._disk.paths():
+            name = path.name
+            if name.endswith(".segment") and name != SPARE_NAME:
+                size = min(HEADER_SIZE + position - segment_first(path), self._disk.length(path))
+                assert size < HEADER_SIZE or self._disk.keeps(path, size), f"{name} is not synced"
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._driver.dead:
+            self._ended(error)
+
+    def _begin(self) -> Steps[None]:
+        loops = self.loops
+        ahead = yield from loops.begin()
+        for steps in (
+            loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.tick(),
+        ):  # fmt: skip
+            self._driver.drive(steps)
+        earlier = ahead.sessions.items()
+        for name in self._current.config.sources:
+            mine = {number: info for number, info in earlier if info.source == name}
+            self._receive_from(name, self._intake(name, mine, ahead))
+        for name in self._sockets.keys() - self._sources.keys():
+            self._network.attach(DATAGRAM_SOURCES[name], None)
+        self._end_others({info.source for _, info in earlier}, ahead)
+        self._receives = True
+        self._network.listen(self._accept)
+        self._driver.drive(loops.answer())
+        if loops.heartbeats:
+            self._driver.drive(loops.heartbeats.run())
+        loops.syncing.admit()
+
+    def _end_others(self, sources: set[str], ahead: Ahead) -> None:
+        """End the sessions of sources that are configured no more (see `pipeline.receiving`)."""
+        for name in sources - self._current.config.sources.keys():
+            mine = {number: info for number, info in ahead.sessions.items() if info.source == name}
+            intake = self._intake(name, mine, ahead)
+            for number in mine:
+                intake.close(number, REMOVED)
+
+    def _intake(
+        self, name: str, earlier: dict[int, OpenInfo], ahead: Ahead | None = None
+    ) -> Intake:
+        self._ahead = ahead or self._ahead
+        intake = Intake(
+            name, "jets" if name.startswith("jets") else "heph", self._current,
+            spool=self.loops.spool, gate=self.loops.gate, ingest=self.ingest, ahead=self._ahead,
+            clock=self._clock, earlier=earlier, entropy=self._random.randbytes,
+        )  # fmt: skip
+        intake.noted(self._begun)
+        return intake
+
+    def _begun(self, number: int, info: OpenInfo) -> None:
+        book = self._machine.book
+        wall, age = self._clock.wall_ns(), self._world.age
+        book.opened[number] = Begun(wall, age, info.format, info.ledger)
+        book.names[info.session] = number
+
+    def _room(self) -> Steps[None]:
+        while self.loops.gate.closed:
+            yield from wait(flag=self.loops.gate.opened)
+
+    def _receive(self, name: str, source: UdpSource) -> Steps[None]:
+        """Receive datagrams (see `UdpSource.run`)."""
+        while not self._stopping and self._sources.get(name) is source:
+            yield from self._room()
+            socket = self._sockets.get(name)
+            if socket is None:
+                return
+            yield from wait(flag=socket.readable)
+            yield from wait(SOON)
+            if not self._stopping and self._sources.get(name) is source:
+                source.drain(self._intakes[name])
+
+    def _look_around(self, name: str, source: UdpSource) -> Steps[None]:
+        while not self._stopping and self._sources.get(name) is source:
+            yield from wait(LOOK_EVERY)
+            if not self._stopping and self._sources.get(name) is source:
+                source.look_around(self._intakes[name])
+
+    def _accept(self, connection: Connection) -> bool:
+        name = STREAM_SOURCES[connection.target]
+        source = self._sources.get(name)
+        if not isinstance(source, ConnectionSource):
+            return False
+        stream = Stream(connection)
+        served = Served(stream, connection.source, connection.source.rpartition(":")[0])
+        self._connections[served] = stream
+        source.open(served, self._intakes[name])
+        assert served.number is not None
+        self._machine.book.connections[served.number] = connection
+        self._driver.drive(self._serve(served, stream, source))
+        return True
+
+    def _serve(self, served: Served, stream: Stream, source: ConnectionSource) -> Steps[None]:
+        """Take in what comes on a connection (see `ConnectionSource._receive`)."""
+        intake = self._intakes[STREAM_SOURCES[stream.connection.target]]
+        with served.answering(lambda: self._driver.drive(self._send_rest(served))):
+            ended = None
+            while ended is None and served in self._connections:
+                yield from self._room()
+                yield from wait(flag=stream.readable)
+                yield from wait(SOON)
+                if served in self._connections:
+                    ended = source.take_in(served, intake)
+        self._over(served, ended, source)
+
+    def _send_rest(self, served: Served) -> Steps[None]:
+        while served in self._connections and served.send_more():
+            yield from wait(LATER)
+
+    def _over(self, served: Served, ended: str | None, source: ConnectionSource) -> None:
+        if (stream := self._connections.pop(served, None)) is None:
+            return
+        served.reason = ended or served.reason
+        served.close()
+        stream.close()
+        source.over(served, self._intakes[STREAM_SOURCES[stream.connection.target]])
+
+    def _cut(self, rejected: Rejected) -> None:
+        for served, source, _ in self._served():
+            if served.number == rejected.number:
+                self._over(served, rejected.why, source)
+
+    def _served(self) -> Iterator[tuple[Served, ConnectionSource, Intake]]:
+        for served, stream in list(self._connections.items()):
+            name = STREAM_SOURCES[stream.connection.target]
+            source = self._sources[name]
+            assert isinstance(source, ConnectionSource)
+            yield served, source, self._intakes[name]
+
+    def _stop(self) -> Steps[None]:
+        self.health.stopping()
+        yield from self.loops.say_last()
+        self._stopping = True
+        for name, source in self._sources.items():
+            if isinstance(source, UdpSource):
+                source.finish(self._intakes[name])
+        for served, source, intake in self._served():
+            source.drain(served, intake)
+            self._over(served, None, source)
+        self._deafen()
+        complete = yield from self.loops.finish(last=True)
+        assert complete, "a stop left something in the spool"
+        self._driver.dead = True
+        self._ended(None)
