@@ -39,14 +39,14 @@ class Kernel:
 
 
 class Collector:
-    def __init__(self, world: World, network: Network, queue: int, places: int) -> None:
+    def __init__(self, world: World, network: Network, queue: int, limits: LedgerConfig) -> None:
         self.disk = Disk()
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
         self._world = world
         self._network = network
         self._room = queue
-        self._limits = LedgerConfig(source_streams_max=places)
+        self._limits = limits
         self._random = world.random("collector")
         self._works_again = 0
         self._draining = False

@@ -116,13 +116,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Datagrams for which the collector's kernel has room."""
     places: int = 16_384
     """Streams of a source that the collector follows at a time."""
+    limits: dict[str, float] = {}
+    """Other limits of the collector's ledger that are not the defaults, by name (see `limits`)."""
 
 
 def encode(scenario: Scenario) -> bytes:
     """Return a scenario as JSON, a fact a line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
-        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "fates")}
+        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "limits", "fates")}
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
 

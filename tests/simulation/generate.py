@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.simulation import facts
+from tests.simulation import facts, limits
 from tests.simulation.facts import Scenario
 from tests.simulation.world import MS, SECOND
 
@@ -45,7 +45,9 @@ def generate(seed: int) -> Scenario:
         made += _strangers(random, end, places)
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    announced = not any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
+    small = limits.draw(Random(f"limits/{seed}"), announced=announced)
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, limits=small)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -11,11 +11,16 @@ from typing import Any
 
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts
+from tests.simulation.limits import forget_gaps
 from tests.simulation.play import Event, Play
 from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
+
+
+_FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
+"""Why the collector forgets a session to which its client may come back."""
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the trade
@@ -34,7 +39,7 @@ def check(play: Play) -> None:
     programs: dict[str, set[int]] = defaultdict(set)
     for row in spans:
         programs[row["session"]].add(_event(row).program)
-    uncounted = Uncounted(rows, programs)
+    uncounted = Uncounted(rows, programs, play.scenario.limits)
     for row in spans:
         numbered = row["seq"] == _event(row).number
         _demand(
@@ -81,13 +86,26 @@ def _check_gaps(play: Play, gaps: Gaps, stored: Counter[Event], uncounted: Uncou
 
 
 class Uncounted:
-    """The streams that the collector says it did not follow: of these, nothing is known but what came."""
+    """The streams of which the collector knows nothing but what came: those that it says it did not
+    follow, those of programs whose sessions it says it forgot too early, and, where it forgets gaps,
+    those that began without an announcement."""
 
-    def __init__(self, rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> None:
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        programs: dict[str, set[int]],
+        limits: dict[str, float],
+    ) -> None:
+        reasons = {"uncounted", "late_join"} if forget_gaps(limits) else {"uncounted"}
         self._streams: set[tuple[int, str]] = set()
         for row in of(rows, "gap"):
-            if row["name"] == "uncounted":
+            if row["name"] in reasons:
                 self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
+        sessions = Counter(owner for owners in programs.values() for owner in owners)
+        for row in of(rows, "session"):
+            if row["name"] == "close" and attributes(row)["closed"] in _FORGOTTEN:
+                back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
+                self._streams |= {(owner, "") for owner in back}
 
     def __contains__(self, event: Event) -> bool:
         return not self._streams.isdisjoint(

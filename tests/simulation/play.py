@@ -12,6 +12,7 @@ from tests.simulation import facts
 from tests.simulation.client import Client, clients_in
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
+from tests.simulation.limits import ledger
 from tests.simulation.network import Network
 from tests.simulation.raw import Raw
 from tests.simulation.world import SECOND, World
@@ -50,7 +51,8 @@ class Play:
         self.scenario = scenario
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates)
-        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
+        limits = ledger(scenario.limits, scenario.places)
+        self.collector = Collector(self.world, self.network, scenario.queue, limits)
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
