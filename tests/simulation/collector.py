@@ -225,6 +225,7 @@ class Life:
 
     def _decode(self) -> None:
         for entry in self._disk.read(self.ingest.position):
+            self._disk.note(entry)
             self.ingest.apply(entry)
             if entry.end <= self._replayed:
                 self.ingest.take()

@@ -61,6 +61,8 @@ class Disk:
     durable: int = 0
     """Position below which the log is synced."""
     full: bool = False
+    decoded: list[Entry] = field(default_factory=list)
+    """All entries that were ever decoded, once, whether they are released or not."""
 
     @property
     def end(self) -> int:
@@ -81,6 +83,11 @@ class Disk:
             begin -= 1
         assert begin == len(entries) or entries[begin].position == position, "released too early"
         return [entry for entry in entries[begin:] if entry.end <= self.durable]
+
+    def note(self, entry: Entry) -> None:
+        """Take note that an entry is decoded, perhaps again."""
+        if not self.decoded or entry.position >= self.decoded[-1].end:
+            self.decoded.append(entry)
 
     def cut(self, random: Random) -> None:
         """Lose the end of the log that was not synced, or a part of it."""

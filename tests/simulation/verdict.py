@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.simulation.aftermath import check_aftermath
 from tests.simulation.facts import Scenario
 from tests.simulation.oracle import Violation, check
 from tests.simulation.play import Play
@@ -25,6 +26,7 @@ def judge(scenario: Scenario) -> Verdict:
     try:
         play.run()
         check(play)
+        check_aftermath(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises

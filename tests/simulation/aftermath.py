@@ -1,0 +1,52 @@
+"""What must be true of the collector itself once all is over.
+
+- The log alone decides the rows: an ingest that reads the whole log at once, without kills and
+  checkpoints, makes the rows that the table has.
+- Nothing is left: a collector that has ended holds no session, stream, hole or byte.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from tailrace.ingest.machine import Ingest
+from tests.ingest.log import rows
+from tests.simulation.oracle import Violation
+from tests.simulation.play import Play
+
+
+def check_aftermath(play: Play) -> None:
+    """Raise Violation for the first thing that must not be."""
+    _check_replay(play)
+    _check_nothing_left(play)
+
+
+def _check_replay(play: Play) -> None:
+    ingest = Ingest()
+    for entry in play.collector.disk.decoded:
+        ingest.apply(entry)
+    taken, _ = ingest.take()
+    for told, stored in zip_longest(rows(taken), play.collector.rows):
+        if told != stored:
+            raise Violation("other rows from the same log", (told, stored))
+
+
+def _check_nothing_left(play: Play) -> None:
+    life = play.collector.life
+    assert life is not None
+    state, left = life.ingest.state, {}
+    for source, commons in state.commons.items():
+        left |= {
+            f"{source} streams": commons.streams,
+            f"{source} ranges": commons.ranges,
+            f"{source} uncounted": commons.uncounted_sessions,
+            f"{source} announced": len(state.announced.get(source, ())),
+            f"{source} pending": life.ingest.pending(source),
+        }
+    left |= {
+        "sessions": len(state.sessions),
+        "held": life.ingest.budget.total,
+        "waiting": life.ingest.waiting,
+    }
+    if any(left.values()):
+        raise Violation("something is left", {what: n for what, n in left.items() if n})
