@@ -22,6 +22,8 @@ LATE_SHARED = 1500 * MS
 INTRODUCTIONS = 9
 """Datagrams in which a client announces its session, or more."""
 PROGRAMS_MAX = 5
+LIVES_MAX = 11
+"""More programs at one address than epochs are remembered there."""
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
 
@@ -55,7 +57,8 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     buffer = random.choice([2**15, 2**17, 2**22])
     transports = random.choice([["udp"], ["udp"], ["tcp"], ["raw"], ["udp", "tcp", "raw"]])
     at = 0
-    for number in range(random.randint(1, PROGRAMS_MAX)):
+    many = LIVES_MAX if shared and random.random() < 0.1 else 0
+    for number in range(many or random.randint(1, PROGRAMS_MAX)):
         transport = random.choice(transports)
         alone = shared and transport != "tcp"
         address = f"{transport}:1" if alone else f"{transport}-{number}:1"
@@ -68,7 +71,7 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
         if alone:
             made.append(facts.Emit(at=at, program=number, stream=1, count=1))
             at += QUIET
-        at = _course(random, made, number, at)
+        at = _course(random, made, number, at, phases=1 if many else 12)
         if transport == "raw":
             made[:] = [f for f in made if not isinstance(f, facts.Flush) or f.program != number]
         if transport == "raw" or random.random() < 0.4:
@@ -86,10 +89,10 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     return made
 
 
-def _course(random: Random, made: list[facts.Fact], program: int, at: int) -> int:
+def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:
     """Add what a program does; return when it has done it."""
     streams = random.sample(range(1, 9), random.randint(1, 3))
-    for _ in range(random.randint(1, 12)):
+    for _ in range(random.randint(1, phases)):
         for stream in random.choices(streams, k=random.randint(1, 6)):
             count = random.choice([1, 3, 30, 150, 600])
             over = random.choice([0, 0, MS, 30 * MS]) * (1 + count // 30)

@@ -8,6 +8,7 @@ from tests.simulation.aftermath import check_aftermath
 from tests.simulation.facts import Scenario
 from tests.simulation.oracle import Violation, check
 from tests.simulation.play import Play
+from tests.simulation.session_rows import check_session_rows
 
 
 class Verdict(NamedTuple):
@@ -26,6 +27,7 @@ def judge(scenario: Scenario) -> Verdict:
     try:
         play.run()
         check(play)
+        check_session_rows(play)
         check_aftermath(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
