@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ class Found(NamedTuple):
     seconds: float
 
 
-def hunt(defect: Defect, seeds: range) -> Found | None:
+def hunt(defect: Defect, seeds: Iterable[int]) -> Found | None:
     """Put a defect back into a copy of the code; play seeds until one fails."""
     with tempfile.TemporaryDirectory() as place:
         for part in ("collector", "clients/python/src"):
@@ -90,7 +91,7 @@ def hunt(defect: Defect, seeds: range) -> Found | None:
         path.write_text(path.read_text().replace(defect.mended, defect.broken))
         paths = [place + "/collector", place + "/clients/python/src", str(ROOT)]
         environ = os.environ | {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-        program = [sys.executable, "-m", "tests.simulation.hunting", f"{seeds.start}", f"{seeds.stop}"]  # fmt: skip
+        program = [sys.executable, "-m", "tests.simulation.hunting", *map(str, seeds)]
         said = subprocess.check_output(program, env=environ, stderr=subprocess.DEVNULL, text=True)
     return msgspec.json.decode(said, type=Found) if said else None
 

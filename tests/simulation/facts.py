@@ -22,6 +22,8 @@ class Begin(_Fact):
     address: str
     buffer: int
     """Bytes that the client may keep."""
+    acknowledge: bool = True
+    """Whether the client asks what has arrived."""
 
 
 class Emit(_Fact):

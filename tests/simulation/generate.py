@@ -22,6 +22,8 @@ LATE_SHARED = 1500 * MS
 INTRODUCTIONS = 9
 """Datagrams in which a client announces its session, or more."""
 PROGRAMS_MAX = 5
+LINGER = 12 * SECOND
+"""A client that does nothing more for so long has sent all it had."""
 LIVES_MAX = 11
 """More programs at one address than epochs are remembered there."""
 DATAGRAMS = 5000
@@ -57,15 +59,21 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     buffer = random.choice([2**15, 2**17, 2**22])
     transports = random.choice([["udp"], ["udp"], ["tcp"], ["raw"], ["udp", "tcp", "raw"]])
     at = 0
+    acknowledge, lingers = random.random() < 0.9, random.random() < 0.3
     many = LIVES_MAX if shared and random.random() < 0.1 else 0
     for number in range(many or random.randint(1, PROGRAMS_MAX)):
         transport = random.choice(transports)
         alone = shared and transport != "tcp"
-        address = f"{transport}:1" if alone else f"{transport}-{number}:1"
+        address = "datagrams:1" if alone else f"{transport}-{number}:1"
         begin = at
         made.append(
             facts.Begin(
-                at=begin, program=number, transport=transport, address=address, buffer=buffer
+                at=begin,
+                program=number,
+                transport=transport,
+                address=address,
+                buffer=buffer,
+                acknowledge=acknowledge,
             )
         )
         if alone:
@@ -75,7 +83,7 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
         if transport == "raw":
             made[:] = [f for f in made if not isinstance(f, facts.Flush) or f.program != number]
         if transport == "raw" or random.random() < 0.4:
-            at = max(at, begin + LIFE)
+            at = max(at + (LINGER if lingers else 0), begin + LIFE)
             made.append(facts.Kill(at=at, program=number))
         else:
             seconds = random.choice([1.0, 5.0, 15.0])

@@ -1,4 +1,4 @@
-"""Plays seeds until one fails, and says which: `python -m tests.simulation.hunting 0 300`.
+"""Plays seeds until one fails, and says which: `python -m tests.simulation.hunting 3 7 8`.
 
 Runs in a process of its own, which imports the code with a defect (see `defects`). Prints nothing
 where no seed fails. A seed that does not end fails, too.
@@ -21,7 +21,7 @@ SECONDS = 20.0
 """CPU seconds for a seed; a seed takes half a second."""
 
 
-def main(first: int, last: int) -> None:
+def main(*seeds: int) -> None:
     def say(seed: int, kind: str) -> None:
         found = Found(seed, kind, round(time.process_time(), 1))
         os.write(sys.stdout.fileno(), msgspec.json.encode(found))
@@ -31,7 +31,7 @@ def main(first: int, last: int) -> None:
         os._exit(0)  # threads of the world may be in an endless loop
 
     signal.signal(signal.SIGPROF, give_up)
-    for seed in range(first, last):
+    for seed in seeds:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         kind = judge(generate(seed)).kind
         signal.setitimer(signal.ITIMER_PROF, 0)

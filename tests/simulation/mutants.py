@@ -130,6 +130,15 @@ def _said(mutant: Mutant) -> str:
     return f"`{gone}` → `{come}`".replace("|", "\\|")
 
 
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds that a text names, in its order: `3,7,10-20`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        seeds += range(int(first), int(last or int(first) + 1))
+    return seeds
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.mutants", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -137,7 +146,7 @@ def main(arguments: list[str]) -> int:
     taking.add_argument("group")
     taking.add_argument("stage", type=Path)
     hunting = commands.add_parser("hunt")
-    hunting.add_argument("--seeds", default="0-300", help="first-last, last excluded")
+    hunting.add_argument("--seeds", default="0-300", help="3,7,10-20: the last of a range excluded")
     hunting.add_argument("--only", default="", help="mutants whose names hold this")
     hunting.add_argument("--again", action="store_true", help="those, too, that were found before")
     options = parser.parse_args(arguments)
@@ -147,12 +156,12 @@ def main(arguments: list[str]) -> int:
         mutants += [m for m in survivors(options.group, options.stage) if m.name not in known]
         save(mutants)
         return 0
-    first, _, last = options.seeds.partition("-")
+    seeds = seeds_of(options.seeds)
     for mutant in mutants:
         if mutant.equivalent or options.only not in mutant.name:
             continue
         if mutant.found is None or options.again:
-            mutant.found = hunt(mutant.defect, range(int(first), int(last)))
+            mutant.found = hunt(mutant.defect, seeds)
             sys.stdout.write(f"{_label(mutant)}: {mutant.found}\n")
             sys.stdout.flush()
             save(mutants)

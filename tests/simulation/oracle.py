@@ -54,6 +54,11 @@ def check(play: Play) -> None:
     _check_ends(play)
 
 
+def stored_in(play: Play) -> Counter[Event]:
+    """Return how often each event is in the table."""
+    return Counter(_event(row) for row in of(play.collector.rows, "span"))
+
+
 def _check_delivered(play: Play, stored: Counter[Event]) -> None:
     for number, program in play.programs.items():
         lacking = [event for event in program.sent[: program.delivered] if event not in stored]
@@ -165,18 +170,20 @@ def _check_ends(play: Play) -> None:
     """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time.
 
     Datagrams may get lost again and again: there, only clients without such a network are judged."""
-    troubles = _troubles(play)
+    wrong = troubles(play)
     for number, program in play.programs.items():
-        if program.closing is None or program.client is None or program.client.discarded:
+        if program.closing is None or program.client is None or not program.begin.acknowledge:
+            continue
+        if program.client.discarded:
             continue
         begun, until = program.closing
-        calm = all(end < until - CALM or begin > until for begin, end in troubles)
+        calm = all(end < until - CALM or begin > until for begin, end in wrong)
         arrives = program.begin.transport == "tcp" or not play.scenario.fates
         if arrives and calm and until - begun >= CALM and not _was_killed(play, number, until):
             _demand(program.ended, "an end that takes too long", number)
 
 
-def _troubles(play: Play) -> list[tuple[int, int]]:
+def troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
     found, dead = [], None
     for fact in play.scenario.facts:

@@ -40,7 +40,7 @@ class Program:
     delivered: int = 0
     excused: int = 0
     ended: bool = False
-    """Whether the client said goodbye, and said that all was delivered."""
+    """Whether the client said goodbye, and knew that all was delivered."""
     client: Client | None = None
     closing: tuple[int, int] | None = None
     """When the program began to end in order, and by when the client had to be done (ages, ns)."""
@@ -130,7 +130,12 @@ class Play:
             self._live_raw(program, course)
             return
         client = program.client = Client(
-            self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
+            self.world,
+            self.network,
+            begin.transport,
+            begin.address,
+            buffer_bytes=begin.buffer,
+            acknowledge=begin.acknowledge,
         )
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
@@ -143,7 +148,8 @@ class Play:
                     sent, excused = len(program.sent), client.discarded
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
-                    program.ended = client.emitter.close(fact.seconds)
+                    done = client.emitter.close(fact.seconds)
+                    program.ended = done and begin.acknowledge
                     if program.ended:
                         program.delivered, program.excused = sent, excused
                     return
@@ -169,5 +175,5 @@ class Play:
                 self.world.sleep(10 * fact.over // fact.count)
 
     def _told(self, program: Program, client: Client, delivered: bool) -> None:
-        if delivered:
+        if delivered and program.begin.acknowledge:
             program.delivered, program.excused = len(program.sent), client.discarded

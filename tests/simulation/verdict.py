@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from tests.simulation.aftermath import check_aftermath
 from tests.simulation.facts import Scenario
-from tests.simulation.oracle import Violation, check
+from tests.simulation.oracle import Violation, check, stored_in
+from tests.simulation.patience import check_patience
 from tests.simulation.play import Play
 from tests.simulation.session_rows import check_session_rows
 
@@ -28,6 +29,7 @@ def judge(scenario: Scenario) -> Verdict:
         play.run()
         check(play)
         check_session_rows(play)
+        check_patience(play, stored_in(play))
         check_aftermath(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
