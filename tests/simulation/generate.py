@@ -50,7 +50,7 @@ def generate(seed: int) -> Scenario:
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
     announced = not any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
-    small = limits.draw(Random(f"limits/{seed}"), announced=announced)
+    small = limits.draw(Random(f"limits/{seed}"), announced=announced, shared=shared)
     return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, limits=small)
 
 

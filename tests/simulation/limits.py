@@ -42,15 +42,24 @@ FORGETFUL = frozenset(
 """Limits beyond which the collector forgets gaps."""
 
 
-def draw(random: Random, *, announced: bool) -> dict[str, float]:
+TELLING_RUNS_APART = frozenset({"reorder_time", "streams_max"})
+"""Limits beyond which a late event from a shared address counts for the next program there."""
+
+
+def draw(random: Random, *, announced: bool, shared: bool) -> dict[str, float]:
     """Return some small limits by name; in every other seed none.
 
     Leave out limits that make the collector forget gaps unless all programs are `announced`: of
-    others, the collector cannot tell a late event from a copy (ARCHITECTURE.md, "Blind spots")."""
+    others, the collector cannot tell a late event from a copy (ARCHITECTURE.md, "Blind spots"). Where
+    programs have a `shared` address, leave out those that tell whose a late event is."""
     if random.random() < 0.5:
         return {}
-    names = sorted(LIMITS if announced else LIMITS.keys() - FORGETFUL)
-    return {name: LIMITS[name](random) for name in random.sample(names, random.randint(1, 3))}
+    names = LIMITS.keys() - (TELLING_RUNS_APART if shared else set())
+    if not announced:
+        names -= FORGETFUL | ({"reorder_events"} if shared else set())
+    return {
+        name: LIMITS[name](random) for name in random.sample(sorted(names), random.randint(1, 3))
+    }
 
 
 def forget_gaps(limits: dict[str, float]) -> bool:

@@ -19,6 +19,8 @@ from pathlib import Path
 import msgspec
 
 from tests.simulation.defects import Defect, Found, hunt
+from tests.simulation.generate import generate
+from tests.simulation.verdict import judge
 
 HERE = Path(__file__).parent
 MUTANTS = HERE / "mutants.json"
@@ -130,6 +132,17 @@ def _said(mutant: Mutant) -> str:
     return f"`{gone}` → `{come}`".replace("|", "\\|")
 
 
+def kill(mutant: Mutant, seeds: list[int]) -> Found | None:
+    """Return the first seed that fails with a mutant, and does not fail without."""
+    seconds = 0.0
+    while seeds and (found := hunt(mutant.defect, seeds)):
+        seconds += found.seconds
+        if judge(generate(found.seed)).kind is None:
+            return found._replace(seconds=round(seconds, 1))
+        seeds = seeds[seeds.index(found.seed) + 1 :]
+    return None
+
+
 def seeds_of(text: str) -> list[int]:
     """Return the seeds that a text names, in its order: `3,7,10-20`."""
     seeds: list[int] = []
@@ -161,7 +174,7 @@ def main(arguments: list[str]) -> int:
         if mutant.equivalent or options.only not in mutant.name:
             continue
         if mutant.found is None or options.again:
-            mutant.found = hunt(mutant.defect, seeds)
+            mutant.found = kill(mutant, seeds)
             sys.stdout.write(f"{_label(mutant)}: {mutant.found}\n")
             sys.stdout.flush()
             save(mutants)
