@@ -61,12 +61,15 @@ class Disk:
     durable: int = 0
     """Position below which the log is synced."""
     full: bool = False
-    decoded: list[Entry] = field(default_factory=list)
-    """All entries that were ever decoded, once, whether they are released or not."""
 
     @property
     def end(self) -> int:
         return self.log.entries[-1].end if self.log.entries else 0
+
+    @property
+    def _synced(self) -> int:
+        """How many entries are durable."""
+        return sum(entry.end <= self.durable for entry in self.log.entries)
 
     def empty(self) -> None:
         """Have room again."""
@@ -84,24 +87,19 @@ class Disk:
         assert begin == len(entries) or entries[begin].position == position, "released too early"
         return [entry for entry in entries[begin:] if entry.end <= self.durable]
 
-    def note(self, entry: Entry) -> None:
-        """Take note that an entry is decoded, perhaps again."""
-        if not self.decoded or entry.position >= self.decoded[-1].end:
-            self.decoded.append(entry)
-
     def cut(self, random: Random) -> None:
         """Lose the end of the log that was not synced, or a part of it."""
         entries = self.log.entries
-        synced = sum(entry.end <= self.durable for entry in entries)
-        del entries[random.randint(synced, len(entries)) :]
+        del entries[random.randint(self._synced, len(entries)) :]
         self.durable = self.end
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Save a checkpoint, and release what no restart needs."""
         self.checkpoints = [*self.checkpoints, checkpoint][-CHECKPOINTS:]
         oldest = self.checkpoints[0].position
-        kept = [entry for entry in self.log.entries[:-1] if entry.position >= oldest]
-        self.log.entries = kept + self.log.entries[-1:]
+        released = sum(entry.position < oldest for entry in self.log.entries)
+        # The last synced entry says where the log goes on, should a kill lose all others.
+        del self.log.entries[: max(0, min(released, self._synced - 1))]
 
     def newest(self) -> Checkpoint | None:
         """Return the newest checkpoint that the table has reached."""
