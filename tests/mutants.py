@@ -23,6 +23,19 @@ GROUPS = {
         ["tailrace/ingest/announced.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
+    "course": (
+        [
+            f"tailrace/ingest/{name}.py"
+            for name in ("course", "owning", "run", "session", "answers", "departures")
+        ],
+        [
+            f"tests/ingest/test_{name}.py"
+            for name in (
+                "announced", "announced_wild", "attribution", "clock", "copies", "datagrams", "departures",
+                "machine", "network", "places", "restarts", "telling", "wild",
+            )
+        ],
+    ),
     "client": (
         ["tailrace_client/_session.py", "tailrace_client/_queue.py"],
         [f"{_CLIENT}{n}.py" for n in ("session", "queue", "forgotten")],

@@ -449,3 +449,13 @@ def test_an_event_of_another_stream_shows_that_a_holes_time_is_over():
     assert [(f.stream, f.seq) for f in ledger.findings] == [("a", 1)]
     feed(ledger, events([1], stream="c"), now=3 * SECOND)
     assert [f.stream for f in ledger.findings] == ["a", "b"]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_where_gaps_are_forgotten_an_announced_session_stores_no_number_again(announced):
+    ledger = counters(LedgerConfig(reorder_events=8, holes_max=1))
+    ledger.announced = announced
+    feed(ledger, events(n for n in range(400) if n % 100 not in (97, 98)))
+    late, *copies = feed(ledger, events([197, 150, 150]), now=1)[0]
+    assert late == (DUPLICATE if announced else 197)
+    assert copies == [DUPLICATE if announced else 150] * 2

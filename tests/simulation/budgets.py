@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.units import Size
 from tests.simulation.facts import Scenario
+from tests.simulation.limits import ledger
 from tests.simulation.violation import demand
 
 SESSION_BYTES, STREAM_BYTES = 4096, 1024
@@ -16,10 +19,11 @@ SESSION_BYTES, STREAM_BYTES = 4096, 1024
 
 def limits_of(scenario: Scenario) -> LedgerConfig:
     """Return the limits that a scenario gives its collector."""
+    limits = ledger(scenario.limits, scenario.places)
     if not scenario.state:
-        return LedgerConfig(source_streams_max=scenario.places)
-    return LedgerConfig(
-        source_streams_max=scenario.places,
+        return limits
+    return replace(
+        limits,
         session_state_max=Size(scenario.state),
         source_state_max=Size(2 * scenario.state),
         state_max=Size(3 * scenario.state),

@@ -189,12 +189,22 @@ class Client:
     """A program's client."""
 
     def __init__(
-        self, world: World, network: Network, transport: str, address: str, *, buffer_bytes: int
+        self,
+        world: World,
+        network: Network,
+        transport: str,
+        address: str,
+        *,
+        buffer_bytes: int,
+        acknowledge: bool,
     ) -> None:
         self.transport = TRANSPORTS[transport](world, network, address)
         with patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport):
             self.emitter = Emitter(
-                f"{transport}://collector:1", buffer_bytes=buffer_bytes, process="program"
+                f"{transport}://collector:1",
+                buffer_bytes=buffer_bytes,
+                process="program",
+                acknowledge=acknowledge,
             )
         sender = self.emitter._sender
         assert sender is not None

@@ -12,8 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 ROOT = Path(__file__).parents[2]
 LEDGER, INGEST = "collector/tailrace/ledger", "collector/tailrace/ingest"
@@ -86,31 +89,28 @@ DEFECTS = {
 }
 
 
-def hunt(name: str, seeds: range) -> int | None:
-    """Put a defect back; return the first seed that finds the defect, or None."""
-    defect = DEFECTS[name]
+class Found(NamedTuple):
+    """The first seed that finds a defect, what went wrong, and the CPU seconds of all seeds until then."""
+
+    seed: int
+    kind: str
+    seconds: float
+
+
+def hunt(defect: Defect, seeds: Iterable[int]) -> Found | None:
+    """Put a defect back into a copy of the code; play seeds until one fails."""
     with tempfile.TemporaryDirectory() as place:
         for part in ("collector", "clients/python/src"):
             shutil.copytree(ROOT / part, Path(place, part), ignore=shutil.ignore_patterns("*.so", "__pycache__"))  # fmt: skip
         path = Path(place, defect.file)
         path.write_text(path.read_text().replace(defect.mended, defect.broken))
         paths = [place + "/collector", place + "/clients/python/src", str(ROOT)]
-        environ = os.environ | {"PYTHONPATH": ":".join(paths)}
-        program = (
-            "import sys\n"
-            "from tests.simulation.generate import generate\n"
-            "from tests.simulation.verdict import judge\n"
-            f"for seed in range({seeds.start}, {seeds.stop}):\n"
-            "    verdict = judge(generate(seed))\n"
-            "    if verdict.kind:\n"
-            "        print(seed, verdict.about[:200], file=sys.stderr)\n"
-            "        print(seed)\n"
-            "        break\n"
-        )
-        said = subprocess.check_output([sys.executable, "-c", program], env=environ, text=True)
-    return int(said) if said else None
+        environ = os.environ | {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        program = [sys.executable, "-m", "tests.simulation.hunting", *map(str, seeds)]
+        said = subprocess.check_output(program, env=environ, stderr=subprocess.DEVNULL, text=True)
+    return msgspec.json.decode(said, type=Found) if said else None
 
 
 if __name__ == "__main__":
     for each in sys.argv[1:] or DEFECTS:
-        sys.stdout.write(f"{each}: seed {hunt(each, range(300))}\n")
+        sys.stdout.write(f"{each}: {hunt(DEFECTS[each], range(300))}\n")

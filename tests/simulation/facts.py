@@ -22,6 +22,8 @@ class Begin(_Fact):
     address: str
     buffer: int
     """Bytes that the client may keep."""
+    acknowledge: bool = True
+    """Whether the client asks what has arrived."""
     introduced: bool = False
     """Whether the program's first datagram arrives once, at once, and before all others of the program."""
     first: int = 0
@@ -214,6 +216,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Datagrams for which the collector's kernel has room."""
     places: int = 16_384
     """Streams of a source that the collector follows at a time."""
+    limits: dict[str, float] = {}
+    """Other limits of the collector's ledger that are not the defaults, by name (see `limits`)."""
     segment: int = 0
     """Bytes of a connection that arrive together, at most; 0: all that were sent together."""
     state: int = 0
@@ -229,7 +233,7 @@ def encode(scenario: Scenario) -> bytes:
     rest = msgspec.json.encode(
         {
             name: getattr(scenario, name)
-            for name in ("seed", "queue", "places", "segment", "state", "spool", "fates")
+            for name in ("seed", "queue", "places", "limits", "segment", "state", "spool", "fates")
         }
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"

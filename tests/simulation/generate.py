@@ -8,6 +8,9 @@ has the shortest scenario of each):
 - Whose an event is that comes before its program said its first word, where the program says it once. So the
   first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
   is there to receive it, with room in the kernel, and is not killed until the datagram is on disk.
+
+Where a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: a
+late event from a forgotten gap looks like a copy there ("What came below a gap that is no longer remembered").
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from tests.simulation import facts, generate_restarts, generate_wire, quick
+from tests.simulation import facts, generate_restarts, generate_wire, limits, quick
 from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
+CLIENTS = ("udp", "tcp")
 LATE = 4 * SECOND
 LATE_SHARED = 1900 * MS
 """Less than the collector waits for late events of the program before."""
@@ -33,6 +37,10 @@ INTRODUCTIONS = 9
 """Datagrams that an outage takes at the beginning, at times: more than a client that wants no answer announces
 its session in."""
 PROGRAMS_MAX = 5
+LINGER = 12 * SECOND
+"""A client that does nothing more for so long has sent all it had."""
+LIVES_MAX = 11
+"""More programs at one address than epochs are remembered there."""
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
 
@@ -84,6 +92,10 @@ def generate(seed: int) -> Scenario:
             f for f in made if not isinstance(f, facts.Kill | facts.Close) or f.program != stays
         ]
     made.sort(key=lambda fact: fact.at)
+    announced = not any(isinstance(f, facts.Begin) and f.transport not in CLIENTS for f in made)
+    small = limits.draw(Random(f"limits/{seed}"), announced=announced, shared=shared)
+    if any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made):
+        state = 0
     roomy = bool(first_words) or headers or random.random() < 0.7
     small_spool = not shared and random.random() < 0.2
     return Scenario(
@@ -92,6 +104,7 @@ def generate(seed: int) -> Scenario:
         fates=fates,
         queue=100_000 if roomy else random.choice([10, 50, 300]),
         places=places,
+        limits=small,
         segment=wire.choice([0, 0, 100, 1448]),
         state=state,
         spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
@@ -103,10 +116,12 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     buffer = random.choice([2**15, 2**17, 2**22])
     transports = random.choice([["udp"], ["udp"], ["tcp"], ["raw"], ["udp", "tcp", "raw"]])
     at = 0
-    for number in range(random.randint(1, PROGRAMS_MAX)):
+    acknowledge, lingers = random.random() < 0.9, random.random() < 0.3
+    many = LIVES_MAX if shared and random.random() < 0.1 else 0
+    for number in range(many or random.randint(1, PROGRAMS_MAX)):
         transport = random.choice(transports)
         alone = shared and transport != "tcp"
-        address = f"{transport}:1" if alone else f"{transport}-{number}:1"
+        address = "datagrams:1" if alone else f"{transport}-{number}:1"
         begin = at
         made.append(
             facts.Begin(
@@ -115,14 +130,15 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
                 transport=transport,
                 address=address,
                 buffer=buffer,
+                acknowledge=acknowledge,
                 introduced=alone and transport == "raw",
             )
         )
-        at = _course(random, made, number, at)
+        at = _course(random, made, number, at, phases=1 if many else 12)
         if transport == "raw":
             made[:] = [f for f in made if not isinstance(f, facts.Flush) or f.program != number]
         if transport == "raw" or random.random() < 0.4:
-            at = max(at, begin + LIFE)
+            at = max(at + (LINGER if lingers else 0), begin + LIFE)
             made.append(facts.Kill(at=at, program=number))
         else:
             seconds = random.choice([1.0, 5.0, 15.0])
@@ -172,10 +188,10 @@ def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fac
     return [f for f in troubles if not (isinstance(f, facts.KillCollector) and loses(f))]
 
 
-def _course(random: Random, made: list[facts.Fact], program: int, at: int) -> int:
+def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:
     """Add what a program does; return when it has done it."""
     streams = random.sample(range(1, 9), random.randint(1, 3))
-    for _ in range(random.randint(1, 12)):
+    for _ in range(random.randint(1, phases)):
         for stream in random.choices(streams, k=random.randint(1, 6)):
             count = random.choice([1, 3, 30, 150, 600])
             over = random.choice([0, 0, MS, 30 * MS]) * (1 + count // 30)

@@ -201,7 +201,7 @@ class Life:
             book.entries[entry.position] = entry
             apply(entry)
             if entry.kind == EntryKind.TICK:
-                waiting.check_windows(ingest, watch.ticked)
+                waiting.check_windows(ingest, entry.time_ns)
 
         ingest.apply = apply_noted  # type: ignore[method-assign]  # seen by the oracle
         self._machine.table.grew = lambda: watch.committed(self._machine.table.rows)

@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts, oracle_clocks, oracle_jets, oracle_wire, reasons
+from tests.simulation.limits import forget_gaps
 from tests.simulation.play import Play, Program
 from tests.simulation.table import DOWN
 from tests.simulation.violation import Violation, demand, none
@@ -24,6 +25,8 @@ CALM = 4 * SECOND
 
 AMPLE = 2**26
 """Bytes that no scenario fills a spool with."""
+_FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
+"""Why the collector forgets a session to which its client may come back."""
 
 
 def check(play: Play) -> None:
@@ -82,6 +85,12 @@ def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
     }
 
 
+def stored_in(play: Play) -> Counter[Event]:
+    """Return how often each event is in the table."""
+    spans = of(play.collector.rows, "span")
+    return Counter(event_of(row) for row in spans if row["format"] == "heph")
+
+
 def _check_delivered(programs: dict[int, Program], stored: Counter[Event]) -> None:
     for number, program in programs.items():
         lacking = [event for event in program.sent[: program.delivered] if event not in stored]
@@ -130,7 +139,9 @@ def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[
 
 
 class Uncounted:
-    """The streams that the collector says it did not follow: of these, nothing is known but what came.
+    """The streams of which the collector knows nothing but what came: those that it says it did not
+    follow, those of programs whose sessions it says it forgot too early, and, where it forgets gaps,
+    those that began without an announcement.
 
     Of a stream that begins before the wrap of its counter and whose first event did not arrive, nobody
     can tell where it began (ARCHITECTURE.md, "Blind spots")."""
@@ -142,14 +153,22 @@ class Uncounted:
         programs: dict[str, set[int]],
         stored: Counter[Event],
     ) -> None:
+        reasons = {"uncounted"}
+        if forget_gaps(play.scenario.limits):
+            reasons.add("late_join")
         self._streams: set[tuple[int, str]] = set()
         for number, program in play.programs.items():
             if program.begin.first:
                 streams = (s for s in program.numbers if Event(number, s, 0) not in stored)
                 self._streams |= {(number, str(stream)) for stream in streams}
         for row in of(rows, "gap"):
-            if row["name"] == "uncounted":
+            if row["name"] in reasons:
                 self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
+        sessions = Counter(owner for owners in programs.values() for owner in owners)
+        for row in of(rows, "session"):
+            if row["name"] == "close" and attributes(row)["closed"] in _FORGOTTEN:
+                back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
+                self._streams |= {(owner, "") for owner in back}
 
     def __contains__(self, event: Event) -> bool:
         return not self._streams.isdisjoint(
@@ -214,12 +233,14 @@ def _check_ends(play: Play, judged: dict[int, Program]) -> None:
     """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time.
 
     Datagrams may get lost again and again: there, only clients without such a network are judged."""
-    troubles = _troubles(play)
+    wrong = troubles(play)
     for number, program in judged.items():
-        if program.closing is None or program.client is None or program.client.discarded:
+        if program.closing is None or program.client is None or not program.begin.acknowledge:
+            continue
+        if program.client.discarded:
             continue
         begun, until = program.closing
-        calm = all(end < until - CALM or begin > until for begin, end in troubles)
+        calm = all(end < until - CALM or begin > until for begin, end in wrong)
         arrives = program.begin.transport == "tcp" or not play.scenario.fates
         if arrives and calm and until - begun >= CALM and not _was_killed(play, number, until):
             demand(program.ended, "an end that takes too long", number)
@@ -234,7 +255,7 @@ def _check_failures(play: Play) -> None:
     demand(len(found) <= broken, "failed with a good disk", found)
 
 
-def _troubles(play: Play) -> list[tuple[int, int]]:
+def troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
     found = list(play.collector.outages)
     if play.scenario.spool < AMPLE:

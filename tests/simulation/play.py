@@ -48,7 +48,7 @@ class Program:
     delivered: int = 0
     excused: int = 0
     ended: bool = False
-    """Whether the client said goodbye, and said that all was delivered."""
+    """Whether the client said goodbye, and knew that all was delivered."""
     over: bool = False
     """Whether the program was killed, or has ended in order."""
     client: Client | None = None
@@ -186,6 +186,7 @@ class Play:
         """End a program and its host; nobody tells the collector, whose kernel finds out by itself."""
         program, connection = self.programs.get(number), self._connection(number)
         if program is not None:
+            program.over = True
             self.world.kill(program)
         if connection is not None:
             connection.tear(KEEPALIVE)
@@ -206,7 +207,12 @@ class Play:
             self._live_raw(program, course, former, boot.randrange(BOOT))
             return
         client = program.client = Client(
-            self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
+            self.world,
+            self.network,
+            begin.transport,
+            begin.address,
+            buffer_bytes=begin.buffer,
+            acknowledge=begin.acknowledge,
         )
         client.watched(self.watch, begin.program, begin.address)
         self.world.sleep(boot.randrange(BOOT))
@@ -221,7 +227,8 @@ class Play:
                     sent, excused = len(program.sent), client.discarded
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
-                    program.ended = client.emitter.close(fact.seconds)
+                    done = client.emitter.close(fact.seconds)
+                    program.ended = done and begin.acknowledge
                     program.over = True
                     if program.ended:
                         program.delivered, program.excused = sent, excused
@@ -277,7 +284,7 @@ class Play:
                 self.world.sleep(10 * fact.over // fact.count)
 
     def _told(self, program: Program, client: Client, delivered: bool) -> None:
-        if delivered:
+        if delivered and program.begin.acknowledge:
             program.delivered, program.excused = len(program.sent), client.discarded
             assert client.hearing is not None
             client.hearing.believes(program.numbers.items())

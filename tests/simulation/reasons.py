@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation import facts
 from tests.simulation.book import Row
+from tests.simulation.budgets import limits_of
 from tests.simulation.play import Play
 from tests.simulation.violation import demand
 from tests.simulation.words import Event
@@ -47,6 +48,7 @@ class Facts:
         self.alone = {begin.program: begin.address for begin in begins if uses[begin.address] == 1}
         """By program that had its address to itself, the address."""
         self.streams = len(watch.durable.of)
+        self.session_places = limits_of(play.scenario).streams_max
 
     def took_leave(self, program: int) -> bool | None:
         """Return whether a program's goodbye came; None where nobody can tell whose goodbye came, or
@@ -67,7 +69,10 @@ class Facts:
         return all(event.number in reported[event[:2]] for event in gap.events)
 
     def network(self, gap: Gap) -> bool:
-        """They did not come, and no word of the client came that it had discarded them."""
+        """They did not come, and no word of the client came that it had discarded them. A gap that is
+        forgotten keeps its reason."""
+        if self.watch.forgets:
+            return True
         address = self.alone.get(-1 if gap.owner is None else gap.owner, "")
         said = self.watch.heard[address, int(gap.row["stream"] or 0)]
         named = (event.number for event in gap.events if event.number in said)
@@ -86,8 +91,11 @@ class Facts:
         return session.partition(".")[0] in self.watch.torn
 
     def uncounted(self, gap: Gap) -> bool:
-        """More streams came than there are places."""
-        return gap.about["count"] == 0 and self.streams > self.play.scenario.places
+        """More streams came than there are places, of the source or of the session."""
+        own = Counter(program for program, _ in self.watch.durable.of)
+        came = own.total() if gap.owner is None else own[gap.owner]
+        few = gap.about.get("detail") == "streams_max" and came > self.session_places
+        return gap.about["count"] == 0 and (few or self.streams > self.play.scenario.places)
 
 
 TRUE = {

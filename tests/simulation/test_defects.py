@@ -18,4 +18,4 @@ def test_the_mended_code_is_there_once(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_that_is_put_back_is_found(name):
-    assert hunt(name, SEEDS) is not None
+    assert hunt(DEFECTS[name], SEEDS) is not None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from tests.simulation.aftermath import check_aftermath
 from tests.simulation.facts import Scenario
-from tests.simulation.oracle import check
+from tests.simulation.oracle import check, stored_in
+from tests.simulation.patience import check_patience
 from tests.simulation.play import Play
 from tests.simulation.readers import reading
+from tests.simulation.session_rows import check_session_rows
 from tests.simulation.violation import Violation
 
 
@@ -30,6 +33,9 @@ def judge(scenario: Scenario) -> Verdict:
         with reading(play):
             play.run()
             check(play)
+            check_session_rows(play)
+            check_patience(play, stored_in(play))
+            check_aftermath(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises

@@ -413,10 +413,19 @@ class Counters:
         if stream.had(seq, mark, window):
             self.state.duplicates += 1
             return DUPLICATE
-        if stream.mark_of(seq, window) != NEVER or seq < stream.floor:
+        if self._may_be_another(stream, seq):
             return self._another(stream, seq)
         self.state.duplicates += 1
         return DUPLICATE
+
+    def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
+        """Return whether an event that is not missing may be other than the one of its number that came.
+
+        Below the floor, nobody knows which numbers came. A client that announced its session gives no
+        number twice, so its event is a copy or is in a gap that stays."""
+        if seq < stream.floor:
+            return not self.announced
+        return stream.mark_of(seq, self._window) != NEVER
 
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int

@@ -1,0 +1,54 @@
+"""What must be true of the collector itself once all is over.
+
+- The log alone decides the rows: an ingest that reads the whole log at once, without kills and
+  checkpoints, makes the rows that the table has. One seed in `REPLAY_EVERY` is read again.
+- Nothing is left: a collector that has ended holds no session, stream, hole or byte.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from tailrace.ingest.machine import Ingest
+from tests.ingest.log import rows
+from tests.simulation.play import Play
+from tests.simulation.violation import demand
+
+REPLAY_EVERY = 10
+"""Seeds from one whose log is read again (3, 13, …) to the next."""
+
+
+def check_aftermath(play: Play) -> None:
+    """Raise Violation for the first thing that must not be."""
+    if play.scenario.seed % REPLAY_EVERY == 3 and not play.collector.rotten:
+        _check_replay(play)
+    _check_nothing_left(play)
+
+
+def _check_replay(play: Play) -> None:
+    ingest = Ingest()
+    for entry in sorted(play.collector.book.entries.values()):
+        ingest.apply(entry)
+    taken, _ = ingest.take()
+    for told, stored in zip_longest(rows(taken), play.collector.rows):
+        demand(told == stored, "other rows from the same log", (told, stored))
+
+
+def _check_nothing_left(play: Play) -> None:
+    life = play.collector.life
+    assert life is not None
+    state, left = life.ingest.state, {}
+    for source, commons in state.commons.items():
+        left |= {
+            f"{source} streams": commons.streams,
+            f"{source} ranges": commons.ranges,
+            f"{source} uncounted": commons.uncounted_sessions,
+            f"{source} announced": len(state.announced.get(source, ())),
+            f"{source} pending": life.ingest.pending(source),
+        }
+    left |= {
+        "sessions": len(state.sessions),
+        "held": life.ingest.budget.total,
+        "waiting": life.ingest.waiting,
+    }
+    demand(not any(left.values()), "something is left", {what: n for what, n in left.items() if n})
