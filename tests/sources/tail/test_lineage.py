@@ -12,7 +12,7 @@ from msgspec import structs
 from tailrace.decoding.decoder import Files
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.state import Member
-from tailrace.sources.tail.source import LINGER
+from tailrace.sources.tail.watch import LINGER
 
 TEXT = bytes(range(33, 127)) * 10
 
@@ -113,15 +113,15 @@ async def test_an_original_that_cannot_be_read_holds_nothing_up(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
     tail = await followed(b"")
-    open_ = tail.source._roots.open
+    open_ = tail.source.watch._roots.open
 
     def refuse(path):
         if path == str(files / "a"):
             raise PermissionError(EACCES, "no", path)
         return open_(path)
 
-    monkeypatch.setattr(tail.source._roots, "open", refuse)
-    tail.source._descriptors.close_all()
+    monkeypatch.setattr(tail.source.watch._roots, "open", refuse)
+    tail.source.watch._descriptors.close_all()
     files.append("a", TEXT)
     files.write("a.gz", packed(TEXT))
     await settle()

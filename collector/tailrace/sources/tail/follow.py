@@ -137,7 +137,7 @@ class Followed(Located):
             return True  # as long as it is open its inode is its own
         fd = self._desk.descriptors.roots.open(path)
         try:
-            birth = identity.birth(fd)
+            birth = self._system.birth(fd)
             if birth and self.birth:
                 return birth == self.birth
             if path == self.path:
@@ -314,7 +314,7 @@ class Followed(Located):
         self._verification = None
         reader = self._reader
         if not same and reader is not None:
-            self._examine(os.fstat(fd).st_size)  # it may have become another one since the look
+            self._examine(self._system.fstat(fd).st_size)  # it may have become another one since the look
             if self._reader is reader and reader.raw.trail.crc is not None:
                 reader.raw.trail.crc = None  # told once
                 self.session.lose("overwritten", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 from tailrace.ingest.state import Rest
@@ -62,4 +61,5 @@ class Resting:
         writer = self._desk.files.writer(path)
         if writer is None:
             return None
-        return self._desk.writers.find(writer, os.stat(path), birth)  # noqa: PTH116 - as elsewhere here
+        found = self._desk.descriptors.roots.system.stat(path)
+        return self._desk.writers.find(writer, found, birth)
