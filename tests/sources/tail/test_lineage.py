@@ -63,6 +63,34 @@ async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     assert intake.sessions[0].state.facts.path == str(files / "a.gz")
 
 
+async def test_a_copy_that_waited_for_a_place_ends_as_others_do(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT, files_max=1)
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    (files / "a.gz").unlink()
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_packed_file_that_is_begun_again_is_no_copy_of_the_one_before(
+    autojump_clock, follow, files, intake, settle
+):
+    """Though it begins with the same content."""
+    files.write("a.gz", packed(TEXT) + packed(TEXT[:99]))
+    follow()
+    await settle()
+    (files / "a.gz").unlink()
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    assert intake.contents == [TEXT + TEXT[:99], TEXT]
+    assert intake.sessions[0].closed == "replaced"
+
+
 async def test_a_copy_waits_for_as_long_as_its_original_is_there(
     autojump_clock, followed, files, intake, settle
 ):

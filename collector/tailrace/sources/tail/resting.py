@@ -49,6 +49,9 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
+            # What was seen may have been of an earlier process with this PID and file.
+            self._process = self._seek(path, birth) or self._process
+        if self._process is not None and not desk.writers.runs(self._process):
             # What it wrote last may have come after the look at its file: that is asked once more.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from posixpath import dirname, join, normpath
 
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.system import SYSTEM, System
 
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -32,7 +32,7 @@ class Roots:
     look at files ask the `system`."""
 
     def __init__(
-        self, documents: Callable[[str], tuple[str, ...]], system: System = System()
+        self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
     ) -> None:
         self.system = system
         self._documents = documents

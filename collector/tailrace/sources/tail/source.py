@@ -7,7 +7,7 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.sources.source import FileIntake, SourceFigures
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.system import SYSTEM, System
 from tailrace.sources.tail.watch import PATHS_SHOWN, Chosen, Watch
 
 
@@ -23,7 +23,7 @@ class TailSource:
         *,
         once: bool = False,
         chosen: Chosen | None = None,
-        system: System = System(),
+        system: System = SYSTEM,
     ) -> None:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")

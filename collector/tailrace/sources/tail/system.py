@@ -18,3 +18,7 @@ class System(NamedTuple):
     """Return when an open file was made (Unix ns), 0 where the system does not say."""
     proc: str = "/proc"
     """Where the system tells of its processes."""
+
+
+SYSTEM = System()
+"""The machine's own."""

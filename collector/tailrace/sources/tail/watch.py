@@ -33,7 +33,7 @@ from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 from tailrace.sources.tail.session import Desk
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.system import SYSTEM, System
 from tailrace.sources.tail.writers import Writers
 
 LINGER = 5.0
@@ -75,7 +75,7 @@ class Watch:
         *,
         once: bool = False,
         chosen: Chosen | None = None,
-        system: System = System(),
+        system: System = SYSTEM,
     ) -> None:
         self._name = name
         self._config = config
@@ -294,6 +294,7 @@ class Watch:
         heir = lineage.heir(self._catalog, file, now)
         if heir is not None:
             heir.take_over(file)
+            self._without_place.pop(heir, None)
             self._following.add(heir)
             self._schedule.put(heir, now)
             self._forget(file)
@@ -330,7 +331,8 @@ class Watch:
         yield "others"
 
     def _close(self, file: Followed, reason: str) -> None:
-        file.close(reason)
+        later = set(self._catalog.relatives(file)).difference(self._catalog.elders(file))
+        file.close(reason, copied=any(o.gone is None and o.path != file.path for o in later))
         self._figures.files_ended += self._once
         self._ended_bytes += file.taken if self._once else 0
         self._forget(file)
@@ -349,7 +351,8 @@ class Watch:
     def _reconsider(self, file: Followed, now: float) -> None:
         if file in self._catalog:
             file.undecided = True
-            self._schedule.put(file, now)
+            if file.due > now:  # who waits for its look already keeps its place before others
+                self._schedule.put(file, now)
 
     def _give_places(self) -> None:
         places = max(0, self._config.files_max - len(self._following))
