@@ -14,6 +14,7 @@ from tailrace.spool.entry import LAST, EntryKind
 from tests.ingest.log import rows
 from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.storage import Checkpoint, Disk, Refused
+from tests.simulation.tail import FilesAround, Tail
 from tests.simulation.world import MS, SECOND, World
 
 DRAIN, LATER, SYNC, ANSWER, TICK, COMMIT = MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, SECOND
@@ -39,7 +40,14 @@ class Kernel:
 
 
 class Collector:
-    def __init__(self, world: World, network: Network, queue: int, places: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        queue: int,
+        places: int,
+        files: FilesAround | None = None,
+    ) -> None:
         self.disk = Disk()
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
@@ -48,6 +56,7 @@ class Collector:
         self._room = queue
         self._limits = LedgerConfig(source_streams_max=places)
         self._random = world.random("collector")
+        self._files = files
         self._works_again = 0
         self._draining = False
         self.life: Life | None = None
@@ -65,6 +74,7 @@ class Collector:
             self.life = Life(
                 self._world, self._network, self.disk, Kernel(self._room), self._came, self._limits
             )
+            self.life.follow(self._files, lambda: self._works_again)
 
     def kill(self) -> None:
         """End at once."""
@@ -135,6 +145,9 @@ class Life:
         self._allowance: dict[int, int] = defaultdict(int)
         self._numbers: dict[str, int] = {}
         self._connections: dict[int, Connection] = {}
+        self._follow: Callable[[], Tail] | None = None
+        """Begins to follow files, once it is known how far they are read."""
+        self.tail: Tail | None = None
         self._resume()
         network.attach(COLLECTOR, kernel.receive)
         network.listen(self._accept)
@@ -148,10 +161,20 @@ class Life:
         for number, info in ahead.sessions.items():
             if info.transport == "udp":
                 self._numbers[info.peer] = number
-            else:
+            elif not info.file:
                 self._disk.log.close(number, "collector restart")
 
+    def follow(self, files: FilesAround | None, works_again: Callable[[], int]) -> None:
+        """Follow files, if there are any, once all is decoded that an earlier life left."""
+        if files:
+            self._follow = lambda: Tail(
+                self._world, self._disk.log, self.ingest, self._limits, files,
+                lambda: self._disk.full, works_again,
+            )  # fmt: skip
+
     def end(self) -> None:
+        if self.tail:
+            self.tail.end()
         self._network.attach(COLLECTOR, None)
         self._network.listen(None)
         for connection in self._connections.values():
@@ -159,6 +182,8 @@ class Life:
 
     def stop(self) -> None:
         self.drain()
+        if self.tail:
+            self.tail.end()
         self._network.attach(COLLECTOR, None)
         self._network.listen(None)
         self._add(EntryKind.STOP, LAST)
@@ -228,6 +253,8 @@ class Life:
             self.ingest.apply(entry)
             if entry.end <= self._replayed:
                 self.ingest.take()
+        if self._follow and self.ingest.position >= self._left:
+            self.tail, self._follow = self._follow(), None
 
     def answer(self) -> None:
         """Tell clients what is durable, once all that an earlier life left is decoded."""
@@ -262,7 +289,8 @@ class Life:
         if self.ingest.position < self._replayed:
             return
         if self._pending is None:
-            taken, _ = self.ingest.take()
+            taken, kept = self.ingest.take()
+            self._disk.quarantine(kept)
             due = self._random.random() < CHECKPOINT_SHARE
             self._pending = (
                 rows(taken), self.ingest.position, self.ingest.snapshot() if due else None

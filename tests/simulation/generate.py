@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.simulation import facts
-from tests.simulation.facts import Scenario
+from tests.simulation import facts, generate_files
+from tests.simulation.facts import Files, Scenario
 from tests.simulation.world import MS, SECOND
 
 LIFE = 500 * MS
@@ -22,15 +22,24 @@ LATE_SHARED = 1500 * MS
 INTRODUCTIONS = 9
 """Datagrams in which a client announces its session, or more."""
 PROGRAMS_MAX = 5
+FILES_ALONE, FILES_BESIDE = 0.3, 0.2
+"""Shares of the seeds whose programs write files only, and of the others of which some do."""
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
 
 
 def generate(seed: int) -> Scenario:
     """Return the scenario of a seed."""
+    kind = Random(f"files/{seed}")
+    if kind.random() < FILES_ALONE:
+        return _files_alone(seed, kind)
     random = Random(f"scenario/{seed}")
     shared = random.random() < 0.5
     made = _programs(random, shared=shared)
+    files = Files()
+    if kind.random() < FILES_BESIDE:
+        files = generate_files.files(kind)
+        made += generate_files.traces(kind)
     end = max(fact.at for fact in made)
     troubles = _troubles(random, end, shared=shared)
     if shared and any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made):
@@ -45,7 +54,21 @@ def generate(seed: int) -> Scenario:
         made += _strangers(random, end, places)
     made.sort(key=lambda fact: fact.at)
     queue = 100_000 if shared or random.random() < 0.7 else random.choice([10, 50, 300])
-    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places)
+    return Scenario(seed=seed, facts=made, fates=fates, queue=queue, places=places, files=files)
+
+
+def generate_of_files(seed: int) -> Scenario:
+    """Return the scenario of a seed in which programs write files only."""
+    return _files_alone(seed, Random(f"files/{seed}"))
+
+
+def _files_alone(seed: int, random: Random) -> Scenario:
+    """Return a scenario without a network."""
+    made = generate_files.traces(random)
+    end = max(fact.at for fact in made)
+    made += [f for f in _troubles(random, end, shared=False) if not isinstance(f, facts.Partition)]
+    made.sort(key=lambda fact: fact.at)
+    return Scenario(seed=seed, facts=made, fates={}, files=generate_files.files(random))
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -11,24 +11,20 @@ from typing import Any
 
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts
+from tests.simulation.oracle_files import check_files
 from tests.simulation.play import Event, Play
+from tests.simulation.traces import TRACES
+from tests.simulation.violation import Violation, demand, none
 from tests.simulation.world import SECOND
 
+CLIENTS = ("udp", "tcp")
 CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
 
 
-class Violation(AssertionError):  # noqa: N818 - the word of the trade
-    """Something that must not be. `kind` says what, without numbers."""
-
-    def __init__(self, kind: str, about: object) -> None:
-        super().__init__(f"{kind}: {about}")
-        self.kind = kind
-
-
 def check(play: Play) -> None:
     """Raise Violation for the first thing that must not be."""
-    rows = play.collector.rows
+    rows = [row for row in play.collector.rows if row["source"] in CLIENTS]
     spans = of(rows, "span")
     stored = Counter(_event(row) for row in spans)
     programs: dict[str, set[int]] = defaultdict(set)
@@ -37,29 +33,28 @@ def check(play: Play) -> None:
     uncounted = Uncounted(rows, programs)
     for row in spans:
         numbered = row["seq"] == _event(row).number
-        _demand(
-            numbered or (row["seq"] is None and _event(row) in uncounted), "another number", row
-        )
+        demand(numbered or (row["seq"] is None and _event(row) in uncounted), "another number", row)
     twice = [event for event, times in stored.items() if times > 1]
-    _none("stored twice", [event for event in twice if event not in uncounted])
-    _none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
+    none("stored twice", [event for event in twice if event not in uncounted])
+    none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
     _check_delivered(play, stored)
     _check_gaps(play, Gaps(rows, programs), stored, uncounted)
     _check_balance(play)
     _check_ends(play)
+    check_files(play, _troubles(play))
 
 
 def _check_delivered(play: Play, stored: Counter[Event]) -> None:
     for number, program in play.programs.items():
         lacking = [event for event in program.sent[: program.delivered] if event not in stored]
-        _demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
+        demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
 
 
 def _check_gaps(play: Play, gaps: Gaps, stored: Counter[Event], uncounted: Uncounted) -> None:
     """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
-    _none("in two gaps", [event for event, times in gaps.exact.items() if times > 1])
+    none("in two gaps", [event for event, times in gaps.exact.items() if times > 1])
     both = gaps.named & stored.keys()
-    _none("stored and in a gap", sorted(event for event in both if event not in uncounted))
+    none("stored and in a gap", sorted(event for event in both if event not in uncounted))
     highest: dict[tuple[int, int], int] = {}
     for event in stored:
         key = event.program, event.stream
@@ -71,12 +66,12 @@ def _check_gaps(play: Play, gaps: Gaps, stored: Counter[Event], uncounted: Uncou
                 lacking[event.stream] += 1
             known = program.ended or event.number < highest.get((begin, event.stream), 0)
             there = event in stored or event in gaps or event in uncounted
-            _demand(not known or there, "nowhere", event)
+            demand(not known or there, "nowhere", event)
         beyond = [e for e in gaps.named if e.program == begin]
-        _none("beyond the end", [e for e in beyond if e.number >= program.numbers[e.stream]])
+        none("beyond the end", [e for e in beyond if e.number >= program.numbers[e.stream]])
         counted = [s for s in program.numbers if Event(begin, s, 0) not in uncounted]
         missing = {stream: gaps.missing[begin, stream] for stream in counted}
-        _demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
+        demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
     _check_reasons(play, gaps.reasons)
 
 
@@ -131,7 +126,7 @@ class Gaps:
             if sign > 0 or self.exact[event] > 0:
                 self.exact[event] += sign
             else:
-                _demand(self._in_range(event), "healed and never missing", event)
+                demand(self._in_range(event), "healed and never missing", event)
 
     def _in_range(self, event: Event) -> bool:
         return any(event.number in numbers for numbers in self._ranges.get(event[:2], ()))
@@ -140,7 +135,7 @@ class Gaps:
 def _check_reasons(play: Play, reasons: Counter[str]) -> None:
     """No reason is given for what did not happen."""
     if not play.collector.dropped:
-        _demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
+        demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
 
 
 def _check_ends(play: Play) -> None:
@@ -155,7 +150,7 @@ def _check_ends(play: Play) -> None:
         calm = all(end < until - CALM or begin > until for begin, end in troubles)
         arrives = program.begin.transport == "tcp" or not play.scenario.fates
         if arrives and calm and until - begun >= CALM and not _was_killed(play, number, until):
-            _demand(program.ended, "an end that takes too long", number)
+            demand(program.ended, "an end that takes too long", number)
 
 
 def _troubles(play: Play) -> list[tuple[int, int]]:
@@ -192,7 +187,7 @@ def _check_balance(play: Play) -> None:
     life = play.collector.life
     assert life is not None
     try:
-        for source in ("udp", "tcp"):
+        for source in (*CLIENTS, *TRACES):
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error
@@ -200,12 +195,3 @@ def _check_balance(play: Play) -> None:
 
 def _event(row: dict[str, Any]) -> Event:
     return Event(*map(int, row["name"].split("/")))
-
-
-def _demand(holds: bool, kind: str, about: object) -> None:
-    if not holds:
-        raise Violation(kind, about)
-
-
-def _none(kind: str, found: list[Any]) -> None:
-    _demand(not found, kind, found[:9])

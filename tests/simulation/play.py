@@ -15,6 +15,7 @@ from tests.simulation.facts import Scenario
 from tests.simulation.network import Network
 from tests.simulation.raw import Raw
 from tests.simulation.world import SECOND, World
+from tests.simulation.yard import Yard
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
@@ -50,7 +51,10 @@ class Play:
         self.scenario = scenario
         self.world = World(scenario.seed)
         self.network = Network(self.world, scenario.fates)
-        self.collector = Collector(self.world, self.network, scenario.queue, scenario.places)
+        self.yard = Yard(self.world, scenario)
+        self.collector = Collector(
+            self.world, self.network, scenario.queue, scenario.places, self.yard.around
+        )
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -73,20 +77,24 @@ class Play:
                 world.run(last + SETTLE)
                 self.collector.stop()
             finally:
+                self.yard.close()
                 world.close()
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that went through the network, and when."""
-        return self.network.trace
+        """Return a digest of all that went through the network and into the log from files, and when."""
+        return self.network.trace + self.yard.trace
 
     def _happen(self, fact: facts.Fact) -> None:
         collector = self.collector
+        if isinstance(fact, facts.OfTrace):
+            self.yard.happen(fact)
         match fact:
             case facts.Kill():
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
                 collector.kill()
+                self.yard.forget()
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from tailrace.ingest.machine import Quarantined
 from tailrace.spool.entry import Entry
 from tests.ingest.log import Log
 
@@ -61,6 +62,8 @@ class Disk:
     durable: int = 0
     """Position below which the log is synced."""
     full: bool = False
+    quarantined: dict[str, bytearray] = field(default_factory=dict)
+    """The quarantine files, by session."""
 
     @property
     def end(self) -> int:
@@ -69,6 +72,15 @@ class Disk:
     def empty(self) -> None:
         """Have room again."""
         self.full = False
+
+    def quarantine(self, kept: list[Quarantined]) -> None:
+        """Write frames at their places; a replay writes the same ones again."""
+        for session, at, frame in kept:
+            file = self.quarantined.setdefault(session, bytearray())
+            before = bytes(file[at : at + len(frame)])
+            assert frame.startswith(before), "a replay quarantines something else"
+            assert at <= len(file), "a hole in the quarantine"
+            file[at : at + len(frame)] = frame
 
     def sync(self) -> None:
         self.durable = self.end

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.simulation.facts import Scenario
-from tests.simulation.oracle import Violation, check
+from tests.simulation.oracle import check
 from tests.simulation.play import Play
+from tests.simulation.violation import Violation
 
 
 class Verdict(NamedTuple):
