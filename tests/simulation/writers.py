@@ -125,6 +125,8 @@ class Writers:
         trace = TRACES[fact.format](fact.trace, fact.path)
         path = self._place(fact.format, fact.path)
         older = self._at.get(path)
+        if older is None and path.exists():
+            return  # gzip writes a copy there
         if older is not None:
             self._end(older)
             self._lose(older, "replaced" if fact.anew else "emptied")
