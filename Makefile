@@ -32,8 +32,8 @@ lint: $(DEV)  ## format, lint, import directions, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-simulate: $(DEV)  ## seeds in virtual time, SEEDS=0-2000, or one SCENARIO=file.json (tests/simulation/README.md)
-	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200))
+simulate: $(DEV)  ## seeds in virtual time, SEEDS=0-2000 or today, or one SCENARIO=file.json (tests/simulation/README.md)
+	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
 
 mutants: $(DEV)  ## mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
 	$(BIN)/python -m tests.mutants $(ARGS)

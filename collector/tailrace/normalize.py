@@ -121,7 +121,8 @@ class Spans:
         kinds, parents = columns[KIND], columns[PARENT]
         for kind in (*EVENTS, Kind.END):
             if records := kinds.count(kind):
-                self._references.count(kind, records)
+                ids = (id_ for each, id_ in zip(kinds, columns[ID], strict=True) if each == kind)
+                self._references.count(kind, records, ids if kind == Kind.BEGIN else ())
         opened = self.open
         for i, kind in enumerate(kinds):
             if kind == Kind.BEGIN:

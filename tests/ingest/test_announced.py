@@ -104,6 +104,50 @@ def test_an_event_that_no_connection_lost_is_not_late(log):
     assert ingest.account("s").missing == 0
 
 
+def introduced(number, *, epoch=None, turn=0):
+    """The words with which a datagram of a session begins; the sessions begin a second apart."""
+    return heph_epoch(10**18 + number * SECOND if epoch is None else epoch) + heph_session(
+        number, turn=turn
+    )
+
+
+def test_a_datagram_that_announces_a_session_is_of_the_session_as_a_whole(log):
+    """The next program can have sent the late events, as far as the clock tells, and lacks a goodbye."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [introduced(1) + events(0, 3)])
+    log.now += SECOND
+    log.datagrams(session, [introduced(2) + events(0, stream=2)])
+    log.now += SECOND
+    late = introduced(1, turn=1) + events(1, 2) + heph_goodbye({1: 4})
+    log.datagrams(session, [late, events(1, stream=2)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 3, 1, 2], "session0.1": [0, 1]}
+    assert gaps(rows) == []
+    assert [row["session"] for row in of(rows, "session") if row["name"] == "close"] == ["session0"]
+    assert_conserved(ingest)
+    for cut in range(0, len(log.entries), 2):
+        assert_replays(log.entries, cut)
+
+
+def test_a_late_announcement_does_not_bring_an_older_session_back(log):
+    """Three programs at one address within the time in which datagrams may be late."""
+    session = log.open(transport="udp")
+    for number in (1, 2, 3):
+        log.datagrams(session, [introduced(number) + events(0, stream=number)])
+        log.now += SECOND // 2
+    log.datagrams(session, [introduced(1, turn=1) + events(1, stream=1), events(1, stream=3)])
+    log.datagrams(session, [events(2, stream=3)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    found = {(row["session"], row["stream"]) for row in of(rows, "span")}
+    assert found == {("session0", "1"), ("session0.1", "2"), ("session0.2", "3")}
+    assert numbers(rows) == {"session0": [0, 1], "session0.1": [0], "session0.2": [0, 1, 2]}
+    assert gaps(rows) == []
+    assert "resume" not in course(rows)
+    assert_conserved(ingest)
+
+
 EPOCH, SESSION = heph_epoch(10**18), heph_session(7, acknowledge=True)
 
 

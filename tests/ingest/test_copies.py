@@ -87,6 +87,75 @@ def test_a_copy_of_what_cannot_be_read_is_quarantined_as_well(log):
     assert_conserved(ingest)
 
 
+def test_a_copy_of_a_line_beside_what_cannot_be_read_is_stored_once(log):
+    peer = log.open("jets", transport="udp")
+    both = event(1) + b"{nonsense\n"
+    log.datagrams(peer, [HEADER, both, both])
+    ingest, rows = run(log.entries)
+    assert names(rows) == ["e1"]
+    assert ingest.tally("s").malformed == 10
+    assert_conserved(ingest)
+
+
+def test_a_header_that_lines_have_overtaken_is_theirs(log):
+    peer = log.open("jets", transport="udp")
+    log.datagrams(peer, [record(1), event(1)])
+    log.now += SECOND
+    log.datagrams(peer, [HEADER, event(2), footer(1, 2)])
+    ingest, rows = run(log.entries)
+    assert {row["session"] for row in rows} == {"session0"}
+    assert gaps(rows) == []
+    assert ingest.tally("s").restarts == 0
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+
+
+@pytest.mark.parametrize("before", [[record(1)], [HEADER, record(1)]])
+def test_a_header_later_than_the_window_or_after_another_begins_anew(log, before):
+    peer = log.open("jets", transport="udp")
+    log.datagrams(peer, before)
+    log.now += (2 if HEADER not in before else 0) * SECOND
+    log.datagrams(peer, [HEADER.replace(b"{}", b'{"again":1}'), record(2)])
+    ingest, rows = run(log.entries)
+    begun = {row["id"]: row["session"] for row in of(rows, "begin")}
+    assert begun == {1: "session0", 2: "session0.1"}
+    assert ingest.tally("s").restarts == 1
+
+
+def test_a_record_that_comes_after_the_totals_repays_its_own_gap_and_no_other(log):
+    """Record 1 was referred to and is late; record 2 was lost, and nothing refers to it."""
+    peer = log.open("jets", transport="udp")
+    log.datagrams(peer, [HEADER, event(1)])
+    log.tick(3)
+    log.datagrams(peer, [footer(2, 1)])
+    log.datagrams(peer, [record(1)])
+    ingest, rows = run(log.entries)
+    assert [row["name"] for row in of(rows, "gap")] == ["unresolved", "network"]
+    assert [row["name"] for row in of(rows, "heal")] == ["unresolved"]
+    assert ingest.account("s").missing == 1
+    assert_conserved(ingest)
+
+
+def test_a_record_that_only_a_line_behind_the_totals_refers_to_is_missing_once(log):
+    peer = log.open("jets", transport="udp")
+    log.datagrams(peer, [HEADER, footer(1, 1), event(1)])
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert [(row["name"], attributes(row)["count"]) for row in of(rows, "gap")] == [
+        ("network", 1),
+        ("network", 1),
+        ("unresolved", 1),
+    ]
+    assert [(row["name"], attributes(row)["of"]) for row in of(rows, "heal")] == [
+        ("network", "instant"),
+        ("network", "begin"),
+    ]
+    assert ingest.account("s").missing == 1
+    assert_conserved(ingest)
+    for cut in range(len(log.entries)):
+        assert_replays(log.entries, cut)
+
+
 def test_lines_of_a_connection_are_no_copies(log):
     connection = log.open("jets")
     log.data(connection, HEADER + record(1) + event(1) + event(1) + footer(1, 2))

@@ -8,9 +8,20 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures, host_of
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
-from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, heph_session, run
+from tests.ingest.log import (
+    SECOND,
+    Log,
+    heph_epoch,
+    heph_event,
+    heph_goodbye,
+    heph_report,
+    heph_session,
+    run,
+)
 from tests.ingest.test_announced import course, gaps, numbers
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
+
+EPOCH = heph_epoch(10**18)
 
 
 @pytest.fixture
@@ -55,6 +66,52 @@ def test_a_producer_that_connects_anew_goes_on_with_its_numbers(log):
     assert continues(rows) == {f"session{second}": "session0"}
     account = ingest.account("s")
     assert (account.expected, account.missing) == (1110, 0)
+
+
+def test_a_goodbye_counts_from_where_an_earlier_connection_left_a_stream(log):
+    """Of stream 1 nothing comes on the second connection; of stream 2, event 7 is lost."""
+    first = log.open()
+    log.data(first, EPOCH + events(0, 1) + events(*range(7), stream=2))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 2, "2": 8, "3": 1}))
+    ingest, rows = check(log)
+    assert [(row["stream"], row["seq"]) for row in of(rows, "gap")] == [("2", 7)]
+    assert ingest.account("s").missing == 1
+
+
+def test_a_goodbye_of_numbers_that_are_about_to_wrap_counts_from_an_earlier_connection(log):
+    first = log.open()
+    log.data(first, EPOCH + events(2**32 - 9))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 2**32 - 7, "4": 2**32 - 7}))
+    _, rows = check(log)
+    found = [(row["stream"], row["seq"], attributes(row)["count"]) for row in of(rows, "gap")]
+    assert found == [("1", 2**32 - 8, 1)]
+
+
+def test_what_was_discarded_last_is_missing_once_over_two_connections(log):
+    first = log.open()
+    log.data(first, EPOCH + events(0) + heph_report((1, 1, 2)))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + events(3))
+    ingest, rows = check(log)
+    assert [(row["name"], row["seq"]) for row in of(rows, "gap")] == [("sender", 1)]
+    assert ingest.account("s").missing == 2
+
+
+def test_a_report_that_comes_first_counts_from_where_an_earlier_connection_left_the_stream(log):
+    first = log.open()
+    log.data(first, EPOCH + events(0, 1))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + heph_report((1, 2, 1)))
+    log.close(second, "eof")
+    ingest, rows = check(log)
+    assert [(row["name"], row["seq"]) for row in of(rows, "gap")] == [("sender", 2)]
+    assert ingest.account("s").missing == 1
 
 
 def test_what_is_lost_between_two_connections_is_a_gap_of_just_that(log):

@@ -68,6 +68,64 @@ def test_a_copy_of_an_old_event_that_is_not_remembered_is_no_event_of_the_new_ru
     assert_conserved(ingest)
 
 
+def test_the_first_event_of_a_stream_may_be_the_old_runs(log):
+    """The new run cannot have sent the event yet, so it does not matter that the old run had no such stream."""
+    session = log.open(transport="udp")
+    late = heph_event(2, 0, start=3500 * SECOND)
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(10))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0), late, new(1), heph_event(3, 0)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    streams = {(r["session"], r["stream"], r["seq"]) for r in of(rows, "span") if r["seq"] < 10}
+    assert {s for s in streams if s[1] != "1"} == {("session0", "2", 0), ("session0.1", "3", 0)}
+    assert by_session(rows)["session0.1"] == [0, 1, 0]
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+
+
+def test_a_burst_out_of_order_is_the_new_runs_where_its_clock_has_come_so_far(log):
+    """The old run said no epoch. Its next number is 1; the new run's event 1 overtakes the new run's 0
+    behind it."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_event(1, 0, start=300 * MS)])
+    log.now += 300 * MS
+    log.datagrams(session, [heph_epoch(SECOND_RUN)])
+    log.now += 5 * MS
+    log.datagrams(session, [heph_event(1, 0, start=5 * MS)])
+    log.now += 1800 * MS
+    log.datagrams(session, [heph_event(1, n, start=1805 * MS + n) for n in (3, 1, 2)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0], "session0.1": [0, 3, 1, 2]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+
+
+def test_a_hole_is_filled_though_the_old_run_has_gone_on_for_long(log):
+    """The event's time is nearer to the new run's zero than to the old run's last event."""
+    session = log.open(transport="udp")
+    times = [n * 400 * SECOND for n in range(9)]
+    events = [heph_event(1, n, start=time) for n, time in enumerate(times)]
+    log.datagrams(session, [heph_epoch(FIRST), events[0], *events[2:]])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), heph_event(2, 0), events[1]])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0, *range(2, 9), 1], "session0.1": [0]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+
+
+def test_a_number_far_ahead_may_be_the_old_runs(log):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(10))])
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0), old(5000), new(1)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [*range(10), 5000], "session0.1": [0, 1]}
+    assert [(r["session"], attributes(r)["count"]) for r in of(rows, "gap")] == [("session0", 4990)]
+    assert_conserved(ingest)
+
+
 def test_after_a_silence_what_repeats_the_old_run_to_the_bit_is_the_new_ones(log):
     """A deterministic simulation that is run again: nothing of the first run can be late any more."""
     session = log.open(transport="udp")

@@ -1,4 +1,4 @@
-"""In which order a collector and its table are asked: what it commits in between is not left out."""
+"""A collector and its table are asked one after the other: what is committed in between is not left out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Snapshots(Engine):
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_the_collector_is_asked_before_the_snapshot_is_taken(tmp_path, at_once):
+def test_the_collector_is_asked_for_each_snapshot(tmp_path, at_once):
     collector = Collector(tmp_path)
     asking = Asking(lambda: Snapshots(collector, at_once=at_once), collector.look)
     for _ in range(3):

@@ -1,7 +1,8 @@
 """Play many seeds, or one scenario: `make simulate SEEDS=0-2000`, `make simulate SCENARIO=file.json`.
 
-A seed that fails is shrunk, and its scenario is written to the directory `simulation-failures`. Exit with 1
-if a seed failed.
+`SEEDS=today` are the 200 seeds of the date. With `--twice`, each seed is played under two hash seeds of
+Python and has to take the same steps. A seed that fails is shrunk, and its scenario is written to the
+directory `simulation-failures`. Exit with 1 if a seed failed.
 """
 
 from __future__ import annotations
@@ -9,58 +10,57 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.simulation.facts import Scenario, decode, encode
 from tests.simulation.generate import generate
+from tests.simulation.seeds import seeds_of, verdicts
 from tests.simulation.shrink import shrink
-from tests.simulation.verdict import Verdict, judge
+from tests.simulation.verdict import judge
+from tests.simulation.world import SECOND
 
 FAILURES = Path("simulation-failures")
 SHRINK_SECONDS = 120.0
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--seeds", default="0-200", help="first-last, last excluded")
+    parser.add_argument("--seeds", default="0-200", help="first-last, last excluded; or today")
     parser.add_argument("--scenario", type=Path, help="play this file instead")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--twice", action="store_true", help="under two hash seeds")
     options = parser.parse_args(arguments)
     if options.scenario:
         verdict = judge(decode(options.scenario.read_bytes()))
         _say(f"{verdict.about or 'nothing went wrong'} (trace {verdict.trace})")
         return int(verdict.kind is not None)
-    first, _, last = options.seeds.partition("-")
-    return _play(range(int(first), int(last or int(first) + 1)), options.jobs)
+    return _play(seeds_of(options.seeds), options.jobs, ["1", "2"] if options.twice else ["1"])
 
 
-def _play(seeds: range, jobs: int) -> int:
-    begun, age, failed = time.monotonic(), 0, []
-    with ProcessPoolExecutor(jobs) as pool:
-        for done, (seed, verdict) in enumerate(pool.map(_judge, seeds, chunksize=4), 1):
-            age += verdict.age
-            if verdict.kind:
-                failed.append(seed)
-                _say(f"\nseed {seed}: {verdict.about[:300]}")
-            seconds = time.monotonic() - begun
-            rate = age / 1e9 / seconds
-            sys.stderr.write(
-                f"\r{done} of {len(seeds)} seeds, {len(failed)} failed, {rate:.0f} times real time"
-            )
-        sys.stderr.write("\n")
-        for seed, path in zip(failed, pool.map(_shrink, failed), strict=True):
-            _say(f"seed {seed}: make simulate SCENARIO={path}")
-    _say(f"{len(seeds)} seeds, {len(failed)} failed")
+def _play(seeds: range, jobs: int, hash_seeds: list[str]) -> int:
+    _say(f"seeds {seeds.start}-{seeds.stop}, hash seeds {', '.join(hash_seeds)}")
+    begun, age, done = time.monotonic(), 0, 0
+    failed = set[int]()
+    traces: dict[int, str] = {}
+    for seed, verdict in verdicts(seeds, jobs, hash_seeds):
+        done, age = done + 1, age + verdict.age
+        about = verdict.about
+        if traces.setdefault(seed, verdict.trace) != verdict.trace:
+            about = f"another trace under another hash seed; {about}"
+        if about:
+            failed.add(seed)
+            _say(f"seed {seed}: {about[:300]}")
+        if sys.stderr.isatty():
+            rate = age / SECOND / (time.monotonic() - begun)
+            sys.stderr.write(f"\r{done} plays, {len(failed)} failed, {rate:.0f} times real time ")
+    seconds = time.monotonic() - begun
+    for seed in sorted(failed):
+        _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed)}")
+    _say(
+        f"{len(seeds)} seeds, {len(failed)} failed;"
+        f" {age // SECOND} simulated seconds in {seconds:.0f} seconds of {jobs} processes"
+    )
     return int(bool(failed))
-
-
-def _judge(seed: int) -> tuple[int, Verdict]:
-    return seed, judge(generate(seed))
 
 
 def _shrink(seed: int) -> Path:
@@ -74,6 +74,11 @@ def _shrink(seed: int) -> Path:
     path = FAILURES / f"{seed}.json"
     path.write_bytes(encode(shrink(scenario, fails)))
     return path
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -17,7 +17,10 @@ import tailrace_client._turn
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
+from tests.simulation.clocks import ProgramsTime
+from tests.simulation.hearing import Hearing
 from tests.simulation.network import COLLECTOR, Connection, Network
+from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
 
@@ -38,6 +41,9 @@ class Datagrams:
         self._received: list[bytes] = []
         self._refused = False
         self.is_open = False
+        self.deaf_until = 0
+        """Until when nobody reads what arrives (age, ns)."""
+        self.hearing: Hearing | None = None
 
     def open(self) -> None:
         self.is_open = True
@@ -50,15 +56,25 @@ class Datagrams:
         if refused:
             raise ConnectionRefusedError(111, "Connection refused")
         data = b"".join(pieces)
+        if self.hearing:
+            self.hearing.sent(data)
         self._refused = not self._network.send(self._address, COLLECTOR, data)
         return len(data)
 
     def receive(self) -> bytes:
-        return self._received.pop(0) if self._received else b""
+        data = self._received.pop(0) if self._received and self._hears() else b""
+        if self.hearing:
+            self.hearing.heard(data)
+        return data
+
+    def _hears(self) -> bool:
+        return self._world.age >= self.deaf_until
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
         del to_send  # there is always room
-        self._world.wait(max(1, round(seconds * SECOND)), lambda: bool(self._received))
+        self._world.wait(
+            max(1, round(seconds * SECOND)), lambda: bool(self._received) and self._hears()
+        )
 
     def finish(self, seconds: float, /) -> None:
         del seconds
@@ -87,6 +103,9 @@ class Bytes:
         self._network = network
         self._address = address
         self.connection: Connection | None = None
+        self.deaf_until = 0
+        """Until when nobody reads what arrives (age, ns)."""
+        self.hearing: Hearing | None = None
 
     @property
     def is_open(self) -> bool:
@@ -98,12 +117,17 @@ class Bytes:
             self._world.sleep(2 * SECOND)
             raise TimeoutError(110, "Connection timed out")
         self.connection = self._network.connect(self._address)
+        if self.hearing:
+            self.hearing.connected()
 
     def send(self, pieces: Sequence[bytes], /) -> int:
         if self.connection is None or not pieces:
             return 0
+        data = b"".join(pieces)
+        if self.hearing:
+            self.hearing.sent(data)
         try:
-            return self.connection.send(self.connection.up, b"".join(pieces))
+            return self.connection.send(self.connection.up, data)
         except ConnectionResetError:
             self.close()
             raise
@@ -112,10 +136,14 @@ class Bytes:
         connection = self.connection
         if connection is None:
             return b""
+        if self._world.age < self.deaf_until and not connection.lost:
+            return b""
         data = connection.down.read(65_536)
-        if not data and (connection.broken or connection.down.ended):
+        if not data and (connection.lost or connection.down.ended):
             self.close()
             raise ConnectionResetError(104, "Connection reset by peer")
+        if self.hearing:
+            self.hearing.heard(data)
         return data
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
@@ -123,9 +151,11 @@ class Bytes:
 
         def over() -> bool:
             return connection is None or bool(
-                connection.broken
-                or connection.down.data
-                or connection.down.ended
+                connection.lost
+                or (
+                    (connection.down.data or connection.down.ended)
+                    and self._world.age >= self.deaf_until
+                )
                 or (to_send and connection.up.room)
             )
 
@@ -163,16 +193,25 @@ class Client:
     ) -> None:
         self.transport = TRANSPORTS[transport](world, network, address)
         with patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport):
-            self.emitter = Emitter(f"{transport}://collector:1", buffer_bytes=buffer_bytes)
+            self.emitter = Emitter(
+                f"{transport}://collector:1", buffer_bytes=buffer_bytes, process="program"
+            )
         sender = self.emitter._sender
         assert sender is not None
         tailrace_client._sender._open.discard(sender)  # the interpreter's exit is not the program's
+        assert sender.link is not None
+        self.link = sender.link
+
+    def watched(self, watch: Watch, program: int, address: str) -> None:
+        """Hold what the client believes against what it is told."""
+        self.hearing = Hearing(watch, program, address, self.link)
+        self.transport.hearing = self.hearing
 
     def emit(self, stream: int, number: int, name: str) -> None:
-        """Emit an event; the client numbers its events itself."""
-        del number
+        """Emit an event. The client gives the event a number of its own beside the attribute."""
         self.emitter.use_stream(stream)
-        self.emitter.event(name)
+        owner, _, _ = name.rpartition("/")
+        self.emitter.event(owner, number=number)  # a name that recurs costs the client less
 
     @property
     def discarded(self) -> int:
@@ -180,11 +219,15 @@ class Client:
 
 
 @contextmanager
-def clients_in(world: World) -> Iterator[None]:
-    """Let clients live in a world."""
-    time = Time(world)
+def clients_in(
+    world: World, times: Callable[[object], Time | None] = lambda _: None
+) -> Iterator[None]:
+    """Let clients live in a world. `times` returns the clocks of a group of processes, None for the
+    world's."""
+    time = ProgramsTime(world, times)
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
+    host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
         getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_turn", "_emitter")
     ]
@@ -197,6 +240,7 @@ def clients_in(world: World) -> Iterator[None]:
         patch.object(tailrace_client._emitter, "Recorder", Recorder),
         patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),
+        patch.object(tailrace_client._session, "socket", host),
         patch.object(tailrace_client._backoff, "os", own_os),
     ]
     for each in patches:

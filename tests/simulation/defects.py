@@ -44,7 +44,7 @@ DEFECTS = {
     ),
     "restart-is-told-by-the-nearest-time": Defect(
         f"{INGEST}/owning.py",
-        "    if sent or (expected and sent is None):\n        return False\n",
+        "    if sent is not None:\n        return not sent\n",
         "",
     ),
     "goodbye-lost-with-its-connection": Defect(
@@ -65,8 +65,23 @@ DEFECTS = {
     ),
     "copy-of-a-forgotten-event-is-the-next-runs": Defect(
         f"{INGEST}/owning.py",
-        "        if in_time and counters.fits(stream, count, mark):\n",
-        '        if in_time and counters.fits(stream, count, mark) in ("same", "near"):\n',
+        '        if how and (how != "far" or latest is not None):\n',
+        '        if how in ("same", "near"):\n',
+    ),
+    "doubled-lines-are-stored-twice": Defect(
+        f"{INGEST}/session.py",
+        "            Copies(state.info.ledger, state.copies) if datagrams and not numbered else None\n",
+        "            None\n",
+    ),
+    "who-comes-back-lacks-all-before": Defect(
+        f"{INGEST}/run.py",
+        "        if self._departures is None or state.id:\n",
+        "        if self._departures is None or state.name:\n",
+    ),
+    "holes-are-named-for-ten-seconds": Defect(
+        f"{INGEST}/answers.py",
+        "asked = {name: _asked(followed[name], oldest_asked) for",
+        "asked = {name: _asked(followed[name], now - 10 * 10**9) for",
     ),
 }
 

@@ -18,10 +18,22 @@ class Begin(_Fact):
 
     program: int
     transport: str
-    """`udp` or `tcp`: a client's; `raw`: datagrams of a program without a client."""
+    """`udp` or `tcp`: a client's. Without a client: `raw` (Heph in datagrams), `heph-tcp`, `jets-udp`, `jets-tcp`."""
     address: str
     buffer: int
     """Bytes that the client may keep."""
+    introduced: bool = False
+    """Whether the program's first datagram arrives once, at once, and before all others of the program."""
+    first: int = 0
+    """Number of the first event of each stream, of a program without a client."""
+    clock: int = 0
+    """How far the wall clock of the program's host is ahead (ns)."""
+    pace: int = 0
+    """How much faster the clocks of the program's host go (parts in a million)."""
+    alone: bool = False
+    """Whether the first words of a program without a client travel in a datagram of their own, and once."""
+    on: int | None = None
+    """The program whose connection this program goes on with."""
 
 
 class Emit(_Fact):
@@ -146,6 +158,64 @@ class DeleteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
 
 OfTrace = BeginTrace | WriteTrace | EndTrace | KillWriter | MoveTrace | PackTrace | DeleteTrace
 
+
+class Garble(_Fact):
+    """A program without a client sends what cannot be read (see `producers.GARBLES`)."""
+
+    program: int
+    how: str
+
+
+class Discard(_Fact):
+    """A program without a client throws events of a stream away, and says so."""
+
+    program: int
+    stream: int
+    count: int
+
+
+class Vanish(_Fact):
+    """A program's host is gone: its connection neither ends nor breaks."""
+
+    program: int
+
+
+class Tear(_Fact):
+    """A program finds its connection broken; the collector learns that later (ns)."""
+
+    program: int
+    later: int
+
+
+class Deaf(_Fact):
+    """A program reads nothing for some time (ns)."""
+
+    program: int
+    duration: int
+
+
+class SetClock(_Fact):
+    """Somebody sets the wall clock of the collector's host ahead by some time (ns)."""
+
+    by: int
+
+
+class Drift(_Fact):
+    """The wall clock of the collector's host goes faster from now on (parts in a million)."""
+
+    pace: int
+
+
+class Reload(_Fact):
+    """The collector takes another configuration: the limits of new sessions, and which source it has not
+    for some time (ns)."""
+
+    reorder_events: int
+    reorder_seconds: float
+    without: str = ""
+    duration: int = 0
+
+
 Fact = (
     OfTrace
     | Begin
@@ -160,6 +230,14 @@ Fact = (
     | TableDown
     | Partition
     | Reset
+    | Garble
+    | Discard
+    | Vanish
+    | Tear
+    | Deaf
+    | SetClock
+    | Drift
+    | Reload
 )
 
 
@@ -186,13 +264,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     places: int = 16_384
     """Streams of a source that the collector follows at a time."""
     files: Files = Files()
+    segment: int = 0
+    """Bytes of a connection that arrive together, at most; 0: all that were sent together."""
+    state: int = 0
+    """Bytes of state that a session may make the collector hold; all sessions of a source two times as many, all
+    sources three times. 0: as many as by default."""
 
 
 def encode(scenario: Scenario) -> bytes:
     """Return a scenario as JSON, a fact a line."""
     lines = [msgspec.json.encode(fact) for fact in scenario.facts]
     rest = msgspec.json.encode(
-        {name: getattr(scenario, name) for name in ("seed", "queue", "places", "files", "fates")}
+        {
+            name: getattr(scenario, name)
+            for name in ("seed", "queue", "places", "segment", "state", "files", "fates")
+        }
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"
 

@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
-from tests.simulation.world import MS, World
+from tests.simulation.world import MS, SECOND, World
 
 WINDOW = 2**16
 """Bytes of a connection that may be on their way or unread."""
 
 COLLECTOR = "collector:1"
+JETS = "collector:2"
+"""The collector's addresses, by format."""
+
+KEEPALIVE = 120 * SECOND
+"""After so long without its peer, the collector's kernel gives a connection up."""
 
 
 class Pipe:
@@ -37,27 +42,46 @@ class Pipe:
 class Connection:
     """A connection between a client and the collector."""
 
-    def __init__(self, network: Network, source: str) -> None:
+    def __init__(self, network: Network, source: str, target: str) -> None:
         self.source = source
+        self.target = target
         self.up, self.down = Pipe(), Pipe()
         self.broken = False
         """The peers have no connection any more; what was unread is lost."""
+        self.torn = False
+        """The client has no connection any more; the collector does not know that yet."""
         self.came: Callable[[], None] = lambda: None
         """Is called when the collector has something to read."""
         self._network = network
 
     def send(self, pipe: Pipe, data: bytes) -> int:
         """Send what there is room for; return how many bytes. Raise ConnectionResetError."""
-        if self.broken:
+        if self.broken or (self.torn and pipe is self.up):
             raise ConnectionResetError(104, "Connection reset by peer")
         data = data[: pipe.room]
         pipe.flying += len(data)
-        self._network.carry(pipe, data, lambda: self._arrive(pipe, data))
+        size = self._network.segment or len(data)
+        for begin in range(0, len(data), max(1, size)):
+            self._carry(pipe, data[begin : begin + size])
         return len(data)
 
     def end(self, pipe: Pipe) -> None:
         """Send the end of a direction, behind what was sent."""
-        self._network.carry(pipe, b"", lambda: self._end(pipe))
+        if not (self.torn and pipe is self.up):
+            self._network.carry(pipe, b"", lambda: self._end(pipe))
+
+    @property
+    def lost(self) -> bool:
+        """Return whether the client has the connection no more."""
+        return self.broken or self.torn
+
+    def tear(self, later: int) -> None:
+        """Break for the client now, and for the collector after so many nanoseconds."""
+        self.torn = True
+        self._network.later(later, self.reset)
+
+    def _carry(self, pipe: Pipe, data: bytes) -> None:
+        self._network.carry(pipe, data, lambda: self._arrive(pipe, data))
 
     def reset(self) -> None:
         self.broken = True
@@ -77,14 +101,17 @@ class Connection:
 
 
 class Network:
-    def __init__(self, world: World, fates: Mapping[str, list[int]]) -> None:
+    def __init__(self, world: World, fates: Mapping[str, list[int]], segment: int = 0) -> None:
+        self.segment = segment
+        """Bytes of a connection that arrive together, at most; 0: without limit."""
         self._world = world
         self._fates = fates
         self._delays = world.random("network")
         self._sent: Counter[str] = Counter()
-        self._spared: set[str] = set()
+        self._introduced: dict[str, int | None] = {}
+        """By source, when the datagram arrives that comes before all that follow (age, ns)."""
         self._hosts: dict[str, Callable[[str, bytes], None]] = {}
-        self._accepts: Callable[[Connection], None] | None = None
+        self._accepts: Callable[[Connection], bool] | None = None
         self._digest = blake2b(digest_size=16)
         self._open_again = 0
         """When the network carries again what waits (age, ns)."""
@@ -96,13 +123,13 @@ class Network:
         else:
             self._hosts[address] = receive
 
-    def listen(self, accept: Callable[[Connection], None] | None) -> None:
-        """Let the collector accept connections, or refuse them."""
+    def listen(self, accept: Callable[[Connection], bool] | None) -> None:
+        """Let the collector accept connections (`accept` returns whether it does), or refuse all."""
         self._accepts = accept
 
-    def spare(self, source: str) -> None:
-        """Carry the next datagram of a source once and at once, whatever its fate."""
-        self._spared.add(source)
+    def introduce(self, source: str) -> None:
+        """Carry the next datagram of a source once and at once, whatever its fate, and no later one faster."""
+        self._introduced[source] = None
 
     def part(self, duration: int) -> None:
         """Carry nothing for so many nanoseconds: datagrams get lost, connections wait."""
@@ -119,27 +146,36 @@ class Network:
 
     def send(self, source: str, target: str, datagram: bytes) -> bool:
         """Carry a datagram; return whether somebody was at the address when it was sent."""
-        way = "up" if target == COLLECTOR else "down"
+        way = "up" if target in {COLLECTOR, JETS} else "down"
         number = self._sent[way]
         self._sent[way] += 1
         self._note(source, datagram)
         delays = self._fates.get(f"{way}/{number}", [0])
-        if source in self._spared:
-            self._spared.remove(source)
+        introduces = self._introduced.get(source, 0) is None
+        if introduces:
             delays = [0]
         elif self.parted:
             return True
         for delay in delays:
-            self._world.after(delay + self._usual(), lambda: self._arrive(source, target, datagram))
+            arrival = self._world.age + delay + self._usual()
+            if introduces:
+                self._introduced[source] = arrival
+            arrival = max(arrival, self._introduced.get(source) or 0)
+            self._world.at(arrival, lambda: self._arrive(source, target, datagram))
         return target in self._hosts
 
-    def connect(self, source: str) -> Connection:
+    def connect(self, source: str, target: str = COLLECTOR) -> Connection:
         """Return a new connection to the collector. Raise ConnectionRefusedError."""
         if self._accepts is None:
             raise ConnectionRefusedError(111, "Connection refused")
-        connection = Connection(self, source)
-        self._accepts(connection)
+        connection = Connection(self, source, target)
+        if not self._accepts(connection):
+            raise ConnectionRefusedError(111, "Connection refused")
         return connection
+
+    def later(self, delay: int, step: Callable[[], None]) -> None:
+        """Take a step after so many nanoseconds."""
+        self._world.after(delay, step)
 
     def carry(self, pipe: Pipe, what: bytes, arrive: Callable[[], None]) -> None:
         """Let something arrive behind all that a pipe carries."""

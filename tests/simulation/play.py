@@ -6,25 +6,34 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from hashlib import blake2b
 
-from tests.simulation import facts
+import msgspec
+
+from tailrace.units import Duration
+from tests.simulation import facts, waiting
+from tests.simulation.budgets import limits_of
 from tests.simulation.client import Client, clients_in
+from tests.simulation.clocks import HostTime
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
-from tests.simulation.network import Network
-from tests.simulation.raw import Raw
-from tests.simulation.world import SECOND, World
+from tests.simulation.network import KEEPALIVE, Connection, Network
+from tests.simulation.producers import TRANSPORTS, Producer, producer
+from tests.simulation.watch import Watch
+from tests.simulation.wire import Sent
+from tests.simulation.words import Event
+from tests.simulation.world import MS, SECOND, World
 from tests.simulation.yard import Yard
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
-
-
-class Event(NamedTuple):
-    program: int
-    stream: int
-    number: int
+BOOT = MS
+"""Longer than a program runs before its clock begins, and then before its first event. No two programs run
+equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
+COURSE = facts.Emit | facts.Flush | facts.Close | facts.Garble | facts.Discard
+"""Facts that a program does itself, one after the other."""
+TORN = 9
+"""The stream of events that are sent beside noise, or torn."""
 
 
 @dataclass
@@ -41,7 +50,17 @@ class Program:
     excused: int = 0
     ended: bool = False
     """Whether the client said goodbye, and said that all was delivered."""
+    over: bool = False
+    """Whether the program was killed, or has ended in order."""
     client: Client | None = None
+    producer: Producer | None = None
+    """What lives without a client."""
+    time: HostTime | None = None
+    """The clocks of its host."""
+    began: int = 0
+    """How old the world was when it began (ns)."""
+    torn: set[Event] = field(default_factory=set)
+    """Events of which only a piece was sent, or nothing."""
     closing: tuple[int, int] | None = None
     """When the program began to end in order, and by when the client had to be done (ages, ns)."""
 
@@ -50,11 +69,15 @@ class Play:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.world = World(scenario.seed)
-        self.network = Network(self.world, scenario.fates)
+        self.network = Network(self.world, scenario.fates, scenario.segment)
+        self.sent = Sent()
+        self.watch = Watch(scenario)
         self.yard = Yard(self.world, scenario)
         self.collector = Collector(
-            self.world, self.network, scenario.queue, scenario.places, self.yard.around
-        )
+            self.world, self.network, scenario.queue, limits_of(scenario), self.watch,
+            self.yard.around,
+        )  # fmt: skip
+        self.yard.give_clock(self.collector.clock.wall_ns)
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -62,11 +85,11 @@ class Play:
         """Play all facts, wait until nothing can be late, and stop the collector."""
         world = self.world
         courses: dict[int, list[facts.Fact]] = defaultdict(list)
-        with clients_in(world):
+        with clients_in(world, lambda group: group.time if isinstance(group, Program) else None):
             try:
                 self.collector.start()
                 for fact in self.scenario.facts:
-                    if isinstance(fact, facts.Emit | facts.Flush | facts.Close):
+                    if isinstance(fact, COURSE):
                         courses[fact.program].append(fact)
                     elif not isinstance(fact, facts.Begin):
                         world.at(fact.at, partial(self._happen, fact))
@@ -75,6 +98,7 @@ class Play:
                         world.at(fact.at, partial(self._begin, fact, courses[fact.program]))
                 last = max((fact.at for fact in self.scenario.facts), default=0)
                 world.run(last + SETTLE)
+                waiting.check(self)
                 self.collector.stop()
             finally:
                 self.yard.close()
@@ -82,8 +106,14 @@ class Play:
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that went through the network and into the log from files, and when."""
-        return self.network.trace + self.yard.trace
+        """Return a digest of all that went through the network and into the log from files, and when, and of
+        the table."""
+        rows = blake2b(msgspec.json.encode(self.collector.rows), digest_size=8).hexdigest()
+        return f"{self.network.trace}-{rows}" + self.yard.trace
+
+    def first(self, program: int) -> int:
+        """Return the number of the first event of a program's streams."""
+        return self.programs[program].begin.first
 
     def _happen(self, fact: facts.Fact) -> None:
         collector = self.collector
@@ -108,36 +138,78 @@ class Play:
             case facts.Partition():
                 self.network.part(fact.duration)
             case facts.Reset():
-                self._reset(self.programs.get(fact.program))
+                if connection := self._connection(fact.program):
+                    connection.reset()
+            case facts.Tear():
+                if connection := self._connection(fact.program):
+                    connection.tear(fact.later)
+            case facts.Vanish():
+                self._vanish(fact.program)
+            case facts.Deaf():
+                program = self.programs.get(fact.program)
+                if program is not None and program.client is not None:
+                    program.client.transport.deaf_until = self.world.age + fact.duration
+            case facts.SetClock():
+                collector.clock.step(fact.by)
+            case facts.Drift():
+                collector.clock.run(fact.pace)
+            case facts.Reload():
+                limits = msgspec.structs.replace(
+                    collector.settings.limits,
+                    reorder_events=fact.reorder_events,
+                    reorder_time=Duration(fact.reorder_seconds),
+                )
+                collector.reload(limits, fact.without, fact.duration)
 
     def _begin(self, fact: facts.Begin, course: list[facts.Fact]) -> None:
         before = self._addresses.get(fact.address)
+        follows = fact.on is not None and before is not None and before.begin.program == fact.on
         if before is not None:
-            self._kill(before)
-            self.network.spare(fact.address)
+            self._kill(before, hang_up=not follows)
+        if fact.introduced or (before is not None and fact.transport == "jets-udp"):
+            self.network.introduce(fact.address)
         program = self.programs[fact.program] = self._addresses[fact.address] = Program(fact)
-        self.world.spawn(partial(self._live, program, course), program)
+        program.time, program.began = HostTime(self.world, fact.clock, fact.pace), self.world.age
+        former = before.producer if before is not None and follows else None
+        self.world.spawn(partial(self._live, program, course, former), program)
 
-    def _kill(self, program: Program | None) -> None:
+    def _kill(self, program: Program | None, *, hang_up: bool = True) -> None:
         if program is not None:
+            program.over = True
             self.world.kill(program)
             if program.client is not None:
                 program.client.transport.close()
+            elif program.producer is not None and hang_up:
+                program.producer.sender.end()
 
-    def _reset(self, program: Program | None) -> None:
-        client = program.client if program else None
-        connection = getattr(client.transport, "connection", None) if client else None
+    def _vanish(self, number: int) -> None:
+        """End a program and its host; nobody tells the collector, whose kernel finds out by itself."""
+        program, connection = self.programs.get(number), self._connection(number)
+        if program is not None:
+            self.world.kill(program)
         if connection is not None:
-            connection.reset()
+            connection.tear(KEEPALIVE)
 
-    def _live(self, program: Program, course: list[facts.Fact]) -> None:
+    def _connection(self, number: int) -> Connection | None:
+        program = self.programs.get(number)
+        if program is None:
+            return None
+        if program.producer is not None:
+            return program.producer.sender.connection
+        return getattr(program.client.transport, "connection", None) if program.client else None
+
+    def _live(self, program: Program, course: list[facts.Fact], former: Producer | None) -> None:
         begin = program.begin
-        if begin.transport == "raw":
-            self._live_raw(program, course)
+        boot = self.world.random(f"boot/{begin.program}")
+        self.world.sleep(boot.randrange(BOOT))
+        if begin.transport in TRANSPORTS:
+            self._live_raw(program, course, former, boot.randrange(BOOT))
             return
         client = program.client = Client(
             self.world, self.network, begin.transport, begin.address, buffer_bytes=begin.buffer
         )
+        client.watched(self.watch, begin.program, begin.address)
+        self.world.sleep(boot.randrange(BOOT))
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
@@ -150,30 +222,62 @@ class Play:
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
                     program.ended = client.emitter.close(fact.seconds)
+                    program.over = True
                     if program.ended:
                         program.delivered, program.excused = sent, excused
                     return
                 case _:
                     raise AssertionError(fact)
 
-    def _live_raw(self, program: Program, course: list[facts.Fact]) -> None:
-        raw = Raw(self.world, self.network, program.begin.address)
+    def _live_raw(
+        self, program: Program, course: list[facts.Fact], former: Producer | None, boot: int
+    ) -> None:
+        assert program.time is not None
+        own = program.producer = producer(
+            self.world, self.network, self.sent, program.begin, program.time
+        )
+        if former is not None and not own.sender.connectionless:
+            own.sender.go_on(former.sender)
+        self.world.sleep(boot)
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
-            assert isinstance(fact, facts.Emit)
-            self._emit(program, fact, raw.event)
+            match fact:
+                case facts.Emit():
+                    self._emit(program, fact, own.event)
+                case facts.Garble():
+                    (event,) = self._number(program, TORN, 1)
+                    if fact.how == "torn":
+                        program.torn.add(event)
+                    own.garble(fact.how, event.stream, event.number, event.name)
+                case facts.Discard():
+                    events = self._number(program, fact.stream, fact.count)
+                    program.torn.update(events)
+                    own.discard(fact.stream, events[0].number, fact.count)
+                case facts.Close():
+                    own.close()
+                    return
+                case facts.Flush():
+                    pass
+
+    def _number(self, program: Program, stream: int, count: int) -> list[Event]:
+        """Return the next events of a stream."""
+        first = program.numbers[stream]
+        events = [Event(program.begin.program, stream, first + n) for n in range(count)]
+        program.numbers[stream] += count
+        program.sent += events
+        return events
 
     def _emit(
         self, program: Program, fact: facts.Emit, emit: Callable[[int, int, str], None]
     ) -> None:
         for number in range(fact.count):
-            event = Event(program.begin.program, fact.stream, program.numbers[fact.stream])
-            program.numbers[fact.stream] += 1
-            program.sent.append(event)
-            emit(event.stream, event.number, "/".join(map(str, event)))
+            (event,) = self._number(program, fact.stream, 1)
+            emit(event.stream, event.number, event.name)
             if fact.over and number % 10 == 9:
                 self.world.sleep(10 * fact.over // fact.count)
 
     def _told(self, program: Program, client: Client, delivered: bool) -> None:
         if delivered:
             program.delivered, program.excused = len(program.sent), client.discarded
+            assert client.hearing is not None
+            client.hearing.believes(program.numbers.items())

@@ -69,6 +69,11 @@ class Disk:
     def end(self) -> int:
         return self.log.entries[-1].end if self.log.entries else 0
 
+    @property
+    def _synced(self) -> int:
+        """How many entries are durable."""
+        return sum(entry.end <= self.durable for entry in self.log.entries)
+
     def empty(self) -> None:
         """Have room again."""
         self.full = False
@@ -97,16 +102,16 @@ class Disk:
     def cut(self, random: Random) -> None:
         """Lose the end of the log that was not synced, or a part of it."""
         entries = self.log.entries
-        synced = sum(entry.end <= self.durable for entry in entries)
-        del entries[random.randint(synced, len(entries)) :]
+        del entries[random.randint(self._synced, len(entries)) :]
         self.durable = self.end
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Save a checkpoint, and release what no restart needs."""
         self.checkpoints = [*self.checkpoints, checkpoint][-CHECKPOINTS:]
         oldest = self.checkpoints[0].position
-        kept = [entry for entry in self.log.entries[:-1] if entry.position >= oldest]
-        self.log.entries = kept + self.log.entries[-1:]
+        released = sum(entry.position < oldest for entry in self.log.entries)
+        # The last synced entry says where the log goes on, should a kill lose all others.
+        del self.log.entries[: max(0, min(released, self._synced - 1))]
 
     def newest(self) -> Checkpoint | None:
         """Return the newest checkpoint that the table has reached."""

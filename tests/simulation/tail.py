@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from tailrace.clock import Clock
 from tailrace.config.schema import LedgerConfig, TailConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo, encode
@@ -18,7 +19,7 @@ from tests.ingest.log import Log
 from tests.simulation import facts
 from tests.simulation.traces import TRACES
 from tests.simulation.tree import Tree
-from tests.simulation.world import BEGIN, MS, SECOND, World
+from tests.simulation.world import MS, SECOND, World
 
 OTHERS, FULL = MS // 10, 10 * MS
 """How long others have their turn, and how long a full disk is waited for."""
@@ -37,17 +38,19 @@ class FilesAround(NamedTuple):
     """Of all that is handed on."""
 
 
-class Clock:
-    """The collector's clocks (`tailrace.clock.Clock`)."""
+class Host(NamedTuple):
+    """What a life of the collector has for its sources of files."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def wall_ns(self) -> int:
-        return self._world.now
-
-    def monotonic(self) -> float:
-        return (self._world.now - BEGIN) / SECOND
+    clock: Clock
+    now: Callable[[], int]
+    """Gives the log's next entries the time that it is."""
+    limits: Callable[[], LedgerConfig]
+    opened: Callable[[int, str], None]
+    """Is told each new session and its format."""
+    is_full: Callable[[], bool]
+    """Whether the log has no room."""
+    works_again: Callable[[], int]
+    """Until when nothing is done (age, ns)."""
 
 
 class Intake:
@@ -58,14 +61,14 @@ class Intake:
         log: Log,
         around: FilesAround,
         format_: str,
-        limits: LedgerConfig,
+        host: Host,
         files: dict[int, FileState],
     ) -> None:
         self._log = log
+        self._host = host
         self._digest = around.digest
         self._root = str(around.tree.files)
         self._format = format_
-        self._limits = limits
         self._files = files
 
     def open_file(
@@ -81,11 +84,12 @@ class Intake:
         named = self._named(facts)
         info = OpenInfo(
             source=self._format, format=self._format, session=f"session{number}",
-            transport="tail", peer=named.path, record_max=record_max, ledger=self._limits,
+            transport="tail", peer=named.path, record_max=record_max, ledger=self._host.limits(),
             file=named, group=group.replace(self._root, PLACE, 1), dialect=dialect,
             replaces=replaces,
         )  # fmt: skip
         self._append(EntryKind.OPEN, number, encode(info))
+        self._host.opened(number, self._format)
         return number
 
     def file(self, number: int, facts: FileFacts) -> None:
@@ -126,26 +130,22 @@ class Tail:
     """The sources of files of one life of the collector, one a format."""
 
     def __init__(
-        self, world: World, log: Log, ingest: Ingest, limits: LedgerConfig,
-        files: FilesAround, is_full: Callable[[], bool], works_again: Callable[[], int],
-    ) -> None:  # fmt: skip
-        """`is_full` tells whether the log has no room, `works_again` until when nothing is done (age, ns)."""
+        self, world: World, log: Log, ingest: Ingest, files: FilesAround, host: Host
+    ) -> None:
         self._world = world
-        self._log = log
-        self._is_full = is_full
-        self._works_again = works_again
+        self._host = host
         self._over = False
         self._watches: dict[str, Watch] = {}
         self._steps = []
         tree, config = files.tree, files.config
         for format_ in files.formats:
-            intake = Intake(log, files, format_, limits, ingest.files(format_))
+            intake = Intake(log, files, format_, host, ingest.files(format_))
             keys = TailConfig(
                 format=format_, paths=[str(tree.files / format_)], dialect=TRACES[format_].dialect,
                 files_max=config.places, descriptors_max=config.descriptors,
                 rest_time=Duration(REST),
             )  # fmt: skip
-            watch = Watch(format_, keys, Clock(world), intake, system=tree.system)
+            watch = Watch(format_, keys, host.clock, intake, system=tree.system)
             self._watches[format_] = watch
             self._steps.append(watch.steps())
             self._go_on(len(self._steps) - 1)
@@ -163,17 +163,17 @@ class Tail:
         """Take the next step of a watch, and come again when it says."""
         if self._over:
             return
-        world = self._world
-        if world.age < self._works_again():
-            world.at(self._works_again(), lambda: self._go_on(which))
+        world, works_again = self._world, self._host.works_again()
+        if world.age < works_again:
+            world.at(works_again, lambda: self._go_on(which))
             return
-        self._log.now = world.now
+        self._host.now()
         wait = next(self._steps[which])
         delay = OTHERS if isinstance(wait, str) else max(1, round(wait * SECOND))
         world.after(delay, lambda: self._when_room(which) if wait == "room" else self._go_on(which))
 
     def _when_room(self, which: int) -> None:
-        if self._is_full() and not self._over:
+        if self._host.is_full() and not self._over:
             self._world.after(FULL, lambda: self._when_room(which))
         else:
             self._go_on(which)

@@ -40,6 +40,8 @@ class Tree:
         """`tick`: the file system's times are multiples of so many nanoseconds. `reuses`: a new file gets
         the inode of a deleted one, as on ext4."""
         self._world = world
+        self.wall = lambda: world.now
+        """The wall clock of the files' host (Unix ns)."""
         self._tick = tick
         self._reuses = reuses
         place = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -175,7 +177,7 @@ class Tree:
 
     @property
     def _time(self) -> int:
-        return self._world.now // self._tick * self._tick
+        return self.wall() // self._tick * self._tick
 
     def _node(self, real: int) -> Node:
         """Return what is known of the machine's inode; of one outside the tree, nothing changes."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tests.simulation.facts import Scenario
 from tests.simulation.oracle import check
 from tests.simulation.play import Play
+from tests.simulation.readers import reading
 from tests.simulation.violation import Violation
 
 
@@ -24,8 +25,9 @@ def judge(scenario: Scenario) -> Verdict:
     play = Play(scenario)
     kind, about = None, ""
     try:
-        play.run()
-        check(play)
+        with reading(play):
+            play.run()
+            check(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises

@@ -1,8 +1,8 @@
-"""What an oracle raises."""
+"""What the oracle raises."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the trade
@@ -14,9 +14,11 @@ class Violation(AssertionError):  # noqa: N818 - the word of the trade
 
 
 def demand(holds: bool, kind: str, about: object) -> None:
+    """Raise Violation unless it holds."""
     if not holds:
         raise Violation(kind, about)
 
 
-def none(kind: str, found: list[Any]) -> None:
+def none(kind: str, found: Sequence[object]) -> None:
+    """Raise Violation if anything was found."""
     demand(not found, kind, found[:9])

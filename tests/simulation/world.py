@@ -1,17 +1,18 @@
 """A virtual clock, the steps that are due, and the processes that take them.
 
 Time passes only while everybody waits. A *process* is code that may wait in the middle (`sleep`, `wait`).
-Each process has a thread, and one thread runs at a time: the order of all steps is a function of
+Each process is a greenlet, and all of them share one thread: the order of all steps is a function of
 the seed. No two readings of the clock are equal.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Callable
 from queue import Empty
 from random import Random
+
+from greenlet import getcurrent, greenlet
 
 MS, SECOND = 10**6, 10**9
 BEGIN = 1_800_000_000 * SECOND
@@ -29,31 +30,24 @@ class Process:
         self._world = world
         self._body = body
         self.group = group
-        self._turn = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._code = greenlet(self._run, world.player)
         self.killed = self.done = False
-        self.until: Callable[[], bool] | None = None
-        """While it waits: what it waits for."""
-        self.deadline = 0
-        """Number of the step that ends the wait."""
+        self.deadline: int | None = None
+        """While the process waits: the number of the step that ends the wait."""
 
     def kill(self) -> None:
-        """Take no more steps. The thread ends with the world."""
+        """Take no more steps. The code ends with the world."""
         self.killed = True
-        self.until = None
+        self.deadline = None
 
     def resume(self) -> None:
         """Run until the process waits or ends."""
-        self.until = None
-        if self._thread.ident is None:
-            self._thread.start()
-        else:
-            self._turn.release()
-        self._world.baton.acquire()
+        self.deadline = None
+        self._code.switch()
 
     def pause(self) -> None:
-        self._world.baton.release()
-        self._turn.acquire()
+        """Let the player go on until it resumes the process. Raise Killed."""
+        self._world.player.switch()
         if self.killed:
             raise Killed
 
@@ -65,22 +59,24 @@ class Process:
         except BaseException as error:  # noqa: BLE001 - raised again by the world
             self._world.failure = self._world.failure or error
         self.done = True
-        self._world.baton.release()
 
     @property
     def is_paused(self) -> bool:
-        return self._thread.ident is not None and not self.done
+        return bool(self._code)
 
 
 class World:
     def __init__(self, seed: object) -> None:
         self.seed = seed
-        self.baton = threading.Semaphore(0)
         self.failure: BaseException | None = None
+        self.player = getcurrent()
+        """The code that lets time pass."""
         self._now = BEGIN
         self._steps: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._processes: list[Process] = []
+        self._waiting: dict[Process, Callable[[], bool]] = {}
+        """Conditions that end the waits of processes before their deadlines."""
         self._current: Process | None = None
 
     def random(self, concern: str) -> Random:
@@ -130,21 +126,37 @@ class World:
 
     # What a process calls
 
+    @property
+    def group(self) -> object:
+        """Return the group of the process that runs, None outside of processes."""
+        return self._current.group if self._current else None
+
     def sleep(self, duration: int) -> None:
         """Wait so many nanoseconds."""
-        self.wait(duration, lambda: False)
+        self._wait(self._here(), duration)
 
     def wait(self, duration: int, until: Callable[[], bool]) -> None:
         """Wait until something is true, at most so many nanoseconds."""
+        process = self._here()
+        if until():
+            return
+        self._waiting[process] = until
+        try:
+            self._wait(process, duration)
+        finally:
+            del self._waiting[process]
+
+    def _here(self) -> Process:
+        """Return the process that calls. Raise Killed."""
         process = self._current
         assert process is not None, "only a process can wait"
         if process.killed:
             raise Killed
-        if until():
-            return
-        process.until = until
-        process.deadline = self.after(duration, lambda: self._time_out(process, number))
-        number = process.deadline
+        return process
+
+    def _wait(self, process: Process, duration: int) -> None:
+        number = self.after(duration, lambda: self._time_out(process, number))
+        process.deadline = number
         process.pause()
 
     # What the player calls
@@ -156,16 +168,15 @@ class World:
             at, _, step = heapq.heappop(self._steps)
             self._now = max(self._now, at)
             step()
-            for process in self._processes:
-                if process.until is not None and process.until():
+            for process, until in list(self._waiting.items()):
+                if process.deadline is not None and until():
                     self._go_on(process)
             if self.failure:
                 raise self.failure
         self._now = max(self._now, end)
-        self._processes = [p for p in self._processes if not p.done]
 
     def close(self) -> None:
-        """End the threads of all processes."""
+        """End the code of all processes."""
         for process in self._processes:
             process.kill()
             while process.is_paused:
@@ -180,7 +191,7 @@ class World:
         self._current = None
 
     def _time_out(self, process: Process, number: int) -> None:
-        if process.until is not None and process.deadline == number:
+        if process.deadline == number:
             self._go_on(process)
 
 

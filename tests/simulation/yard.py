@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 
 from tests.simulation import facts
@@ -24,6 +25,11 @@ class Yard:
             formats = sorted({fact.format for fact in begun})
             self.around = FilesAround(tree, formats, config, blake2b(digest_size=16))
             self._writers = Writers(world, tree)
+
+    def give_clock(self, wall: Callable[[], int]) -> None:
+        """Take the times of files from a wall clock (Unix ns)."""
+        if self.around:
+            self.around.tree.wall = wall
 
     @property
     def formats(self) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from clients.python.tests.collectors import option
 from clients.python.tests.model_collector import Connections, Datagrams, World
+from clients.python.tests.reader import Event, packets
 from tailrace_client import _backoff
 from tailrace_client._link import Link
 from tailrace_client._recording import Recorder
@@ -167,6 +168,48 @@ def test_of_a_stream_that_is_not_counted_nothing_is_called_delivered(network, se
     course = Course(seed, network, limit=limit, chunk=200, places=1)
     course.run(200, rate)
     assert course.end()
+
+
+class Listening(Datagrams):
+    """Keeps what is sent."""
+
+    def __init__(self, world, chunk_bytes):
+        super().__init__(world, chunk_bytes)
+        self.sent = []
+
+    def send(self, pieces):
+        size = super().send(pieces)
+        if size:
+            self.sent.append(packets(b"".join(pieces)))
+        return size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_datagram_that_says_more_than_new_events_announces_its_session(seed):
+    """Else whoever hears it after the next program at the address has begun takes it for that program's."""
+    course = Course(seed, Listening, limit=20_000, chunk=200)
+    course.run(200, 5)
+    course.end()
+    seen, more = set(), 0
+    for said in course.network.sent:
+        numbers = {(p.stream, p.counter) for p in said if isinstance(p, Event)}
+        words = {p.name for p in said if not isinstance(p, Event)}
+        if numbers & seen or words & {"tailrace.report", "tailrace.goodbye"}:
+            more += 1
+            assert [getattr(p, "name", None) for p in said[:2]] == ["epoch", "tailrace.session"]
+        seen |= numbers
+    assert more
+
+
+@pytest.mark.parametrize("limit", [2_000, 2**20])
+def test_a_client_that_gives_up_announces_the_session_with_its_goodbye(limit):
+    course = Course(1, Listening, limit=limit, chunk=200)
+    course.run(50, 5)
+    course.link.end()
+    course.link.give_up(delivered=False)
+    said = course.network.sent[-1]
+    names = [getattr(p, "name", None) for p in said]
+    assert names == ["epoch", "tailrace.session", "tailrace.goodbye"]
 
 
 @pytest.mark.parametrize("network", [Datagrams, Connections])
@@ -443,3 +486,37 @@ def test_what_nobody_got_goes_to_whoever_comes_next():
         calm.link.attend()
         calm.arrive()
     assert calm.collector.heard == {(1, 0)}
+
+
+def test_datagrams_with_events_announce_the_session_until_the_collector_answers():
+    """Else the collector takes them for events of the program that had the address before."""
+    calm = Calm(Datagrams)
+    calm.connect()
+    for _ in range(20):
+        calm.record()
+        calm.link.push(4)
+        assert b"tailrace.session" in calm.network.there[-1][2]
+        assert calm.network.there[-1][2].count(b"x") > 0
+    calm.reply()
+    calm.record()
+    calm.link.push(4)
+    assert b"tailrace.session" not in calm.network.there[-1][2]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_goodbye_in_datagrams_reaches_a_collector_that_has_forgotten_the_address(given_up):
+    calm = Calm(Datagrams)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.reply()
+    assert calm.link.is_settled(calm.link.queue.put_bytes)
+    calm.world.collector.peer = None
+    calm.link.end()
+    if given_up:
+        calm.link.give_up(delivered=False)
+    else:
+        calm.link.attend()
+    calm.arrive()
+    calm.world.collector.commit()
+    assert calm.collector.goodbye

@@ -144,24 +144,45 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
     assert whole(collector.only, s1=2000)
 
 
-def test_after_a_refusal_the_first_datagrams_announce_the_session(emitters, monkeypatch):
+def test_after_a_refusal_each_datagram_announces_the_session_until_an_answer_comes(
+    emitters, monkeypatch
+):
     """The number of refused announcements does not matter. If a datagram without an announcement came first,
     the collector would take it for a datagram of the client that had the address before."""
     monkeypatch.setattr(_link, "_RETRY_SECONDS", (0.005, 0.01))
     with UdpCollector() as collector:
         port = collector.socket.getsockname()[1]
     emitter = emitters(f"udp://127.0.0.1:{port}")
-    for _ in range(3000):
+    for _ in range(6000):
         emitter.event("x")
     assert not emitter.flush(1)
     with UdpCollector(port) as collector:
         emitter.flush(0.5)
-        received = [packets(datagram) for datagram in collector.waiting()]
-    first = [some for some in received if any(isinstance(p, Event) for p in some)]
-    first = first[: _link._INTRODUCTIONS]
-    assert len(first) == _link._INTRODUCTIONS
-    for some in first:
-        assert "tailrace.session" in [p.name for p in some if not isinstance(p, Event)]
+        received = announced_events(collector)
+    assert len(received) > _link._INTRODUCTIONS
+    assert all(received)
+
+
+def test_where_no_answer_is_wanted_the_first_datagrams_announce_the_session(emitters):
+    with UdpCollector() as collector:
+        emitter = emitters(collector.address, acknowledge=False)
+        for _ in range(6000):
+            emitter.event("x")
+        assert emitter.flush(5)
+        received = announced_events(collector)
+    assert len(received) > _link._INTRODUCTIONS
+    assert received == sorted(received, reverse=True)
+    assert 1 < sum(received) <= _link._INTRODUCTIONS
+
+
+def announced_events(collector):
+    """Return, of each datagram with events that came, whether it announces the session."""
+    received = [packets(datagram) for datagram in collector.waiting()]
+    return [
+        any(not isinstance(p, Event) and p.name == "tailrace.session" for p in some)
+        for some in received
+        if any(isinstance(p, Event) for p in some)
+    ]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -7,7 +7,7 @@ import socket
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from clients.python.tests.collectors import option
 from clients.python.tests.reader import packets
@@ -256,6 +256,7 @@ def test_no_answer_raises_or_makes_durable_what_was_not_sent(fields, ours):
     assert heard is None or heard.below.get(2, 0) == 0
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(data):
     session = Session(epoch=0)

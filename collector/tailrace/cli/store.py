@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Ask the collector that runs on the store, if one does, and take a snapshot; `limits` and `room`
-    are an Engine's.
+    """Take a snapshot, and ask the collector that runs on the store, if one does, what it still awaits of that;
+    `limits` and `room` are an Engine's.
 
     Raise StoreError where there is no table, UnknownError for a selection that nothing can be in."""
     from tailrace.query.engine import Engine
     from tailrace.query.known import check
-    from tailrace.query.live import look
+    from tailrace.query.live import beside, look
 
-    live = look(loaded.config)
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options, limits, room=room)
+    live = beside(engine, lambda: look(loaded.config))
     check(engine, selection, live)
     return engine, live
 

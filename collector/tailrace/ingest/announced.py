@@ -133,6 +133,9 @@ class Announcements:
     def __getitem__(self, id_: str) -> Announced:
         return self._known[id_]
 
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._known
+
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)

@@ -3,7 +3,8 @@
 A session has a run in being, and may have the run before. On a datagram socket, events of a run may
 come after the next run has begun. So a run that ends lingers for `reorder_time`, unless nothing came
 of it for as long. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch
-or announcement to the run that said it first.
+or announcement to the run that said it first. All of a datagram that announces a session is of that
+session.
 
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
@@ -61,6 +62,8 @@ class Course:
         """The run in being."""
         self.previous = self._attach(state.previous) if state.previous else None
         """The run before, while something of it may still come."""
+        self._speaker: Run | None = None
+        """The run of the session that the datagram in hand announces."""
 
     # What comes
 
@@ -78,8 +81,11 @@ class Course:
 
     def take(self, columns: Sequence[Sequence[Any]], now: int) -> None:
         """Take records without session or malformed ones among them, given as columns."""
-        if self._state.doubt:
+        if self._state.doubt and self._speaker in (None, self.run):
             self._ask_events(columns, now)
+        if self._speaker:
+            self._speaker.take(columns, now)
+            return
         while columns[KIND]:
             if self.previous:
                 taken = self._take_apart(self.previous, columns, now)
@@ -93,16 +99,26 @@ class Course:
         """Take the record at an index, which tells of the session itself: an epoch, a header, a
         footer, an option. Return the run that it is of."""
         if facts.announces:
-            return self._announced(facts.announces, records, index, now)
+            run = self._announced(facts.announces, records, index, now)
+            self._speaker = run if self._unordered else None
+            return run
+        if self._speaker and self._speaker is not self.run:
+            return self._speaker
         if earlier := self._earlier(facts.epoch):
             return earlier
-        if facts.starts and self.run.state.records:
+        if facts.starts and self.run.state.records and not self._lacks_header(now):
             self._restart("header", now)
         elif facts.epoch is not None:
             self._hear_epoch(facts.epoch, records, index, now)
         if self._state.doubt:
             self._ask_statement(facts, now)
         return self.run
+
+    def datagram_over(self) -> None:
+        """Note that what comes next may be another run's than what came."""
+        if self._speaker and self._speaker.state.id in self._announcements:
+            self._announcements.heard(self._speaker.state.id)
+        self._speaker = None
 
     def reach(self) -> None:
         """Move the runs to the place that the session's bytes have reached."""
@@ -140,8 +156,8 @@ class Course:
         if id_ := self.run.state.id:
             self._leave(id_, reason, about, now)
         else:
-            self.run.depart(now)
             self.run.finish(reason, about, now)
+            self.run.depart(now)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
         """Leave an announced session, which may go on by another connection; of a file, end it."""
@@ -260,6 +276,7 @@ class Course:
             return
         self._state.doubt = ""
         self.previous, self.run = None, old
+        self._speaker = self._speaker and old
         old.state.reached = new.state.reached
         if id_ := new.state.id:
             self._announcements.move(id_, old)
@@ -271,6 +288,13 @@ class Course:
         """Return whether other connections have gone on with a run."""
         id_ = run.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
+
+    def _lacks_header(self, now: int) -> bool:
+        """Return whether a header that comes now may be the one of the run in being: datagrams have
+        overtaken it."""
+        state, run = self._state, self.run.state
+        overtaken = state.info.transport == "udp" and run.clock is None
+        return overtaken and run.began > now - self._linger
 
     def _restart(self, why: str, now: int) -> None:
         """Begin a new run: the producer began anew in the same connection or from the same address."""
@@ -302,10 +326,10 @@ class Course:
 
     def _announced(self, said: Announcement, records: list[Record], index: int, now: int) -> Run:
         """Return the run of the session that the client names. The connection goes on with that run
-        unless it is the run before the one in being."""
+        unless it is one before the run in being."""
         announcements, number = self._announcements, self._state.number
         known = announcements.find(said.id, now)
-        if known and known.run is self.previous:
+        if known and (known.run is self.previous or self._was_before(known.run, now)):
             known.hear(said, None)
             return known.run
         if known is None:
@@ -318,6 +342,16 @@ class Course:
             self._resume(known, records[index].offset, now)
         known.hear(said, number)
         return known.run
+
+    def _was_before(self, run: Run, now: int) -> bool:
+        """Return whether a run came from this address before the run in being, of which datagrams may still
+        come late."""
+        return (
+            self._unordered
+            and f"{run.state.name}.".startswith(f"{self._state.info.session}.")
+            and run is not self.run
+            and not self.run.silent(now - self._linger)
+        )
 
     def _resume(self, known: Announced, offset: int, now: int) -> None:
         """Go on with a session that other connections have begun, from the record at this offset on."""

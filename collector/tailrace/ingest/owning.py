@@ -14,15 +14,19 @@ _SLACK = 50 * 10**6
 
 def candidates(run: Run, columns: Sequence[Sequence[Any]], next_epoch: int | None) -> Iterator[int]:
     """Yield the places of records that may be of a run although a run with `next_epoch` has begun.
-    An event that ended after the next run began is none."""
+
+    An event that ended after the next run began is not of the run. Without both epochs nor is an event of
+    which the run's numbers say nothing."""
     counters, epoch = run.counters, run.state.epoch
     if counters is None:
         return
     latest = None if epoch is None or next_epoch is None else next_epoch - epoch
     events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
     for place, (stream, count, mark, end) in enumerate(events):
-        in_time = latest is None or end is None or end <= latest
-        if in_time and counters.fits(stream, count, mark):
+        if latest is not None and end is not None and end > latest:
+            continue
+        how = counters.fits(stream, count, mark)
+        if how and (how != "far" or latest is not None):
             yield place
 
 
@@ -30,8 +34,8 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
     """Return whether a candidate, given as columns, is an event of a run and not of the later run.
 
     In this order: the event is known here to the last bit; its number is another event's in the later
-    run; the later run can have sent the event by now; its time is nearer here. An event that is too old
-    to be known here is of the run only if the later run cannot have sent it."""
+    run; the later run can have sent the event by now, or cannot. Where no clock tells the latter, the event
+    is of the run if the run's numbers speak for it and its time is nearer here."""
     mine, its = run.counters, later.counters
     if mine is None or its is None:
         return False
@@ -47,19 +51,22 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
     if its.contradicts(stream, count, mark):
         return True
     sent = _can_have_sent(run, later, end or 0, now)
-    if how == "old":
-        return sent is False
-    if sent or (expected and sent is None):
+    if sent is not None:
+        return not sent
+    if expected or how in ("old", "far"):
         return False
     return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
 
 
 def _can_have_sent(run: Run, later: Run, end: int, now: int) -> bool | None:
     """Return whether the later run can have sent an event with this end (ns) by now, as far as the
-    clock that both runs share tells; None where no epochs tie its zeros together."""
+    clock that both runs share tells. Where no epochs tie its zeros together, only the later run's own
+    events tell how fast they travel: return None if the event would have travelled faster. Return None
+    as well where nothing came yet."""
     epoch, next_epoch = run.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
-        return None
+        lead = later.lead.at(now)
+        return True if lead is not None and end - now <= lead + _SLACK else None
     leads = [(epoch, run.lead.at(now)), (next_epoch, later.lead.at(now))]
     known = [zero + lead for zero, lead in leads if lead is not None]
-    return bool(known) and next_epoch + end - now <= max(known) + _SLACK
+    return next_epoch + end - now <= max(known) + _SLACK if known else None

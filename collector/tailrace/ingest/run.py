@@ -157,7 +157,7 @@ class Run:
             self.lead.hear(columns[END], now)
         state = self.state
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
-        self._count(columns[KIND])
+        self._count(columns[KIND], now)
         self.report(now)
         return taken
 
@@ -168,10 +168,9 @@ class Run:
         state.epoch = facts.epoch if facts.epoch is not None else state.epoch
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
-        state.records += 1
         if facts.epoch is not None and self._datagrams:
             self.lead.hear([0], now)  # whoever says when the clock began has begun
-        self._count([record.kind])
+        self._count([record.kind], now)
         # What a document says stands where the stream stood: only when tells what was said last.
         self._rows(
             [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
@@ -407,7 +406,9 @@ class Run:
             size,
         )  # fmt: skip
 
-    def _count(self, kinds: Sequence[str]) -> None:
+    def _count(self, kinds: Sequence[str], now: int) -> None:
+        if not self.state.records:
+            self.state.began = now
         self.state.records += len(kinds)
         records = self._tally.records
         spans = kinds.count(Kind.SPAN)

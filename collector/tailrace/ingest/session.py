@@ -5,7 +5,9 @@ Which run of its producer a record is of is the matter of `course`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 from zlib import crc32
@@ -42,6 +44,7 @@ _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others by the block."""
 
 _kind = itemgetter(KIND)
+_offset = itemgetter(OFFSET)
 
 
 class Session:
@@ -143,7 +146,9 @@ class Session:
             events = kinds.count(Kind.SPAN) + kinds.count(Kind.COUNTER)
             self._commons.state.mixed = not events == len(records) == len(payloads)
         self.course.run.datagrams(len(payloads))
-        self._take(records, now)
+        for some in _apart(records, payloads, self.state.received):
+            self._take(some, now)
+            self.course.datagram_over()
         self.course.tell()
 
     def _without_copies(self, copies: Copies, payloads: list[bytes], now: int) -> None:
@@ -160,7 +165,7 @@ class Session:
                 continue
             records = decode_datagrams(self.decoder, [payload], None)
             kinds = list(map(_kind, records))
-            if Kind.MALFORMED not in kinds:
+            if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
         self.course.reach()
@@ -335,6 +340,26 @@ class Session:
     def _readable(self, size: int) -> None:
         self._tally.decoded += size
         self.state.garbage = 0
+
+
+def _apart(records: list[Record], payloads: list[bytes], place: int) -> Iterator[list[Record]]:
+    """Yield the records of datagrams that end at a place, those of a datagram that tells of its session
+    apart from all others."""
+    done = end = 0
+    begin = place - sum(map(len, payloads))
+    ends = list(accumulate(map(len, payloads), initial=begin))
+    for index, record in enumerate(records):
+        if record.kind != Kind.SESSION or index < end:
+            continue
+        datagram = bisect_right(ends, record.offset)
+        begin = bisect_left(records, ends[datagram - 1], key=_offset)
+        end = bisect_left(records, ends[datagram], key=_offset)
+        if done < begin:
+            yield records[done:begin]
+        yield records[begin:end]
+        done = end
+    if done < len(records):
+        yield records[done:]
 
 
 def _as_read(file: FileState) -> dict[str, object]:

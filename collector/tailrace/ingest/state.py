@@ -218,6 +218,8 @@ class RunState(msgspec.Struct, omit_defaults=True):
     reached: int = 0
     """Where in its bytes it is: those of all its connections, one after the other."""
     records: int = 0
+    began: int = 0
+    """When its first record came (Unix ns)."""
     epoch: int | None = None
     clock: str | None = None
     ticks_per_second: float | None = None

@@ -59,6 +59,9 @@ _NEWS_MAX = 256
 """Names of streams that are not followed and wait to be told of; others are told of when they are heard
 again."""
 
+LATEST = 2**63 - 1
+"""The mark of what is later than all events."""
+
 _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -72,6 +75,11 @@ _heard = attrgetter("heard")
 Earlier = Callable[[str, int, int, int], int | None]
 """Return the number with which a stream goes on that an earlier session had, given stream, number on
 the wire and mark of its first event here and the time (Unix ns); None where it begins here."""
+
+Fit = Literal["same", "near", "old", "far"]
+"""How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
+comes to it soon. `old`: the event of this number came too long ago to be remembered. `far`: nothing speaks
+against it, since the stream is new or the number far ahead."""
 
 
 class Counters:
@@ -95,7 +103,7 @@ class Counters:
         self.state = state
         self.name = name
         self._report = report
-        self._earlier = earlier
+        self.earlier = earlier
         self._limits = limits
         self._window = limits.reorder_events
         self.mask = (1 << bits) - 1
@@ -164,18 +172,16 @@ class Counters:
         self.news |= heard
         return seqs, restart
 
-    def fits(self, name: str, count: int, mark: int) -> Literal["same", "near", "old"] | None:
-        """Return how an event may belong to these streams although another run has begun, or None.
-
-        `same`: the event is remembered. `near`: its number is missing here or near the next. `old`: the
-        event of this number came too long ago to be remembered."""
+    def fits(self, name: str, count: int, mark: int) -> Fit | None:
+        """Return how an event may belong to these streams although another run has begun, or None."""
         stream = self.state.streams.get(name)
         if stream is None or not stream.counted:
-            return None
+            return "far"
         distance = (count - stream.next) & self.mask
         if distance < self._half:
-            near = distance < self._window and not stream.fallen(mark, self._window)
-            return "near" if near else None
+            if stream.fallen(mark, self._window):
+                return None
+            return "near" if distance < self._window else "far"
         seq = stream.next - (self.mask + 1 - distance)
         if stream.suits(seq, mark, self._window):
             return "near"
@@ -295,6 +301,14 @@ class Counters:
         self._commons.remove_streams(self, len(oldest))
         self._report(now)
 
+    def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
+        """Let a stream begin where an earlier session left it, or where its number is in the upper
+        half of the range at this number, or else at 0."""
+        following = self.earlier(name, count, mark, now)
+        if following is None and count >= self._half:
+            following = count
+        stream.base = stream.next = following or 0
+
     def _leave_out(self, name: str, limit: str, *, followed: bool = False) -> None:
         """Say that a stream is not followed, because of a limit. A stream that was `followed`, or is
         remembered, has a gap of its own."""
@@ -358,10 +372,7 @@ class Counters:
             self._count_unfollowed(name)
             return None
         if stream.fresh and count:
-            following = self._earlier(name, count, mark, now)
-            if following is None and count >= self._half:
-                following = count
-            stream.base = stream.next = following or 0
+            self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1
             return None

@@ -21,7 +21,7 @@ ranges, then the hull of the oldest half is taken as defined and no claim is mad
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 
 import msgspec
@@ -118,15 +118,18 @@ class References:
         if self.state.unknown:
             yield self._stream, len(self.state.unknown)
 
-    def count(self, kind: str, records: int) -> None:
-        """`records` more of a kind were seen; what the totals lacked is repaid first."""
+    def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
+        """Take note that so many more records of a kind were seen. They repay what the totals lacked,
+        but for those whose `ids` were given up: these repay gaps of their own."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
         elif state.ends is not None:
             state.ends += records
         if short := state.short.get(kind):
-            repaid = min(short, records)
+            repaid = min(short, records - len(state.unresolved.keys() & set(ids)))
+            if not repaid:
+                return
             state.short[kind] = short - repaid
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, repaid, Reason.NETWORK, of=kind)
@@ -245,6 +248,12 @@ class References:
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
+        if short := state.short.get(Kind.BEGIN):
+            # A footer has counted this record among those that are missing for no known reason.
+            state.short[Kind.BEGIN] = short - 1
+            self.findings.append(
+                Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
+            )
         self.findings.append(
             Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
         )

@@ -21,7 +21,7 @@ from itertools import islice
 from operator import attrgetter
 
 from tailrace.ledger.commons import Commons
-from tailrace.ledger.counters import Counters
+from tailrace.ledger.counters import LATEST, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import Hole, StreamCounter, parts_of
 from tailrace.model.gap import Reason
@@ -52,8 +52,10 @@ class Statements:
             stream = self._counters.follow(name, now)
             if stream is None or not stream.counted:
                 continue
+            if stream.fresh:
+                self._counters.begin(name, stream, first, LATEST, now)
             before = stream.ranges
-            low = first if stream.fresh else self._unwrapped(stream, first)
+            low = self._unwrapped(stream, first)
             high = min(low + count - 1, stream.next + self._range - 1)
             self._name_anew(name, stream, Hole(low, high, now, now, Reason.SENDER))
             if high >= stream.next:
@@ -66,11 +68,13 @@ class Statements:
         """By stream, the number on the wire that its next event would have had."""
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
-            if stream is None and not 0 < final < self._half:
+            if stream is None and not self._can_begin(name, final, now):
                 continue
             stream = stream or self._counters.follow(name, now)
             if stream is None or not stream.counted:
                 continue
+            if stream.fresh:
+                self._counters.begin(name, stream, final, LATEST, now)
             before = stream.ranges
             self._reaches(name, stream, self._unwrapped(stream, final), now)
             self._changed(name, stream, before, now)
@@ -93,6 +97,13 @@ class Statements:
                 self._reaches(name, stream, stream.discarded[-1].last + 1, now)
                 stream.discarded = []
                 self._changed(name, stream, before, now)
+
+    def _can_begin(self, name: str, final: int, now: int) -> bool:
+        """Return whether a stream of which nothing came may have come to this number. A number in the
+        upper half says so only where an earlier session had the stream."""
+        return 0 < final < self._half or (
+            final > 0 and self._counters.earlier(name, final, LATEST, now) is not None
+        )
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:
         distance = (number - stream.next) % self._range

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -49,7 +49,18 @@ UNFINISHED = (
     " or it runs where this process cannot see it (in another container, on another host)"
 )
 
+OVERTAKEN = "each time that the collector had answered, the table had a newer version"
+
+TRIES = 10
+"""Questions to the collector for one snapshot: a collector commits once a second, and answers in much less."""
+
 Look = Callable[[], Live]
+
+
+class Snapshot(Protocol):
+    def refresh(self) -> bool:
+        """Go on to the newest snapshot; return whether there is a newer one."""
+        ...
 
 
 class _Stream(msgspec.Struct):
@@ -76,10 +87,8 @@ class _Status(msgspec.Struct):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collector that runs on this configuration's store, if one does.
-
-    Look before the snapshot of the table is taken: a gap that is committed in between is then told
-    twice. The other way round it would not be told at all."""
+    """Ask the collector that runs on this configuration's store, if one does. For an answer that holds for a
+    snapshot, see `beside`."""
     store, spool = store_path(config, environ), Path(spool_path(config, environ))
     local = "://" not in store
     directories = [Path(store), spool] if local else [spool]
@@ -87,6 +96,19 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     if daemon is not None:
         return _ask(config, daemon)
     return NOBODY if is_finished(directories[0]) else Live(unasked=UNFINISHED)
+
+
+def beside(snapshot: Snapshot, ask: Look) -> Live:
+    """Return what the collector still awaits of the events in a snapshot, which may go on to a newer one first.
+
+    `ask` asks the collector. A hole that is open in the snapshot is awaited as long as its gap is not
+    committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken before
+    the question and is still the newest one after the answer. Raise StoreError."""
+    for _ in range(TRIES):
+        live = ask()
+        if not snapshot.refresh():
+            return live
+    return Live(unasked=OVERTAKEN)
 
 
 def _ask(config: Config, daemon: Daemon) -> Live:

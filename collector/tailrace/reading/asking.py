@@ -15,7 +15,7 @@ from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
 from tailrace.query.known import check
 from tailrace.query.limits import Limits
-from tailrace.query.live import Live, Look
+from tailrace.query.live import Live, Look, beside
 from tailrace.query.patience import Patience
 from tailrace.query.remote import Place, RemoteEngine
 
@@ -40,8 +40,7 @@ class Asking:
     """What all results of a store share. Raises StoreError and QueryError, UnknownError for what is
     about nothing that is there.
 
-    The collector that runs on the store is asked by `look`, each time before a snapshot is taken (see
-    `live.look`)."""
+    The collector that runs on the store is asked by `look` for each snapshot (see `live.beside`)."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: Look, limits: Limits | None = None
@@ -49,8 +48,8 @@ class Asking:
         """With `limits`, questions run in processes of their own that are held to them."""
         self._limits = limits
         self._look = look
-        self._live = look()
         engine = connect()
+        self._live = beside(engine, look)
         self.root = engine.table.root
         self._open: Engine | None = engine
         self._lock = threading.Lock()
@@ -85,10 +84,9 @@ class Asking:
     def refresh(self) -> bool:
         """Go on to the newest snapshot; whether there is a newer one. The collector is asked anew."""
         with self._lock:
-            engine = self._engine()
-            self._live = self._look()
-            self._known.clear()
-            return engine.refresh()
+            before = self.version
+            self._settle()
+            return self.version != before
 
     def close(self) -> None:
         """What has begun can still be read: the connection goes with the last answer."""
@@ -98,7 +96,7 @@ class Asking:
     def _completeness(self, scope: Scope) -> Completeness:
         """By the snapshot that there is when it is known; it is not asked twice."""
         if self._known_of != self.version:
-            self._known.clear()
+            self._settle()
         if scope not in self._known:
             live = self._live
             engine = self._engine().beside()
@@ -109,6 +107,13 @@ class Asking:
             self._known[scope] = whole
         self._known_of = self.version
         return self._known[scope]
+
+    def _settle(self) -> None:
+        """Go on to the newest snapshot, and ask the collector about that."""
+        self._engine().refresh()
+        self._live = beside(self._engine(), self._look)
+        self._known.clear()
+        self._known_of = self.version
 
     def _asker(self) -> Asker:
         engine = self._engine()

@@ -56,12 +56,10 @@ class StreamEvidence(msgspec.Struct, kw_only=True):
     digest: str
 
 
-def collect(engine: Engine, sessions: Collection[str] | None = None) -> list[StreamEvidence]:
-    """The streams of these sessions, or of all; in order of source, session and stream."""
-    where = ""
-    if sessions is not None:
-        listed = ", ".join(map(quote, sorted(sessions))) or "''"
-        where = f"WHERE session IN ({listed})"
+def collect(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
+    """Return the streams of these sessions of the view `sessions`, in order of source, session and stream."""
+    listed = ", ".join(map(quote, sorted(sessions))) or "''"
+    where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
     missing: dict[Key, dict[str, int]] = {}
     unknown: set[Key] = set()

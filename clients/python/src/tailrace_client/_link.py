@@ -48,6 +48,8 @@ _WAITING_PACKETS_MAX = 64
 """Beyond so many no report is added: a collector that asks and does not read would have them pile up."""
 
 _INTRODUCTIONS = 8
+"""Datagrams that announce a session of which nobody is to answer anything."""
+
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: at first, doubling up to."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -96,7 +98,9 @@ class Link:
         self._nobody = False
         """Whether the last datagram was refused: all but announcements waits."""
         self._introductions = 0
-        """How many more datagrams are to announce the session while nobody has answered."""
+        """How many more datagrams are to announce the session, where no answer is asked for."""
+        self._delayed = False
+        """Whether datagrams wait that might have been sent before."""
         self._opened_at = self._heard_at = _NEVER
         self._greeted_at = _NEVER
         """Since when the collector, as far as is known, could have answered."""
@@ -175,7 +179,7 @@ class Link:
             # Heard or not: with it the collector knows how much is missing.
             for packet in self._farewell.packets():
                 with suppress(OSError):
-                    self.transport.send([packet])
+                    self.transport.send([self.dialogue.announcement(), packet])
         # The goodbye does not name these: they may have arrived.
         for chunk in self.queue.unanswered():
             self._discards.count(chunk, "closed")
@@ -252,7 +256,7 @@ class Link:
             if queue.idle:
                 self.gather()
             held = self._holds_back()
-            room = size if held or not transport.datagrams else size + self._introduce()
+            room = size + self._introduce(held=held) if transport.datagrams else size
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
@@ -261,16 +265,29 @@ class Link:
                 self.blocked = True
                 return
 
-    def _introduce(self) -> int:
-        """Announce the session in the next datagram, too, if it is one of the first and nobody has
-        answered yet; return the bytes that takes. A datagram without may come first, and be taken
-        for one of whoever had the address before."""
-        if not self._introductions or self.queue.idle or self._heard_at >= self._opened_at:
+    def _introduce(self, *, held: bool) -> int:
+        """Announce the session in the next datagram, too, where somebody might take the datagram for one of
+        whoever had the address before, or has it next; return how many bytes that takes.
+
+        A datagram may come before all that were sent earlier. So each announces the session until somebody
+        answers; where nobody is to answer, the first ones do. A report, a goodbye or an event that was sent
+        before or had to wait does not tell by its time who sent it."""
+        queue = self.queue
+        self._delayed = not queue.idle and (self._delayed or held)
+        if queue.idle or (held and not queue.speaks):
             return 0
-        self._introductions -= 1
+        if not (queue.speaks or queue.repeats or self._delayed or self._is_new()):
+            return 0
         announcement = self.dialogue.announcement()
-        self.queue.first_packet(announcement)
+        queue.first_packet(announcement)
         return len(announcement)
+
+    def _is_new(self) -> bool:
+        """Return whether whoever hears a datagram may not have heard of the session."""
+        if self.dialogue.asks or self._heard_at >= self._opened_at:
+            return self._heard_at < self._opened_at
+        self._introductions -= 1
+        return self._introductions >= 0
 
     def _holds_back(self) -> bool:
         """Whether chunks have to wait for an answer."""

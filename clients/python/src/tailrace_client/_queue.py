@@ -148,6 +148,17 @@ class Queue:
         return pieces
 
     @property
+    def speaks(self) -> bool:
+        """Whether a packet of the session other than the first is sent next."""
+        ahead = (*islice(self._under_way, 1), *islice(self._packets, 2), *islice(self._new, 1))
+        return any(item.chunk.stream in (_PACKET, _LAST) for item in ahead)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether something is sent next that was sent before."""
+        return bool(self._again)
+
+    @property
     def waiting_packets(self) -> int:
         """How many packets of the session wait to be sent before any chunk."""
         return len(self._packets)

@@ -1,0 +1,51 @@
+"""What a collector awaits, asked beside a snapshot: commits that come in between make no answer too good."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.query.completeness import completeness
+from tailrace.query.engine import Engine
+from tailrace.query.live import OVERTAKEN, TRIES, Awaited, Live, beside
+from tests.query.tables import commit, make, row
+
+HOLE = Live(awaited=(Awaited("sim", "heph", "a", "1", 3),))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make(tmp_path, [row(seq=0)])
+
+
+def test_a_hole_that_opens_between_the_question_and_the_snapshot_is_awaited(store):
+    """The collector is asked first; then it takes in a later event, and commits that."""
+    engine, asked = Engine(store), []
+
+    def ask():
+        if asked:
+            return HOLE
+        asked.append(1)
+        commit(store, [row(seq=4)])
+        return Live()
+
+    whole = completeness(engine, live=beside(engine, ask))
+    assert engine.count("SELECT * FROM stored") == 2
+    assert (whole.awaited, whole.complete) == (3, False)
+
+
+def test_a_table_that_is_always_newer_is_not_complete(store):
+    engine = Engine(store)
+
+    def ask():
+        commit(store, [row(seq=1)])
+        return Live()
+
+    whole = completeness(engine, live=beside(engine, ask))
+    assert engine.count("SELECT * FROM stored") == 1 + TRIES
+    assert (whole.unasked, whole.complete) == (OVERTAKEN, False)
+
+
+def test_a_quiet_table_is_asked_about_once(store):
+    asked = []
+    assert beside(Engine(store), lambda: asked.append(1) or HOLE) is HOLE
+    assert asked == [1]

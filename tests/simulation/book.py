@@ -1,0 +1,146 @@
+"""The rows of the table in the order in which commits bring them: nothing is taken back, and gaps add up."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tests.simulation.spans import Spans
+from tests.simulation.traces import TRACES
+from tests.simulation.violation import demand
+from tests.simulation.words import Event, event_of
+
+Row = dict[str, Any]
+
+
+class Numbers:
+    """Events, by program and stream; `count` of them are different."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
+        self.count = 0
+
+    def add(self, event: Event) -> None:
+        program, stream, number = event
+        self.count += self.of[program, stream].put(number)
+
+    def __contains__(self, event: Event) -> bool:
+        spans = self.of.get((event.program, event.stream))
+        return spans is not None and event.number in spans
+
+
+class _Range(NamedTuple):
+    """A gap of which only some numbers are missing."""
+
+    numbers: range
+    reason: str
+
+
+class _Stream:
+    """A stream of a session, as the rows tell of it."""
+
+    def __init__(self) -> None:
+        self.stored = Spans()
+        self.missing: dict[int, str] = {}
+        """By number in a gap that stands: the gap's reason."""
+        self.ranges: Counter[_Range] = Counter()
+        """By gap over a range: how many events it still lacks."""
+
+    def gap(self, row: Row, about: dict[str, Any]) -> None:
+        first, count, reason = row["seq"], about["count"], row["name"]
+        if about.get("of_range"):
+            self.ranges[_Range(range(first, about["last"] + 1), reason)] += count
+            return
+        again = [number for number in range(first, first + count) if number in self.missing]
+        demand(not again, "in two gaps", row)
+        self.missing |= dict.fromkeys(range(first, first + count), reason)
+
+    def heal(self, row: Row, about: dict[str, Any]) -> None:
+        for number in range(row["seq"], row["seq"] + about["count"]):
+            reason = self.missing.pop(number, None)
+            if reason is None:
+                gap = self._range_of(number, row["name"])
+                demand(gap is not None, "healed and never missing", row)
+                self.ranges[gap] -= 1  # type: ignore[index]  # the line above
+            else:
+                demand(reason == row["name"], "healed for another reason", (row, reason))
+
+    def stands(self, row: Row, count: int) -> bool:
+        """Return whether numbers of a gap's row are stored, and the gap stands for them all the same."""
+        if not self.missing:
+            return False
+        first = row["seq"]
+        if count == 1:
+            return first in self.missing and first in self.stored
+        stored = set(range(first, first + count))
+        for span in self.stored.missing(first, first + count):
+            stored.difference_update(range(*span))
+        return not stored.isdisjoint(self.missing)
+
+    def _range_of(self, number: int, reason: str) -> _Range | None:
+        fitting = (gap for gap, left in self.ranges.items() if left and gap.reason == reason)
+        return next((gap for gap in fitting if number in gap.numbers), None)
+
+
+class Book:
+    """All rows up to some commit."""
+
+    def __init__(self) -> None:
+        self.stored = Numbers()
+        self.spans: Counter[str] = Counter()
+        """By source, how many events are in the table."""
+        self.missing: Counter[str] = Counter()
+        """By source, how many events its gaps lack, net of heals."""
+        self.evicted: set[str] = set()
+        """Sessions that gave up state for want of room."""
+        self._streams: defaultdict[tuple[str, str], _Stream] = defaultdict(_Stream)
+        self._read = 0
+
+    def reason(self, row: Row, number: int) -> str | None:
+        """Return the reason for which a number is missing in the stream of a row; None if it is not."""
+        return self._streams[row["session"], row["stream"]].missing.get(number)
+
+    def go_on(self, rows: Sequence[Row]) -> None:
+        """Read the rows that are new; `rows` are all rows of the table. Raise Violation."""
+        new = rows[self._read :]
+        self._read = len(rows)
+        came: list[tuple[_Stream, Row, int]] = []
+        """The rows that name numbers, each with how many it names."""
+        for row in new:
+            kind = row["kind"]
+            if row["source"] in TRACES:
+                continue  # see `oracle_files`
+            if kind == "span":
+                self._span(row, came)
+            elif kind in ("gap", "heal"):
+                self._finding(row, came)
+            elif kind == "session" and row["name"] == "evicted":
+                self.evicted.add(row["session"])
+        for stream, row, count in came:
+            standing = stream.stands(row, count) and row["session"] not in self.evicted
+            demand(not standing, "stored and in a gap", row)
+
+    def _span(self, row: Row, came: list[tuple[_Stream, Row, int]]) -> None:
+        self.stored.add(event_of(row))
+        self.spans[row["source"]] += 1
+        if row["seq"] is None:
+            return
+        stream = self._streams[row["session"], row["stream"]]
+        stream.stored.put(row["seq"])
+        if stream.missing:
+            came.append((stream, row, 1))
+
+    def _finding(self, row: Row, came: list[tuple[_Stream, Row, int]]) -> None:
+        about = json.loads(row["attributes"])
+        sign = 1 if row["kind"] == "gap" else -1
+        self.missing[row["source"]] += sign * about["count"]
+        if row["seq"] is not None:
+            stream = self._streams[row["session"], row["stream"]]
+            if sign < 0:
+                stream.heal(row, about)
+                return
+            stream.gap(row, about)
+            if not about.get("of_range"):
+                came.append((stream, row, about["count"]))

@@ -1,0 +1,101 @@
+"""Draws courses in which defects hid that were mended once: ends that break, lives that follow each other at
+one address, and copies that come late.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.simulation import facts
+from tests.simulation.world import MS, SECOND
+
+LIFE, QUIET = 500 * MS, 5 * MS
+"""As in `generate`: how long a program lives at least, and is silent after its first datagram."""
+
+Drawn = tuple[list[facts.Fact], dict[str, list[int]]]
+"""Facts and fates."""
+
+
+def quick_ends(random: Random) -> Drawn:
+    """Return programs whose connection breaks while they say goodbye."""
+    made: list[facts.Fact] = []
+    for program in range(random.randint(2, 5)):
+        at = random.randrange(3 * SECOND)
+        begin = facts.Begin(
+            at=at, program=program, transport="tcp", address=f"tcp-{program}:1", buffer=2**20
+        )
+        emit = facts.Emit(at=at + MS, program=program, stream=1, count=random.choice([1, 30, 600]))
+        flush = facts.Flush(at=at + 2 * MS, program=program, seconds=3.0)
+        end = at + random.choice([SECOND, 4 * SECOND])
+        close = facts.Close(at=end, program=program, seconds=15.0)
+        reset = facts.Reset(at=end + random.randrange(2 * MS), program=program)
+        made += [begin, emit, flush, close, reset]
+    return made, {}
+
+
+def speechless(random: Random) -> Drawn:
+    """Return lives at one address. The first words of the first life are lost, those of the next come
+    alone."""
+    made: list[facts.Fact] = []
+    at = 0
+    for program in range(2):
+        made.append(
+            facts.Begin(
+                at=at, program=program, transport="raw", address="raw:1", buffer=0, alone=True
+            )
+        )
+        begin, at = at, at + QUIET
+        made.append(facts.Emit(at=at, program=program, stream=1, count=1))
+        pause = random.choice([MS, 20 * MS, 300 * MS]) * (program + 1)
+        for _ in range(random.randint(2, 6)):
+            at += pause
+            count = random.choice([1, 10, 60])
+            made.append(facts.Emit(at=at, program=program, stream=1, count=count))
+        at = max(at, begin + LIFE) + random.choice([0, SECOND, 5 * SECOND])
+    return made, {"up/0": []}
+
+
+def late_copies(random: Random) -> Drawn:
+    """Return two lives at one address, and copies of what the first life sent long before, which come
+    after the second has begun.
+
+    No copy is later than the lives' beginnings are apart: of such nobody can tell which life it is of."""
+    address, count = "raw:1", random.choice([900, 1500])
+    apart, burst = 1500 * MS, 900 * MS
+    made: list[facts.Fact] = [
+        facts.Begin(at=0, program=0, transport="raw", address=address, buffer=0, introduced=True),
+        facts.Emit(at=0, program=0, stream=1, count=1),
+        facts.Emit(at=burst, program=0, stream=1, count=count, over=random.choice([0, 300 * MS])),
+        facts.Begin(
+            at=apart, program=1, transport="raw", address=address, buffer=0, introduced=True
+        ),
+        facts.Emit(at=apart + MS, program=1, stream=1, count=1),
+    ]
+    at = apart + QUIET
+    for _ in range(random.randint(2, 10)):
+        at += random.choice([MS, 50 * MS, 200 * MS])
+        made.append(facts.Emit(at=at, program=1, stream=1, count=random.choice([1, 10, 60])))
+    fates = {}
+    for number in random.sample(range(1, count), random.randint(5, 40)):
+        fates[f"up/{number}"] = [0, random.randrange(apart - burst, apart - 100 * MS)]
+    return made, fates
+
+
+def unheard(random: Random) -> Drawn:
+    """Return a client that loses events and hears no answer for longer than 10 s."""
+    count = random.choice([150, 600])
+    made: list[facts.Fact] = [
+        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=2**20),
+        facts.Emit(at=MS, program=0, stream=1, count=count, over=random.choice([0, SECOND])),
+        facts.Emit(at=2 * SECOND, program=0, stream=1, count=count),
+        facts.Flush(at=60 * SECOND, program=0, seconds=10.0),
+        facts.Close(at=80 * SECOND, program=0, seconds=15.0),
+    ]
+    fates: dict[str, list[int]] = {f"down/{n}": [] for n in range(random.randint(5, 30))}
+    for number in range(1, 200):
+        if random.random() < 0.2:
+            fates[f"up/{number}"] = []
+    return made, fates
+
+
+KINDS = (quick_ends, speechless, late_copies, unheard)

@@ -1,0 +1,156 @@
+"""Draws what happens on the wire: programs without a client, peers that vanish, and clocks that are set.
+
+What nobody can tell is left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
+than the next life's header. So a program at the address of another begins after `APART`.
+A program that announces no Heph session finds no connection broken before the collector does. A program
+at the address of another is silent for `QUIET` after its header, which arrives, since the collector is not killed then.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.simulation import facts
+from tests.simulation.world import MS, SECOND
+
+HOUR = 3600 * SECOND
+APART, QUIET = 8 * SECOND, 5 * MS
+"""More than a datagram is late, and than it takes usually."""
+TORN = 9
+"""The stream of events that are torn; see `play`."""
+
+GARBLES = ("before", "behind", "torn")
+TRANSPORTS = ("heph-tcp", "jets-tcp", "jets-udp", "raw")
+PROGRAMS = 200
+"""The number of the first program."""
+
+
+def producers(random: Random) -> list[facts.Fact]:
+    """Return programs without a client."""
+    made: list[facts.Fact] = []
+    transports = random.sample(TRANSPORTS, random.randint(1, len(TRANSPORTS)))
+    shared = random.random() < 0.5
+    garbled = random.random() < 0.6
+    before: facts.Begin | None = None
+    at = random.randrange(2 * SECOND)
+    for number in range(PROGRAMS, PROGRAMS + random.randint(1, 5)):
+        transport = random.choice(transports)
+        stream = transport.endswith("tcp")
+        alone = transport == "raw" or not shared
+        address = f"{transport}-{number}:1" if alone else f"{transport}:1"
+        again = before is not None and before.address == address
+        if again and not stream:
+            at += APART
+        on = before.program if again and before and stream and random.random() < 0.5 else None
+        begin = facts.Begin(
+            at=at, program=number, transport=transport, address=address, buffer=0, on=on,
+            first=2**32 - random.randint(1, 40) if random.random() < 0.2 and transport in {"raw", "heph-tcp"} else 0,
+            clock=random.choice([0, 0, HOUR, -HOUR, -5 * SECOND]), pace=random.choice([0, 0, 200, -200]),
+        )  # fmt: skip
+        made.append(begin)
+        before = begin
+        at += QUIET if again else MS
+        at = _course(random, made, begin, at, garbled=garbled)
+        at += random.choice([0, MS, 100 * MS, 3 * SECOND])
+        if stream or transport == "jets-udp":
+            end = random.random()
+            if end < 0.5:
+                made.append(facts.Close(at=at, program=number, seconds=0.0))
+            elif end < 0.7:
+                made.append(facts.Kill(at=at, program=number))
+        at += random.choice([MS, 100 * MS, SECOND, 10 * SECOND])
+    return made
+
+
+def are_told_by_headers(made: list[facts.Fact]) -> bool:
+    """Return whether nothing but headers in datagrams tells some programs apart."""
+    begun = [f.address for f in made if isinstance(f, facts.Begin) and f.transport == "jets-udp"]
+    return len(begun) > len(set(begun))
+
+
+def _course(
+    random: Random, made: list[facts.Fact], begin: facts.Begin, at: int, *, garbled: bool
+) -> int:
+    """Add what a program does; return when it has done it."""
+    program, heph = begin.program, not begin.transport.startswith("jets")
+    streams = random.sample(range(1, 8), random.randint(1, 3))
+    if begin.first:  # which nobody can tell if an event beyond the wrap comes before it
+        for stream in (*streams, TORN):
+            made.append(facts.Emit(at=at, program=program, stream=stream, count=1))
+            at += QUIET
+    for _ in range(random.randint(1, 8)):
+        for stream in random.choices(streams, k=random.randint(1, 4)):
+            count = random.choice([1, 3, 10, 60])
+            over = random.choice([0, 0, MS, 30 * MS]) * (1 + count // 30)
+            made.append(facts.Emit(at=at, program=program, stream=stream, count=count, over=over))
+            at += over + MS
+        if garbled and random.random() < 0.4:
+            made.append(facts.Garble(at=at, program=program, how=random.choice(GARBLES)))
+        if heph and not begin.first and random.random() < 0.15:
+            count = random.choice([1, 20])
+            made.append(facts.Discard(at=at, program=program, stream=streams[0], count=count))
+        at += random.choice([0, MS, 50 * MS, SECOND, 20 * SECOND])
+    return at
+
+
+def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
+    """Return what happens to the connections and hosts of programs."""
+    found: list[facts.Fact] = []
+    end = max(fact.at for fact in made)
+    share = random.choice([0, 0.2, 0.6])
+    for begin in [fact for fact in made if isinstance(fact, facts.Begin)]:
+        at = random.randrange(begin.at, end + 2 * SECOND)
+        if random.random() >= share:
+            continue
+        program, stream = begin.program, begin.transport.endswith("tcp")
+        kind = random.choice(["tear", "vanish", "deaf", "reset"])
+        if kind == "tear" and begin.transport in {"tcp", "jets-tcp"}:
+            later = random.choice([MS, 300 * MS, 5 * SECOND, 60 * SECOND])
+            found.append(facts.Tear(at=at, program=program, later=later))
+        elif kind == "vanish" and begin.transport != "raw":
+            found.append(facts.Vanish(at=at, program=program))
+        elif kind == "deaf":
+            duration = random.choice([SECOND, 10 * SECOND, 60 * SECOND])
+            found.append(facts.Deaf(at=at, program=program, duration=duration))
+        elif stream:
+            found.append(facts.Reset(at=at, program=program))
+    return found
+
+
+def clocks(random: Random, end: int) -> list[facts.Fact]:
+    """Return what happens to the collector's wall clock."""
+    found: list[facts.Fact] = []
+    if random.random() < 0.7:
+        return found
+    for _ in range(random.randint(1, 4)):
+        size = random.choice([20 * MS, 60 * MS, SECOND, 60 * SECOND, HOUR, 24 * HOUR])
+        by = size * random.choice([-1, 1])
+        found.append(facts.SetClock(at=random.randrange(end + SECOND), by=by))
+    if random.random() < 0.5:
+        pace = random.choice([-500, -50, 50, 500, 20_000])
+        found.append(facts.Drift(at=random.randrange(end + 1), pace=pace))
+    return found
+
+
+def reloads(random: Random, made: list[facts.Fact], end: int) -> list[facts.Fact]:
+    """Return reloads of the collector's configuration. The source of datagrams stays where programs without
+    a client send: no session of theirs goes on beyond a source that was removed."""
+    raw = any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
+    found: list[facts.Fact] = []
+    if random.random() < 0.8:
+        return found
+    for _ in range(random.randint(1, 3)):
+        without = random.choice(["", "", "udp", "tcp", "jets-udp", "jets-tcp"])
+        without = "" if raw and without == "udp" else without
+        # A datagram that is late over the removal begins a session of which nobody can tell the start.
+        duration = APART if without.endswith("udp") else random.choice([10 * MS, SECOND, APART])
+        found.append(
+            facts.Reload(
+                at=random.randrange(end + SECOND),
+                reorder_events=random.choice([512, 700, 2000]),
+                reorder_seconds=random.choice([2.0, 3.0, 5.0]),
+                without=without,
+                duration=duration if without else 0,
+            )
+        )
+    return found

@@ -1,0 +1,76 @@
+"""A program without a client that writes Heph: nobody tells it anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.ingest.log import heph_epoch, heph_event, heph_goodbye, heph_report
+from tests.simulation.wire import Part, Sender
+from tests.simulation.world import Time
+
+
+class Heph:
+    """Events with numbers. Its clock began with the program."""
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[], list[Part]]], Sender],
+        time: Time,
+        random: Random,
+        first: int,
+    ) -> None:
+        """`make` makes the sender, given what greets. `first` is the number of each stream's first event."""
+        # Two programs would else say the same to the last bit, which nobody can tell.
+        age = random.randrange(10**6)
+        self._zero = time.monotonic_ns() - age
+        self._epoch = time.time_ns() - age
+        self._time = time
+        self._random = random
+        self._first = first
+        self._next: dict[int, int] = {}
+        self.sender = make(self._greet)
+
+    def event(self, stream: int, number: int, name: str) -> None:
+        """Send an event."""
+        if self._first and stream not in self._next:
+            self.sender.introduce()
+        self._next[stream] = number + 1
+        self.sender.send([self._event(stream, number, name)])
+
+    def discard(self, stream: int, number: int, count: int) -> None:
+        """Say that some events were thrown away."""
+        self._next[stream] = number + count
+        report = heph_report((stream, (self._first + number) % 2**32, count))
+        self.sender.send([Part(report)])
+
+    def garble(self, how: str, stream: int, number: int, name: str) -> None:
+        """Send something that cannot be read (see `producers.GARBLES`), beside an event, or, `torn`, in its place."""
+        event = self._event(stream, number, name)
+        self._next[stream] = number + 1
+        random = self._random
+        noise = Part(
+            bytes(random.randrange(128) for _ in range(random.randint(1, 150))), good=False
+        )
+        if how == "torn":
+            # The epoch behind it begins before the piece can be taken for a whole event.
+            cut = random.randrange(1, len(event.data) - 3)
+            self.sender.send([Part(event.data[:cut], good=False), *self._greet()])
+        else:
+            self.sender.send([event, noise] if how == "behind" else [noise, event])
+
+    def close(self) -> None:
+        """Say how far the streams went, and end."""
+        finals = {str(s): (self._first + n) % 2**32 for s, n in self._next.items()}
+        self.sender.send([Part(heph_goodbye(finals))])
+        self.sender.end()
+
+    def _event(self, stream: int, number: int, name: str) -> Part:
+        now = self._time.monotonic_ns() - self._zero
+        data = heph_event(
+            stream, self._first + number, start=max(0, now - 1000), end=now, name=name.encode()
+        )
+        return Part(data, name)
+
+    def _greet(self) -> list[Part]:
+        return [Part(heph_epoch(self._epoch))]

@@ -1,0 +1,62 @@
+"""What must be true of times, however clocks are set.
+
+- The log's time never goes back.
+- A session's first row has the time that the collector's wall clock showed, but for what is too little to be
+  a step, and for steps since the collector last looked.
+- An event has the time that its program's host showed.
+"""
+
+from __future__ import annotations
+
+from tailrace.clock import STEP_NS
+from tests.ingest.test_machine import of
+from tests.simulation import facts
+from tests.simulation.collector import TICK
+from tests.simulation.play import Play
+from tests.simulation.violation import demand
+from tests.simulation.world import BEGIN, SECOND
+
+SLACK = STEP_NS + 10**6
+LOOKS = 2 * TICK
+"""The collector has looked at its clock within so long, unless it was suspended."""
+
+
+def check(play: Play) -> None:
+    """Raise Violation for the first thing that must not be."""
+    _check_log(play)
+    _check_opened(play)
+    _check_events(play)
+
+
+def _check_log(play: Play) -> None:
+    before = 0
+    for entry in sorted(play.collector.book.entries.values()):
+        demand(entry.time_ns >= before, "the log's time goes back", entry[:5])
+        before = entry.time_ns
+
+
+def _check_opened(play: Play) -> None:
+    steps = [fact for fact in play.scenario.facts if isinstance(fact, facts.SetClock)]
+    suspended = sum(f.duration for f in play.scenario.facts if isinstance(f, facts.Suspend))
+    paces = [abs(f.pace) for f in play.scenario.facts if isinstance(f, facts.Drift)]
+    slack = SLACK + (LOOKS + suspended) * max(paces, default=0) // 10**6
+    for row in of(play.collector.rows, "session"):
+        if row["name"] != "open" or not row["session"].startswith("session"):
+            continue
+        opened = play.collector.book.opened[int(row["session"].removeprefix("session"))]
+        late = [f.by for f in steps if opened.age - LOOKS - suspended <= f.at <= opened.age]
+        error = row["time"] - opened.wall
+        wrong = [0, *(-sum(late[begin:]) for begin in range(len(late)))]
+        demand(any(abs(error - w) <= slack for w in wrong), "another wall time", (row, error))
+
+
+def _check_events(play: Play) -> None:
+    """An event ends when its program's clock has at least come to when the program began, and not later
+    than now."""
+    for row in play.collector.rows:
+        if row["kind"] != "span" or row["format"] != "heph" or row["time"] is None:
+            continue
+        program = play.programs[int(row["name"].partition("/")[0])]
+        age = row["time"] - BEGIN - program.begin.clock
+        slack = SECOND + play.world.age * abs(program.begin.pace) // 10**6
+        demand(program.began - slack <= age <= play.world.age + slack, "another time", row)

@@ -1,0 +1,147 @@
+"""What must be true of JETS: its lines have no numbers, but ids, references and totals.
+
+- A run is of one life of a program, and a life is one run, unless its session ended or a late copy of its
+  header came, which looks like another life's (ARCHITECTURE.md, "Blind spots").
+- Each line is stored at most once, but for copies that the collector cannot know (see `copies`).
+- Each record that a stored line refers to is stored or one gap (`unresolved`), and no other is.
+- Where the totals are stored, all gaps together are what is not stored, to the line. A line that cannot be
+  read may be one of these, or none: so there the sum has as much play as there are such lines. A copy that
+  the collector cannot know hides a line that is lost (ARCHITECTURE.md, "Blind spots").
+- Without totals, nothing but references and unreadable lines says that anything is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+from tests.ingest.test_machine import attributes, of
+from tests.simulation.jets import Jets, Life
+from tests.simulation.play import Play
+from tests.simulation.violation import demand, none
+
+Row = dict[str, Any]
+
+
+class Of(NamedTuple):
+    """A life of a program."""
+
+    program: int
+    life: int
+
+
+def check(play: Play) -> None:
+    """Raise Violation for the first thing that must not be."""
+    sessions = _sessions(play)
+    lives = _lives(play, sessions)
+    none("two lives in a session", [s for s, some in lives.items() if len(some) > 1])
+    runs: dict[Of, list[str]] = defaultdict(list)
+    for session, some in lives.items():
+        for life in some:
+            runs[life].append(session)
+    if not _takes_sources_away(play):
+        headed = {session for session, rows in sessions.items() if _has(rows, "header")}
+        torn = [
+            life for life, some in runs.items() if len(some) > 1 and not headed.issuperset(some)
+        ]
+        none("a life in two sessions", torn)
+    for life, some in runs.items():
+        if len(some) == 1:
+            Run(life, _life(play, life), sessions[some[0]]).check()
+
+
+def stored(play: Play) -> Counter[str]:
+    """Return how often each line of JETS is stored, by its event."""
+    found: Counter[str] = Counter()
+    sessions = _sessions(play)
+    for session, some in _lives(play, sessions).items():
+        for each in some:
+            found += _stored(_life(play, each), sessions[session])
+    return found
+
+
+class Run:
+    """What is stored of one life."""
+
+    def __init__(self, of_: Of, life: Life, rows: list[Row]) -> None:
+        self._of = of_
+        self._life = life
+        self._rows = rows
+        self._stored = _stored(life, rows)
+        self._copies = sum(times - 1 for times in self._stored.values())
+        self._gaps: Counter[str] = Counter()
+        self._unresolved: Counter[int] = Counter()
+        for row in of(rows, "gap") + of(rows, "heal"):
+            count = attributes(row)["count"] * (1 if row["kind"] == "gap" else -1)
+            self._gaps[row["name"]] += count
+            if row["name"] == "unresolved":
+                self._unresolved[row["id"]] += count
+
+    def check(self) -> None:
+        begun = {row["id"] for row in of(self._rows, "begin")}
+        referred = {
+            row["parent"] for row in self._rows if row["kind"] in {"begin", "instant", "annotation"}
+        }
+        referred |= {row["id"] for row in self._rows if row["kind"] in {"span", "end"}}
+        lacking = referred - begun - {None}
+        named = {record for record, times in self._unresolved.items() if times}
+        demand(named == lacking, "another reference", (self._of, sorted(named ^ lacking)[:9]))
+        none("in two gaps", [r for r, times in self._unresolved.items() if times not in {0, 1}])
+        unreadable = self._gaps["malformed"] + self._gaps["truncated"]
+        missing = sum(self._gaps.values())
+        about = (self._of, dict(self._gaps))
+        if _has(self._rows, "footer"):
+            lost = sum(event not in self._stored for event in self._life.kinds)
+            demand(
+                lost - self._copies <= missing <= lost + unreadable, "another total", (*about, lost)
+            )
+        else:
+            demand(missing == len(lacking) + unreadable, "missing without totals", about)
+
+
+def _has(rows: list[Row], name: str) -> bool:
+    return any(row["name"] == name for row in of(rows, "session"))
+
+
+def _stored(life: Life, rows: list[Row]) -> Counter[str]:
+    named = (row["name"] for row in rows if row["kind"] in {"begin", "instant", "annotation"})
+    ends = (life.ends.get(row["id"], "") for row in rows if row["kind"] in {"span", "end"})
+    return Counter(named) + Counter(ends)
+
+
+def _sessions(play: Play) -> dict[str, list[Row]]:
+    sessions: dict[str, list[Row]] = defaultdict(list)
+    for row in play.collector.rows:
+        if row["format"] == "jets":
+            sessions[row["session"]].append(row)
+    return sessions
+
+
+def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
+    """Return by session the lives of which it has lines."""
+    of_line = {
+        event: Of(number, life.number)
+        for number, program in play.programs.items()
+        if isinstance(program.producer, Jets)
+        for life in program.producer.lives
+        for event in life.kinds
+    }
+    found: dict[str, set[Of]] = {}
+    for session, rows in sessions.items():
+        some = {of_line[row["name"]] for row in rows if row["name"] in of_line}
+        for row in of(rows, "session"):
+            if row["name"] == "header":
+                said = attributes(row)["producer"]["metadata"]["life"]
+                some.add(Of(*map(int, said.split("/"))))
+        found[session] = some
+    return found
+
+
+def _life(play: Play, of_: Of) -> Life:
+    producer = play.programs[of_.program].producer
+    assert isinstance(producer, Jets)
+    return producer.lives[of_.life]
+
+
+def _takes_sources_away(play: Play) -> bool:
+    return any(getattr(fact, "without", "") for fact in play.scenario.facts)

@@ -1,0 +1,84 @@
+"""What must be true of the bytes of programs without a client: what the collector took in whole is stored, and
+what cannot be read is in the quarantine, to the byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tailrace.spool.entry import EntryKind, unpack_datagrams
+from tests.ingest.test_machine import attributes, of
+from tests.simulation import oracle_jets
+from tests.simulation.copies import without_copies
+from tests.simulation.play import Play
+from tests.simulation.violation import demand, none
+from tests.simulation.wire import Part
+
+
+def check(play: Play) -> None:
+    """Raise Violation for the first thing that must not be."""
+    stored = {row["name"] for row in play.collector.rows if row["format"] == "heph"}
+    lines = oracle_jets.stored(play)
+    unreadable = _unreadable(play)
+    for session, parts in taken(play).items():
+        events = [part.event for part in parts if part.good and part.event]
+        none("taken in and not stored", [e for e in events if e not in stored and e not in lines])
+        if play.collector.book.opened[session].format == "jets":
+            times = Counter(events)
+            none("stored another time", [e for e in times if lines[e] != times[e]])
+        size = sum(len(part.data) for part in parts if not part.good)
+        demand(
+            size == unreadable[session], "another quarantine", (session, size, unreadable[session])
+        )
+
+
+def taken(play: Play) -> dict[int, list[Part]]:
+    """Return by session what the collector took in of programs without a client, without copies where
+    these are no events."""
+    known = play.sent.datagrams
+    found = {number: list(parts) for number, parts in _streams(play)}
+
+    def readable(payload: bytes) -> bool:
+        return any(part.good for part in known[payload])
+
+    for number, payloads in _datagrams(play).items():
+        if all(payload in known for _, payload in payloads):
+            opened = play.collector.book.opened[number]
+            if opened.format == "jets":
+                kept = without_copies(payloads, opened.limits, readable)
+            else:
+                kept = [payload for _, payload in payloads]
+            found[number] = [part for payload in kept for part in known[payload]]
+    return found
+
+
+def _streams(play: Play) -> Iterator[tuple[int, Iterator[Part]]]:
+    sizes: Counter[int] = Counter()
+    for entry in play.collector.book.entries.values():
+        if entry.kind == EntryKind.DATA:
+            sizes[entry.session] += len(entry.payload)
+    for number, size in sizes.items():
+        connection = play.collector.book.connections.get(number)  # none of a file's session
+        if connection in play.sent.streams:
+            yield number, play.sent.parts(connection, size)
+
+
+def _datagrams(play: Play) -> dict[int, list[tuple[int, bytes]]]:
+    """Return by session the datagrams, each with its time."""
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    for entry in sorted(play.collector.book.entries.values()):
+        if entry.kind == EntryKind.DATAGRAMS:
+            payloads = unpack_datagrams(entry.payload)
+            found.setdefault(entry.session, []).extend((entry.time_ns, p) for p in payloads)
+    return found
+
+
+def _unreadable(play: Play) -> Counter[int]:
+    """Return by session how many bytes are in its quarantine."""
+    found: Counter[int] = Counter()
+    for row in of(play.collector.rows, "gap"):
+        about = attributes(row)
+        if "quarantine" in about:
+            session = about.get("quarantine_of", row["session"]).partition(".")[0]
+            found[int(session.removeprefix("session"))] += about["bytes"]
+    return found

@@ -1,0 +1,257 @@
+"""Readers of the table, during a play and after it: what the real views say of it is true.
+
+The rows go into a real table, commit by commit, and a reader asks the real views, their completeness, and
+a certificate's evidence. All that they say is held against what programs emitted and what the collector took in.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from tailrace.ingest.machine import Ingest
+from tailrace.query.completeness import Scope, completeness
+from tailrace.query.engine import Engine
+from tailrace.query.filters import Selection
+from tailrace.query.live import NOBODY, Awaited, Live, beside
+from tailrace.run.certificate import total
+from tailrace.run.evidence import collect
+from tests.query import tables
+from tests.simulation.book import Row
+from tests.simulation.play import Play
+from tests.simulation.reasons import Facts
+from tests.simulation.spans import Spans
+from tests.simulation.violation import demand
+from tests.simulation.watch import SOURCES
+from tests.simulation.words import event_of
+
+EVERY = 20
+"""Seeds from one of which the table is read to the next."""
+SNAPSHOTS = 3
+MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own in it
+
+
+def is_read(seed: int) -> bool:
+    """Return whether readers look at a play of this seed."""
+    return seed % EVERY == 7
+
+
+class Rows:
+    """What rows say of events, without views."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.owners: defaultdict[str, set[int]] = defaultdict(set)
+        """By session, the programs whose events it has."""
+        self.stored: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
+        """By program and stream, the numbers of the events."""
+        self.counted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        """By session and stream, the numbers of all events."""
+        for row in rows:
+            if row["kind"] == "span" and row["source"] in SOURCES:
+                event = event_of(row)
+                self.owners[row["session"]].add(event.program)
+                self.stored[event.program, event.stream].put(event.number)
+                self.counted[row["session"], row["stream"]].append(event.number)
+
+
+class Stream(NamedTuple):
+    """A stream, as the view says."""
+
+    session: str
+    stream: str
+    first: int | None
+    last: int | None
+    events: int
+    missing: int
+    completeness: float | None
+
+
+_STREAMS = """
+SELECT session, stream, first_seq, last_seq, events, missing, completeness FROM streams
+WHERE source IN ('udp', 'tcp')"""
+_SESSIONS = "SELECT session, missing, unknown::INT FROM sessions WHERE source IN ('udp', 'tcp')"
+
+
+class Reader:
+    """A store in memory, and a snapshot of it that a reader keeps."""
+
+    def __init__(self, play: Play, store: Path) -> None:
+        self._play = play
+        self._store = tables.make(store)
+        self._written = 0
+        self._engine = Engine(self._store)
+        self._told = NOBODY
+        """The collector's word at the commit before."""
+        last = max((fact.at for fact in play.scenario.facts), default=0)
+        random = play.world.random("reader")
+        self._due = sorted(random.randrange(last + 1) for _ in range(SNAPSHOTS))
+        """When the reader looks (ages, ns)."""
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Take over the rows that are new in the table."""
+        if len(rows) > self._written:
+            tables.commit(self._store, rows[self._written :])
+            self._written = len(rows)
+
+    def committed(self, rows: Sequence[Row], ingest: Ingest) -> None:
+        """The table has taken a commit; look, if it is time to. The reader is slow: this commit comes after
+        its first question to the collector."""
+        told = self._told
+        now = self._told = live(ingest)
+        if self._due and self._due[0] <= self._play.world.age:
+            del self._due[0]
+            answers = iter([told, now])
+
+            def ask() -> Live:
+                said = next(answers)
+                self.write(rows)
+                return said
+
+            self.look(rows, beside(self._engine, ask))
+
+    def look(self, rows: Sequence[Row], live: Live) -> None:
+        """Hold a snapshot against the rows and what was taken in. Raise Violation for what a reader must not
+        see, while the collector runs."""
+        known = Rows(rows)
+        seen = self._engine.count("SELECT * FROM stored")
+        demand(seen == len(rows), "a snapshot of other rows", (seen, len(rows)))
+        for stream in self._streams():
+            self._check_stream(stream, known)
+        for session in known.owners:
+            scope = Scope.of(Selection(sessions=(session,)))
+            if completeness(self._engine, scope, live).complete:
+                self._check_complete(session, known)
+
+    def _streams(self) -> Iterator[Stream]:
+        return (Stream(*row) for row in self._engine.rows(_STREAMS))
+
+    def _check_stream(self, stream: Stream, known: Rows) -> None:
+        numbers = known.counted.get((stream.session, stream.stream))
+        if numbers is None:
+            demand(stream.events == 0, "events of a stream without events", stream)
+            return
+        demand(stream.events == len(numbers), "another number of events", stream)
+        if stream.first is not None:
+            ends = min(numbers), max(numbers)
+            demand((stream.first, stream.last) == ends, "other ends of a stream", (stream, ends))
+        if stream.completeness is not None:
+            whole = stream.events / (stream.events + stream.missing)
+            demand(stream.completeness == whole, "another completeness", stream)
+
+    def _check_complete(self, session: str, known: Rows) -> None:
+        """Called complete, a session has all below its last event but what was taken in and is not committed
+        yet (ARCHITECTURE.md, "Blind spots")."""
+        durable = self._play.watch.durable
+        for program in known.owners[session]:
+            for (owner, stream), stored in known.stored.items():
+                if owner != program:
+                    continue
+                below = stored.ranges()[-1][1]
+                for span in stored.missing(0, below):
+                    lacking = list(durable.of[owner, stream].missing(*span))
+                    about = (session, owner, stream, lacking)
+                    demand(not lacking, "called complete and lacks events", about)
+
+    # At the end
+
+    def conclude(self, rows: Sequence[Row]) -> None:
+        """Hold what the views say after the play against what the programs emitted. Raise Violation."""
+        self.write(rows)
+        self._engine.refresh()
+        self.look(rows, NOBODY)
+        known = Rows(rows)
+        self._check_sums(known)
+        sessions = {session: row for session, *row in self._engine.rows(_SESSIONS)}
+        for session, owners in known.owners.items():
+            (owner,) = owners
+            lacks, end_known = self._truth(owner, known)
+            missing, unknown = sessions[session]
+            scope = Scope.of(Selection(sessions=(session,)))
+            whole = completeness(self._engine, scope)
+            about = (session, owner, whole, lacks, end_known, sessions[session])
+            demand(not (whole.complete and (lacks or end_known is False)), "called complete", about)
+            if sum(other.startswith(session) for other in sessions) > 1:
+                continue  # a selection is by the beginning of a name, so there are others in it
+            demand(whole.complete == (not missing and not unknown), "views that disagree", about)
+            alone = sum(owners == other for other in known.owners.values()) == 1
+            if alone and end_known and not lacks:
+                demand(whole.complete, "complete and not called so", about)
+        self._check_evidence(known)
+
+    def _truth(self, program: int, known: Rows) -> tuple[int, bool | None]:
+        """Return how many events a program lacks at least, and whether its end is known: True once its goodbye
+        came, None where nobody can tell."""
+        play = self._play
+        left = Facts(play).took_leave(program)
+        lacks = 0
+        for stream, emitted in play.programs[program].numbers.items():
+            stored = known.stored[program, stream].ranges()
+            end = emitted if left else (stored[-1][1] if stored else 0)
+            lacks += end - sum(following - first for first, following in stored)
+        return lacks, left
+
+    def _check_sums(self, known: Rows) -> None:
+        """What programs lack is what the view of streams says that they lack."""
+        missing: defaultdict[int, int] = defaultdict(int)
+        uncounted = set()
+        for stream in self._streams():
+            for owner in known.owners.get(stream.session, ()):
+                missing[owner] += stream.missing
+                if stream.completeness is None and stream.stream:
+                    uncounted.add(owner)
+        for owner in set().union(*known.owners.values()) - uncounted:
+            lacks, _ = self._truth(owner, known)
+            emitted = self._play.programs[owner].numbers.total()
+            most = emitted - sum(
+                following - first
+                for (program, _), stored in known.stored.items()
+                if program == owner
+                for first, following in stored.ranges()
+            )
+            about = (owner, missing[owner], lacks, most)
+            demand(lacks <= missing[owner] <= most, "another sum of the missing", about)
+
+    def _check_evidence(self, known: Rows) -> None:
+        """A certificate says what the views say."""
+        sessions = {session for session, *_ in self._engine.rows(_SESSIONS)}
+        totals = total(collect(self._engine, sessions))
+        streams = list(self._streams())
+        sums = sum(s.events for s in streams), sum(s.missing for s in streams)
+        told = totals.stored, sum(totals.missing.values())
+        demand(sums == told, "a certificate of other sums", (sums, told))
+        demand(totals.expected == sum(told), "a certificate that does not add up", totals)
+        stored = sum(map(len, known.counted.values()))
+        demand(totals.stored == stored, "a certificate of other events", (totals, stored))
+
+
+def live(ingest: Ingest) -> Live:
+    """Return what a running collector says of its awaited events, as `/status` does, once all rows are in
+    the table."""
+    found = [
+        Awaited(source, "heph", *each) for source in SOURCES for each in ingest.awaited(source)
+    ]
+    return Live(frozenset(SOURCES), tuple(found))
+
+
+@contextmanager
+def reading(play: Play) -> Iterator[None]:
+    """Let a reader look at the table of the play within, and of the checks after it, if the seed is one of those."""
+    if not (is_read(play.scenario.seed) and play.watch.sees):
+        yield
+        return
+    place: dict[str, Any] = {"dir": MEMORY} if MEMORY.is_dir() else {}
+    with TemporaryDirectory(prefix="simulation-", **place) as store:
+        reader = Reader(play, Path(store))
+        play.watch.committed_also = reader.committed
+        try:
+            yield
+            reader.conclude(play.collector.rows)
+        finally:
+            reader.close()

@@ -1,0 +1,116 @@
+"""Whether the reasons of gaps are true: each is held against what happened in the world.
+
+A reason without a check here is one that nothing in a play can give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.simulation import facts
+from tests.simulation.book import Row
+from tests.simulation.play import Play
+from tests.simulation.violation import demand
+from tests.simulation.words import Event
+
+
+class Gap(NamedTuple):
+    """A gap's row. `owner` is the program whose session it is of; None where nothing of it is stored."""
+
+    row: Row
+    about: dict[str, Any]
+    owner: int | None
+
+    @property
+    def events(self) -> Iterator[Event]:
+        """Yield the missing events, where the row names them all."""
+        first = self.row["seq"]
+        if self.owner is None or first is None or self.about.get("of_range"):
+            return
+        stream = int(self.row["stream"])
+        for number in range(first, first + self.about["count"]):
+            yield Event(self.owner, stream, number)
+
+
+class Facts:
+    """What a play's world knows of losses."""
+
+    def __init__(self, play: Play) -> None:
+        watch = play.watch
+        self.play = play
+        self.watch = watch
+        begins = [fact for fact in play.scenario.facts if isinstance(fact, facts.Begin)]
+        uses = Counter(begin.address for begin in begins)
+        self.alone = {begin.program: begin.address for begin in begins if uses[begin.address] == 1}
+        """By program that had its address to itself, the address."""
+        self.streams = len(watch.durable.of)
+
+    def took_leave(self, program: int) -> bool | None:
+        """Return whether a program's goodbye came; None where nobody can tell whose goodbye came, or
+        there is no client to say goodbye."""
+        address = self.alone.get(program)
+        has_client = self.play.programs[program].client is not None
+        return address in self.watch.goodbyes if has_client and address else None
+
+    def kernel(self, gap: Gap) -> bool:
+        """The collector's kernel dropped datagrams; where the row is no estimate, these very events."""
+        if gap.row["source"] != "udp" or not self.play.collector.dropped:
+            return False
+        return bool(gap.about.get("estimate")) or all(e in self.watch.dropped for e in gap.events)
+
+    def sender(self, gap: Gap) -> bool:
+        """The client said that it discarded them."""
+        reported = self.watch.reported
+        return all(event.number in reported[event[:2]] for event in gap.events)
+
+    def network(self, gap: Gap) -> bool:
+        """They did not come, and no word of the client came that it had discarded them."""
+        address = self.alone.get(-1 if gap.owner is None else gap.owner, "")
+        said = self.watch.heard[address, int(gap.row["stream"] or 0)]
+        named = (event.number for event in gap.events if event.number in said)
+        return all(self.watch.book.reason(gap.row, number) != "network" for number in named)
+
+    def late_join(self, gap: Gap) -> bool:
+        """The first event of the stream that came was a later event."""
+        first = self.watch.first
+        return all(event.number < first.get(event[:2], 0) for event in gap.events)
+
+    def truncated(self, gap: Gap) -> bool:
+        """The client did not say goodbye, or its connection ended within a packet."""
+        if gap.about.get("detail") == "no_goodbye":
+            return gap.owner is None or not self.took_leave(gap.owner)
+        session = gap.about.get("quarantine_of", gap.row["session"])
+        return session.partition(".")[0] in self.watch.torn
+
+    def uncounted(self, gap: Gap) -> bool:
+        """More streams came than there are places."""
+        return gap.about["count"] == 0 and self.streams > self.play.scenario.places
+
+
+TRUE = {
+    name: getattr(Facts, name)
+    for name in ("kernel", "sender", "network", "late_join", "truncated", "uncounted")
+}
+
+
+def check(play: Play, rows: Sequence[Row], programs: Mapping[str, set[int]]) -> None:
+    """Raise Violation for the first gap of which the reason is not true. `programs`: by session, those
+    whose events it has."""
+    known, unknown_end = Facts(play), defaultdict[int, bool](bool)
+    for row in rows:
+        if row["kind"] != "gap":
+            continue
+        owners = programs.get(row["session"], set())
+        gap = Gap(row, json.loads(row["attributes"]), next(iter(owners), None))
+        reason = str(row["name"])
+        holds = reason in TRUE and TRUE[reason](known, gap)
+        demand(holds, f"the reason {reason} is not true", row)
+        for owner in owners:
+            unknown_end[owner] |= reason in ("truncated", "uncounted")
+    stored = {event[0] for event in play.watch.book.stored.of}
+    for number in play.programs:
+        if number in stored and known.took_leave(number) is False:
+            demand(unknown_end[number], "an end that is not known, and no gap says so", number)

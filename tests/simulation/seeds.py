@@ -1,0 +1,47 @@
+"""Seeds, and their verdicts from processes with hash seeds of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from multiprocessing import get_context
+
+from tailrace.clock import SystemClock
+from tests.simulation.generate import generate
+from tests.simulation.verdict import Verdict, judge
+from tests.simulation.world import SECOND
+
+DAY = 86_400 * SECOND
+A_DAY = 200
+"""Seeds of a date."""
+SLICE = 10
+"""Seeds that a process takes at a time."""
+
+
+def seeds_of(text: str) -> range:
+    """Return the seeds that a text means."""
+    if text == "today":
+        day = SystemClock().wall_ns() // DAY
+        return range(day * 1000, day * 1000 + A_DAY)
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or int(first) + 1))
+
+
+def verdicts(seeds: range, jobs: int, hash_seeds: list[str]) -> Iterator[tuple[int, Verdict]]:
+    """Yield seeds and verdicts, as they come, once for each hash seed."""
+    slices = [seeds[first : first + SLICE] for first in range(0, len(seeds), SLICE)]
+    with ExitStack() as stack:
+        results = []
+        for hash_seed in hash_seeds:
+            os.environ["PYTHONHASHSEED"] = hash_seed  # read by Python when it starts
+            pool = ProcessPoolExecutor(max(1, jobs // len(hash_seeds)), get_context("spawn"))
+            stack.enter_context(pool)
+            results += [pool.submit(_judge, some) for some in slices]
+        for result in as_completed(results):
+            yield from result.result()
+
+
+def _judge(seeds: range) -> list[tuple[int, Verdict]]:
+    return [(seed, judge(generate(seed))) for seed in seeds]

@@ -1,0 +1,101 @@
+"""What the simulator lets pass, each with the shortest scenario that shows why nobody can tell it. The rows are
+those of ARCHITECTURE.md, "Blind spots".
+
+The generator draws no scenario of a kind that is named here. The oracle excuses the others by itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import facts
+from tests.simulation.facts import Scenario
+from tests.simulation.play import Play
+from tests.simulation.verdict import judge
+from tests.simulation.world import MS, SECOND
+
+
+def begin(transport, program=0, at=0, **more):
+    return facts.Begin(at=at, program=program, transport=transport, address="a:1", buffer=0, **more)
+
+
+def emit(at, program=0, count=1):
+    return facts.Emit(at=at, program=program, stream=1, count=count)
+
+
+def scenario(*made, **fates):
+    return Scenario(seed=0, facts=list(made), fates=fates)
+
+
+LINES = scenario(begin("jets-udp"), emit(10 * MS, count=3), **{"up/2": [0, 3 * SECOND]})
+HEADER = scenario(begin("jets-udp"), emit(10 * MS), **{"up/0": [0, 3 * SECOND]})
+
+
+def test_a_late_copy_of_a_line_is_stored_again():
+    """Blind spot: "A copy of a JETS datagram"."""
+    assert judge(LINES).kind is None
+    play = Play(LINES)
+    play.run()
+    assert [row["name"] for row in play.collector.rows].count("0/1/1") == 2
+
+
+def test_a_late_copy_of_a_header_looks_like_another_life():
+    """Blind spot: "A copy of a JETS datagram"."""
+    assert judge(HEADER).kind is None
+    play = Play(HEADER)
+    play.run()
+    assert [row["name"] for row in play.collector.rows].count("restart") == 1
+
+
+WRAPS = scenario(
+    begin("raw", first=2**32 - 1),
+    facts.KillCollector(at=MS),
+    emit(10 * MS),
+    facts.StartCollector(at=500 * MS),
+    emit(SECOND),
+)
+
+
+def test_a_stream_whose_first_event_is_beyond_the_wrap_begins_at_0():
+    """Blind spot: "What came before the first event of a stream"."""
+    assert judge(WRAPS).kind is None
+    play = Play(WRAPS)
+    play.run()
+    assert [(r["name"], r["seq"]) for r in play.collector.rows if r["kind"] == "span"] == [
+        ("0/1/1", 0)
+    ]
+    assert not [row for row in play.collector.rows if row["kind"] == "gap"]
+
+
+LATE = scenario(
+    begin("jets-udp"), emit(10 * MS),
+    begin("jets-udp", program=1, at=SECOND), emit(2 * SECOND, program=1),
+    **{"up/1": [1500 * MS]},
+)  # fmt: skip
+REMOVED = scenario(
+    begin("raw"), emit(10 * MS, count=60),
+    facts.Reload(at=SECOND, reorder_events=512, reorder_seconds=2.0, without="udp", duration=MS),
+    **{"up/54": [], "up/58": [3 * SECOND]},
+)  # fmt: skip
+HALF_OPEN = scenario(
+    begin("heph-tcp"), emit(10 * MS), facts.Tear(at=SECOND, program=0, later=60 * SECOND),
+    emit(2 * SECOND),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("excluded", "kind"),
+    [
+        (LATE, "two lives in a session"),
+        (REMOVED, "in two gaps"),
+        (HALF_OPEN, "stored and in a gap"),
+    ],
+    ids=[
+        "a line later than the next header",
+        "a datagram late over the removal of its source",
+        "a connection that is broken for one side",
+    ],
+)
+def test_what_the_generator_leaves_out_would_be_called_wrong(excluded, kind):
+    """Blind spots: "Which life a JETS line", "Where a stream goes on"."""
+    assert judge(excluded).kind == kind

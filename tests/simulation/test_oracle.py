@@ -1,0 +1,388 @@
+"""Each check of the oracle bites: a play goes well, and goes wrong once rows or answers are not what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tailrace.ingest.budget import Budget
+from tailrace.ingest.machine import Ingest
+from tailrace.ledger.windows import Windows
+from tests.simulation import budgets, facts, readers, watch
+from tests.simulation.client import Datagrams
+from tests.simulation.facts import Scenario
+from tests.simulation.generate import generate
+from tests.simulation.hearing import Hearing
+from tests.simulation.spans import Spans
+from tests.simulation.storage import Disk, Table
+from tests.simulation.verdict import judge
+from tests.simulation.world import MS, SECOND
+
+
+def scenario(*more: facts.Fact, transport="udp", fates=None, **settings) -> Scenario:
+    """Return a scenario of a program with two streams, of which the network loses some events."""
+    own = facts.Begin(at=0, program=0, transport=transport, address="a:1", buffer=2**20)
+    emits = [
+        facts.Emit(at=number * 100 * MS, program=0, stream=number % 2, count=20)
+        for number in range(10)
+    ]
+    close = facts.Close(at=9 * SECOND, program=0, seconds=5.0)
+    made = sorted([own, *emits, close, *more], key=lambda fact: fact.at)
+    return Scenario(seed=1, facts=made, fates=fates or {}, **settings)
+
+
+LOSSY = scenario(transport="raw", fates={"up/15": [], "up/33": [3 * SECOND], "up/199": []})
+"""Raw: nothing that is lost comes again."""
+LOSSY.facts[:] = [fact for fact in LOSSY.facts if not isinstance(fact, facts.Close)]
+CLIENT = scenario()
+STREAM = scenario(transport="tcp")
+KILLED = scenario(facts.Kill(at=8 * SECOND, program=0))
+
+
+@pytest.mark.parametrize("good", [LOSSY, CLIENT, STREAM, KILLED])
+def test_a_play_goes_well(good):
+    assert judge(good).kind is None
+
+
+Rows = list[dict[str, object]]
+
+
+@pytest.fixture
+def rows_become(monkeypatch):
+    """Let a function change the rows of each commit; it says whether it has, and is asked no more then."""
+
+    def change(tamper: Callable[[Rows], bool]) -> None:
+        commit, done = Table.commit, []
+
+        def tampered(self, rows, position):
+            if not done and tamper(rows):
+                done.append(True)
+            commit(self, rows, position)
+
+        monkeypatch.setattr(Table, "commit", tampered)
+
+    return change
+
+
+def _first(rows, **values):
+    """Return the place of the first row with these values; -1 for none."""
+    fitting = (i for i, row in enumerate(rows) if values.items() <= row.items())
+    return next(fitting, -1)
+
+
+def lose_a_span(rows):
+    at = _first(rows, kind="span")
+    del rows[at : at + 1]
+    return at >= 0
+
+
+def repeat_a_span(rows):
+    """One event is stored twice, and another one not at all: sums stay."""
+    at = _first(rows, kind="span", name="0/1/3")
+    if at >= 0:
+        rows[at] = dict(rows[at], name="0/1/2")
+    return at >= 0
+
+
+def lose_a_gap(rows):
+    at = _first(rows, kind="gap")
+    del rows[at : at + 1]
+    return at >= 0
+
+
+def move_a_gap(rows):
+    at = _first(rows, kind="gap")
+    if at >= 0:
+        rows[at] = dict(rows[at], seq=rows[at]["seq"] - 1)
+    return at >= 0
+
+
+def repeat_a_gap(rows):
+    at = _first(rows, kind="gap")
+    if at >= 0:
+        rows.append(rows[at])
+    return at >= 0
+
+
+def heal_for_another_reason(rows):
+    at = _first(rows, kind="heal")
+    if at >= 0:
+        rows[at] = dict(rows[at], name="kernel")
+    return at >= 0
+
+
+def heal_what_was_there(rows):
+    at = _first(rows, kind="heal")
+    if at >= 0:
+        rows[at] = dict(rows[at], seq=rows[at]["seq"] + 1)
+    return at >= 0
+
+
+def because(reason, **more):
+    def tamper(rows):
+        at = _first(rows, kind="gap", name="network")
+        if at >= 0:
+            about = json.loads(rows[at]["attributes"]) | more
+            rows[at] = dict(rows[at], name=reason, attributes=json.dumps(about))
+        return False
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("tamper", "kind"),
+    [
+        (lose_a_span, "the ledger and the rows disagree"),
+        (repeat_a_span, "taken in and not stored"),
+        (lose_a_gap, "the ledger and the rows disagree"),
+        (move_a_gap, "stored and in a gap"),
+        (repeat_a_gap, "in two gaps"),
+        (heal_for_another_reason, "healed for another reason"),
+        (heal_what_was_there, "healed and never missing"),
+    ],
+)
+def test_a_commit_is_held_against_the_commits_before(rows_become, tamper, kind):
+    rows_become(tamper)
+    assert judge(LOSSY).kind == kind
+
+
+LOST = scenario(transport="raw", fates={"up/15": []})
+LOST.facts[:] = [fact for fact in LOST.facts if not isinstance(fact, facts.Close)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "more"),
+    [
+        ("kernel", {}),
+        ("kernel", {"estimate": True}),
+        ("sender", {}),
+        ("late_join", {}),
+        ("truncated", {}),
+        ("uncounted", {"count": 0}),
+        ("shed", {}),
+        ("malformed", {}),
+    ],
+)
+def test_a_reason_is_held_against_what_happened(monkeypatch, rows_become, reason, more):
+    monkeypatch.setattr(
+        watch.Watch, "committed", lambda self, rows, *_, **__: self.book.go_on(rows)
+    )
+    rows_become(because(reason, **more))
+    assert judge(LOST).kind == f"the reason {reason} is not true"
+
+
+def test_what_the_client_discarded_is_no_loss_of_the_network(monkeypatch, rows_become):
+    full = scenario(
+        facts.KillCollector(at=50 * MS),
+        facts.Emit(at=950 * MS, program=0, stream=1, count=4000),
+        facts.StartCollector(at=6 * SECOND),
+        transport="tcp",
+    )
+    full.facts[:] = [
+        fact if not isinstance(fact, facts.Begin) else facts.Begin(
+            at=0, program=0, transport="tcp", address="a:1", buffer=2**15
+        )
+        for fact in full.facts
+    ]  # fmt: skip
+    assert judge(full).kind is None
+
+    def blame_the_network(rows):
+        for at, row in enumerate(rows):
+            if row["kind"] in ("gap", "heal") and row["name"] == "sender":
+                rows[at] = dict(row, name="network")
+        return False
+
+    rows_become(blame_the_network)
+    assert judge(full).kind == "the reason network is not true"
+
+
+def test_a_program_that_did_not_take_leave_has_an_unknown_end(rows_become):
+    def conceal(rows):
+        rows[:] = [row for row in rows if row["kind"] != "gap" or row["name"] != "truncated"]
+        return False
+
+    rows_become(conceal)
+    assert judge(KILLED).kind == "an end that is not known, and no gap says so"
+
+
+def test_a_program_that_took_leave_has_no_unknown_end(monkeypatch, rows_become):
+    def accuse(rows):
+        at = _first(rows, kind="session", name="close")
+        if at >= 0:
+            about = json.dumps({"count": 0, "detail": "no_goodbye"})
+            rows.append(dict(rows[at], kind="gap", name="truncated", attributes=about))
+        return at >= 0
+
+    rows_become(accuse)
+    assert judge(STREAM).kind == "the reason truncated is not true"
+
+
+@pytest.mark.parametrize("stream", ["1", "9"])
+def test_an_answer_says_only_what_is_on_disk(monkeypatch, stream):
+    answered = watch._words
+
+    def more(data):
+        words = answered(data)
+        for said in words.answers:
+            said["streams"][stream] = said["streams"].get(stream, 0) + 1
+        return words
+
+    monkeypatch.setattr(watch, "_words", more)
+    assert judge(CLIENT).kind == "an answer before the disk"
+
+
+def test_an_answer_to_a_goodbye_comes_after_the_goodbye(monkeypatch):
+    answered = watch._words
+
+    def early(data):
+        words = answered(data)
+        for said in words.answers:
+            said["goodbye"] = True
+        return words
+
+    monkeypatch.setattr(watch, "_words", early)
+    assert judge(CLIENT).kind == "an answer to no goodbye"
+
+
+@pytest.mark.parametrize("good", [CLIENT, STREAM])
+def test_a_client_believes_what_answers_said(monkeypatch, good):
+    take = Hearing._take
+
+    def less(self, answer):
+        streams = {s: max(0, number - 1) for s, number in answer["streams"].items()}
+        take(self, dict(answer, streams=streams))
+
+    monkeypatch.setattr(Hearing, "_take", less)
+    assert judge(good).kind == "a client believes what nobody said"
+
+
+# Budgets and waiting
+
+
+def small_state() -> Scenario:
+    """Return a scenario in which a session wants more state than it may have."""
+    emits = [
+        facts.Emit(at=number * 10 * MS, program=0, stream=number, count=300) for number in range(9)
+    ]
+    return scenario(*emits, transport="raw", state=2**14)
+
+
+def test_a_life_is_held_to_its_budgets(monkeypatch):
+    small = small_state()
+    small.facts[:] = [fact for fact in small.facts if not isinstance(fact, facts.Close)]
+    assert judge(small).kind is None
+    monkeypatch.setattr(Budget, "_relieve", lambda *_: None)
+    assert judge(small).kind == "a session over its budget"
+
+
+def test_a_snapshot_is_held_to_the_budgets(monkeypatch):
+    monkeypatch.setattr(budgets, "SESSION_BYTES", -(2**26))
+    assert judge(scenario()).kind == "a snapshot over the budgets"
+
+
+def test_a_window_closes_in_time(monkeypatch):
+    monkeypatch.setattr(Windows, "expire", lambda *_: None)
+    assert judge(LOST).kind == "a window that does not close"
+
+
+def test_a_client_hears_what_became_of_its_events(monkeypatch):
+    stays = scenario()
+    stays.facts[:] = [fact for fact in stays.facts if not isinstance(fact, facts.Close)]
+    assert judge(stays).kind is None
+    monkeypatch.setattr(Datagrams, "receive", lambda _: b"")
+    assert judge(stays).kind == "a client that waits for ever"
+
+
+@pytest.mark.parametrize("good", [CLIENT, KILLED], ids=["client", "killed"])
+def test_in_the_end_there_is_nothing_to_wait_for(monkeypatch, good):
+    long = msgspec.structs.replace(good, seed=13)
+    assert judge(long).kind is None
+    monkeypatch.setattr(Disk, "checkpoint", lambda *_: None)
+    assert judge(long).kind == "a log that is not released"
+    monkeypatch.setattr(Ingest, "waiting", True)
+    assert judge(long).kind == "a collector that waits for ever"
+
+
+# Readers
+
+
+@pytest.fixture
+def table_becomes(monkeypatch):
+    """Let readers look at each play, and a function change the rows on their way into the real table."""
+    monkeypatch.setattr(readers, "is_read", lambda seed: True)
+
+    def change(tamper: Callable[[Rows], bool]) -> None:
+        commit = readers.tables.commit
+
+        def tampered(store, rows):
+            rows = list(rows)
+            tamper(rows)
+            commit(store, rows)
+
+        monkeypatch.setattr(readers.tables, "commit", tampered)
+
+    return change
+
+
+def conceal(**values):
+    """Put a row that says nothing in place of one with these values."""
+
+    def tamper(rows):
+        at = _first(rows, **values)
+        if at >= 0:
+            rows[at] = dict(rows[at], kind="session", name="note", seq=None, attributes="{}")
+        return False
+
+    return tamper
+
+
+def rename_a_stream(rows):
+    at = _first(rows, kind="span", name="0/1/3")
+    if at >= 0:
+        rows[at] = dict(rows[at], stream="0")
+    return False
+
+
+@pytest.mark.parametrize(
+    ("good", "tamper", "kind"),
+    [
+        (LOST, lose_a_span, "a snapshot of other rows"),
+        (LOST, conceal(kind="gap"), "called complete and lacks events"),
+        (LOST, rename_a_stream, "another number of events"),
+        (KILLED, conceal(kind="gap", name="truncated"), "called complete"),
+    ],
+)
+def test_views_and_completeness_are_held_against_the_world(table_becomes, good, tamper, kind):
+    table_becomes(lambda rows: False)
+    assert judge(good).kind is None
+    table_becomes(tamper)
+    assert judge(good).kind == kind
+
+
+def test_an_answer_that_came_before_the_snapshot_does_not_hold_for_it(monkeypatch):
+    """The question was right for the snapshot before, and not for this one."""
+
+    def early(snapshot, ask):
+        live = ask()
+        snapshot.refresh()
+        return live
+
+    monkeypatch.setattr(readers, "is_read", lambda seed: True)
+    monkeypatch.setattr(readers, "beside", early)
+    assert judge(generate(18)).kind == "called complete and lacks events"
+
+
+def test_spans_are_a_set_of_numbers():
+    spans, numbers = Spans(), set()
+    for first, following in [(5, 8), (10, 12), (8, 9), (0, 1), (3, 11), (20, 20), (30, 31)]:
+        spans.add(first, following)
+        numbers |= set(range(first, following))
+        assert {n for n in range(40) if n in spans} == numbers
+        lacking = {n for span in spans.missing(2, 33) for n in range(*span)}
+        assert lacking == set(range(2, 33)) - numbers
+    assert spans.put(31)
+    assert not spans.put(4)
+    assert spans.ranges() == [(0, 1), (3, 12), (30, 32)]

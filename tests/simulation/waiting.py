@@ -1,0 +1,70 @@
+"""Nothing waits for ever: windows close in time, clients hear, and in the end there is nothing to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.run import Run
+from tests.simulation.violation import demand
+from tests.simulation.watch import SOURCES
+from tests.simulation.world import SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.play import Play, Program
+
+HEARD = 12 * 10 * SECOND
+"""A client hears in this time (ns) what became of its events, once nothing but single datagrams gets lost."""
+LONG_EVERY = 20
+"""Seeds from one that is waited for to its very end to the next."""
+FORGOTTEN = 660 * SECOND
+"""Longer than a collector waits for a client that is gone (`ledger.resume_time`), and saves checkpoints then."""
+
+
+def check_windows(ingest: Ingest, ticked: int) -> None:
+    """Raise Violation for a hole whose time was over at the last tick of the log (Unix ns), and that is open."""
+    for run in _runs(ingest):
+        limits = run._limits
+        oldest = ticked - limits.reorder_time.ns
+        for name, stream in run.state.counters.streams.items():
+            late = [hole for hole in stream.holes if hole.since <= oldest]
+            demand(not late, "a window that does not close", (run.state.name, name, late[:3]))
+
+
+def _runs(ingest: Ingest) -> Iterator[Run]:
+    for number in ingest._waiting:
+        yield from ingest._sessions[number].course.awaited
+    for source in SOURCES:
+        yield from ingest._announced(source).awaited()
+
+
+def check(play: Play) -> None:
+    """Raise Violation for what still waits after the last fact. Let time pass first, as long as a client may wait
+    for an answer, and in some plays as long as a collector waits for a client."""
+    world, life = play.world, play.collector.life
+    until = world.age + HEARD
+    while world.age < until and any(map(_waits, play.programs.values())):
+        world.run(10 * SECOND)
+    deaf = [number for number, program in play.programs.items() if _waits(program)]
+    demand(not deaf, "a client that waits for ever", deaf)
+    assert life is not None
+    for source in SOURCES:
+        awaited = list(life.ingest.awaited(source))
+        demand(not awaited, "events that are awaited for ever", awaited[:9])
+        windows = life.ingest.open_windows(source)
+        demand(not windows, "a window that stays open", (source, windows))
+    if play.scenario.seed % LONG_EVERY == 13:
+        world.run(FORGOTTEN)
+        demand(not life.ingest.waiting, "a collector that waits for ever", world.age)
+        left = len(play.collector.disk.log.entries)
+        demand(left <= 1, "a log that is not released", left)
+
+
+def _waits(program: Program) -> bool:
+    """Return whether a program lives and its client does not know yet what became of its events."""
+    client = program.client
+    if client is None or program.over:
+        return False
+    queue = client.link.queue
+    return not client.link.is_settled(queue.put_bytes)

@@ -1,0 +1,196 @@
+"""What must be true at every step of a play: of the log, of each answer, of each commit, of a client's belief.
+
+The watch sees the bytes that clients send, the log that is synced, the answers, and the rows that are
+committed. It reads the bytes by itself (`words`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tailrace.ingest.machine import Ingest
+from tailrace.spool.entry import Entry, EntryKind
+from tests.ingest.test_machine import assert_conserved
+from tests.simulation import facts, words
+from tests.simulation.book import Book, Numbers, Row
+from tests.simulation.facts import Scenario
+from tests.simulation.spans import Spans
+from tests.simulation.violation import Violation, demand
+from tests.simulation.words import Event
+
+SOURCES = ("udp", "tcp")
+
+
+class Watch:
+    def __init__(self, scenario: Scenario) -> None:
+        self.sees = _is_plain(scenario)
+        """Whether the watch can read all that is sent: Heph from 0 on, without noise."""
+        self.book = Book()
+        self.durable = Numbers()
+        """The events in the synced log."""
+        self.first: dict[tuple[int, int], int] = {}
+        """By program and stream, the number of the first event that came."""
+        self.reported: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
+        """By program and stream, what its client said that it had discarded."""
+        self.heard: defaultdict[tuple[str, int], Spans] = defaultdict(Spans)
+        """The same by address and stream, of the reports in the synced log."""
+        self.dropped: Counter[Event] = Counter()
+        """How often the collector's kernel dropped an event."""
+        self.goodbyes: set[str] = set()
+        """Addresses of which a whole goodbye is in the synced log."""
+        self.ticked = 0
+        """The time of the last tick in the synced log (Unix ns)."""
+        self.torn: set[str] = set()
+        """Sessions whose connection ended within a packet."""
+        self.committed_also: Callable[[Sequence[Row], Ingest], None] = lambda *_: None
+        """Is called with what `committed` is, if a reader looks at the table."""
+        self._programs: dict[str, tuple[int, str]] = {}
+        """By announced session, its program and address."""
+        self._seen = 0
+        """Position in the log up to which entries were read."""
+        self._opened: dict[int, dict[str, str]] = {}
+        self._rests: dict[int, bytes] = {}
+        """By connection, the packet that is not whole yet."""
+        self._whole: dict[tuple[int, int], int] = {}
+        """By program and stream, below which number all is durable or reported."""
+
+    # The client's side
+
+    def introduced(self, session: str, program: int, address: str) -> None:
+        """A program's client will announce this session."""
+        self._programs[session] = program, address
+
+    def sent(self, program: int, data: bytes) -> None:
+        """A client offers bytes to its kernel."""
+        for report in words.reports(data):
+            for stream, first, count in report["ranges"]:
+                self.reported[program, stream].add(first, first + count)
+
+    # The collector's side
+
+    def lost(self, datagram: bytes) -> None:
+        """The collector's kernel dropped a datagram."""
+        self.dropped.update(_words(datagram).events)
+
+    def synced(self, entries: Sequence[Entry], durable: int) -> None:
+        """The log is on disk up to a position; `entries` are all that the log holds."""
+        if not self.sees:
+            return
+        begin = len(entries)
+        while begin and entries[begin - 1].position >= self._seen:
+            begin -= 1
+        for entry in entries[begin:]:
+            if entry.end <= durable:
+                self._seen = entry.end
+                self._entry(entry)
+
+    def _entry(self, entry: Entry) -> None:
+        number, payload = entry.session, entry.payload
+        if entry.kind == EntryKind.OPEN:
+            info = msgspec.msgpack.decode(payload)
+            if info["transport"] != "tail":
+                self._opened[number] = {name: info[name] for name in ("peer", "session")}
+        elif number and number not in self._opened:
+            pass  # a file's session
+        elif entry.kind == EntryKind.DATAGRAMS:
+            count = int.from_bytes(payload[:4], "little")
+            self._came(number, payload[4 + 4 * count :])
+        elif entry.kind == EntryKind.DATA:
+            rest = self._came(number, self._rests.pop(number, b"") + payload)
+            if rest:
+                self._rests[number] = rest
+        elif entry.kind == EntryKind.TICK:
+            self.ticked = entry.time_ns
+        elif entry.kind == EntryKind.CLOSE and self._rests.pop(number, b""):
+            self.torn.add(self._opened[number]["session"])
+
+    def _came(self, number: int, data: bytes) -> bytes:
+        said = _words(data)
+        for event in said.events:
+            self.durable.add(event)
+            self.first.setdefault(event[:2], event.number)
+        for report in said.reports:
+            for stream, first, count in report["ranges"]:
+                self.heard[self._opened[number]["peer"], stream].add(first, first + count)
+        if any(not last.get("more") for last in said.goodbyes):
+            self.goodbyes.add(self._opened[number]["peer"])
+        return said.rest
+
+    def answered(self, data: bytes) -> None:
+        """The collector says something. It may say only what is on its disk."""
+        if not self.sees:
+            return
+        for answer in _words(data).answers:
+            program, address = self._programs[answer["session"]]
+            if answer["goodbye"]:
+                demand(address in self.goodbyes, "an answer to no goodbye", answer)
+            holes: defaultdict[int, Spans] = defaultdict(Spans)
+            for stream, first, count in answer["holes"]:
+                holes[stream].add(first, first + count)
+            given_up = answer.get("given_up", {})
+            for stream, number in answer["streams"].items():
+                lacking = self._lacking(program, int(stream), number, holes[int(stream)])
+                about = (program, answer)
+                demand(lacking <= given_up.get(stream, 0), "an answer before the disk", about)
+
+    def _lacking(self, program: int, stream: int, below: int, holes: Spans) -> int:
+        """Return how many events below a number are neither durable nor in a hole nor reported."""
+        key = program, stream
+        durable, reported = self.durable.of[key], self.reported[key]
+        whole, before = self._whole.get(key, 0), -1
+        while whole != before:
+            whole, before = reported.beyond(durable.beyond(whole)), whole
+        self._whole[key] = whole
+        return sum(
+            following - first
+            for span in durable.missing(whole, below)
+            for part in reported.missing(*span)
+            for first, following in holes.missing(*part)
+        )
+
+    def committed(self, rows: Sequence[Row], ingest: Ingest, *, all_decoded: bool) -> None:
+        """The table has taken a commit, and all rows up to the ingest's position. `all_decoded`: that is
+        the end of the synced log."""
+        if not self.sees:
+            return
+        book = self.book
+        book.go_on(rows)
+        for source in SOURCES:
+            try:
+                assert_conserved(ingest, source)
+            except AssertionError as error:
+                raise Violation("out of balance", error) from error
+            account = ingest.account(source)
+            awaited = sum(events for _, _, events in ingest.awaited(source))
+            sums = book.spans[source], book.missing[source] + awaited
+            told = account.seen - account.duplicates, account.missing
+            demand(sums == told, "the ledger and the rows disagree", (source, sums, told))
+        if all_decoded and self.durable.count != book.stored.count:
+            self._compare()
+        self.committed_also(rows, ingest)
+
+    def _compare(self) -> None:
+        for (program, stream), spans in self.durable.of.items():
+            stored = self.book.stored.of[program, stream]
+            for span in spans.ranges():
+                lacking = list(stored.missing(*span))
+                demand(not lacking, "taken in and not stored", (program, stream, lacking[:9]))
+        raise Violation("stored and never taken in", (self.durable.count, self.book.stored.count))
+
+
+def _is_plain(scenario: Scenario) -> bool:
+    transports = {f.transport for f in scenario.facts if isinstance(f, facts.Begin)}
+    firsts = {f.first for f in scenario.facts if isinstance(f, facts.Begin)}
+    other = any(isinstance(f, facts.Garble | facts.Discard | facts.Reload) for f in scenario.facts)
+    return transports <= {"udp", "tcp", "raw"} and firsts <= {0} and not other
+
+
+def _words(data: bytes) -> words.Words:
+    """Return what bytes say; nothing where they are no packets."""
+    try:
+        return words.read(data)
+    except ValueError:
+        return words.Words([], [], [], [], b"")

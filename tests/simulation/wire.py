@@ -1,0 +1,161 @@
+"""What programs without a client send, and a book of it: which bytes are which event.
+
+A sender greets whoever it has reached (on a datagram socket: now and then), and keeps nothing: what does
+not get through is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from tests.simulation.network import Connection, Network
+from tests.simulation.world import SECOND, World
+
+GREET_EVERY = 20
+"""Datagrams from one with a greeting to the next."""
+
+
+class Part(NamedTuple):
+    """Some bytes that are a whole record, or (`good` is False) none that can be read."""
+
+    data: bytes
+    event: object = None
+    """The event that they are of, if any."""
+    good: bool = True
+
+
+class Sent:
+    """All that programs without a client have sent."""
+
+    def __init__(self) -> None:
+        self.datagrams: dict[bytes, list[Part]] = {}
+        self.streams: dict[Connection, list[Part]] = {}
+
+    def parts(self, connection: Connection, size: int) -> Iterator[Part]:
+        """Yield the parts of a connection's first `size` bytes; what is cut is not good."""
+        for part in self.streams[connection]:
+            if size <= 0:
+                return
+            whole = len(part.data) <= size
+            yield part if whole else Part(part.data[:size], good=False)
+            size -= len(part.data)
+
+
+class Datagrams:
+    """Each call a datagram."""
+
+    connectionless = True
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        sent: Sent,
+        *,
+        source: str,
+        target: str,
+        greet: Callable[[], list[Part]],
+        often: bool,
+    ) -> None:
+        """With `often`, each `GREET_EVERY` datagrams have a greeting, else only the first."""
+        del world
+        self._network = network
+        self._sent = sent
+        self._source = source
+        self._target = target
+        self._greet = greet
+        self._often = often
+        self._count = 0
+        self.connection: Connection | None = None
+
+    def send(self, parts: Iterable[Part]) -> None:
+        due = self._count % GREET_EVERY == 0 if self._often else not self._count
+        parts = [*(self._greet() if due else ()), *parts]
+        self._count += 1
+        data = b"".join(part.data for part in parts)
+        self._sent.datagrams[data] = parts
+        self._network.send(self._source, self._target, data)
+
+    def introduce(self) -> None:
+        """Let the next datagram arrive once, at once, and before all others."""
+        self._network.introduce(self._source)
+
+    def end(self) -> None:
+        """Say nothing: there is no connection."""
+
+
+class Stream:
+    """A connection, or one after the other."""
+
+    connectionless = False
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        sent: Sent,
+        *,
+        source: str,
+        target: str,
+        greet: Callable[[], list[Part]],
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._sent = sent
+        self._source = source
+        self._target = target
+        self._greet = greet
+        self.connection: Connection | None = None
+
+    def send(self, parts: Iterable[Part]) -> None:
+        if self.connection is None or self.connection.lost:
+            if not self._connect():
+                return
+            parts = [*self._greet(), *parts]
+        assert self.connection is not None
+        for part in parts:
+            if not self._send(self.connection, part):
+                return
+
+    def go_on(self, other: Stream) -> None:
+        """Go on with another program's connection."""
+        self.connection, other.connection = other.connection, None
+        if self.connection is not None:
+            for part in self._greet():
+                self._send(self.connection, part)
+
+    def introduce(self) -> None:
+        """Do nothing: on a connection nothing is lost or late."""
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        if self.connection is not None:
+            self.connection.end(self.connection.up)
+            self.connection = None
+
+    def _connect(self) -> bool:
+        self.connection = None
+        if self._network.parted:
+            return False
+        try:
+            self.connection = self._network.connect(self._source, self._target)
+        except ConnectionRefusedError:
+            return False
+        self._sent.streams[self.connection] = []
+        return True
+
+    def _send(self, connection: Connection, part: Part) -> bool:
+        self._sent.streams[connection].append(part)
+        data = part.data
+        while data:
+            try:
+                data = data[connection.send(connection.up, data) :]
+            except ConnectionResetError:
+                return False
+            if data:
+                self._world.wait(SECOND, lambda: connection.lost or connection.up.room > 0)
+        return True
+
+
+Sender = Datagrams | Stream
