@@ -240,7 +240,8 @@ def _check_course(play: Play, file: File, session: Session) -> None:
     else:
         there = not file.gone and not file.copied  # a copy of what was read is known for one
         demand(not there, "closed, and the file is there", (id_, close))
-        reused = sum(other.inode == file.inode for other in play.yard.files.values()) > 1
+        others = (other for other in play.yard.files.values() if other is not file)
+        reused = any(file.inode in {other.inode, other.unpacked} for other in others)
         reasons = set().union(*REASONS.values()) if reused or file.copied else REASONS[file.gone]
         demand(close["closed"] in reasons, "another end", (id_, file.gone, close))
         about = close["file"]

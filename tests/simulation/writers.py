@@ -51,6 +51,8 @@ class File:
     moved: bool = False
     copied: bool = False
     """Whether there was a packed copy of it, be it a part."""
+    unpacked: int | None = None
+    """The inode that it had before it was packed."""
     sizes: list[int] = field(default_factory=list)
     """The largest sizes that the collector was told of the file, in its present life, at most `TELLINGS`."""
 
@@ -234,7 +236,7 @@ class Writers:
             self._tree.delete(before)
             del self._at[before]
             file.path, file.packed, file.raw, file.moved = to, True, data, True
-            file.inode = self._tree.inode(to)
+            file.unpacked, file.inode = file.inode, self._tree.inode(to)
             file.members = [(len(data), len(content))]
             self._at[to] = file
 
