@@ -10,6 +10,7 @@ from tailrace.config.schema import TailConfig
 from tailrace.ingest.state import FileFacts, FileState, Loss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import TailSource
+from tailrace.sources.tail.system import System
 
 NEVER = 1e18
 
@@ -142,13 +143,16 @@ class Tail:
         format_ = keys.pop("format", "jets")
         keys.setdefault("rest_time", NEVER)  # the files of most tests were written in 1970
         self.once = keys.pop("once", False)
+        self.system = keys.pop("system", System())
         self.intake = intake
         self.config = TailConfig(format=format_, paths=[str(path) for path in paths], **keys)
         self.nursery = nursery
         self.start()
 
     def start(self) -> None:
-        self.source = TailSource("tail", self.config, TestClock(), once=self.once)
+        self.source = TailSource(
+            "tail", self.config, TestClock(), once=self.once, system=self.system
+        )
         self.scope = trio.CancelScope()
         self.stopped = trio.Event()
         self.nursery.start_soon(self._run)

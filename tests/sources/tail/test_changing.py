@@ -11,8 +11,9 @@ from msgspec import structs
 
 from tailrace.ingest.state import FileFacts, Loss
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail import identity, scan, source
-from tailrace.sources.tail.source import LINGER, MISSING_LINGER
+from tailrace.sources.tail import identity, scan
+from tailrace.sources.tail.system import System
+from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
 
 TEXT = bytes(range(33, 127)) * 10
 HEADER = b'{"type":"header","version":2}' * 10
@@ -168,7 +169,7 @@ async def test_a_trace_of_dftracer_1_is_finished_in_place(
 
 
 async def test_a_change_in_the_tick_of_the_last_look_is_seen(
-    autojump_clock, follow, files, intake, settle, monkeypatch
+    autojump_clock, follow, files, intake, settle
 ):
     stat = os.stat
 
@@ -180,9 +181,8 @@ async def test_a_change_in_the_tick_of_the_last_look_is_seen(
         times = {"st_mtime_ns": 1, "st_ctime_ns": 1}
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, **times)
 
-    monkeypatch.setattr(source.os, "stat", coarse)
     files.write("a", TEXT)
-    follow()
+    follow(system=System(stat=coarse))
     await trio.sleep(0.05)
     files.overwrite("a", b"new" * 10)
     await settle()
@@ -380,12 +380,14 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
 
 
 async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_another(
-    autojump_clock, followed, files, intake, settle, monkeypatch
+    autojump_clock, followed, files, intake, settle
 ):
-    await followed(TEXT, descriptors_max=1)
+    born = []
+    system = System(birth=lambda fd: born[0] if born else identity.birth(fd))
+    await followed(TEXT, descriptors_max=1, system=system)
     files.write("b", b"b")
     await settle()
-    monkeypatch.setattr(identity, "birth", lambda fd: 12345)
+    born.append(12345)
     files.append("a", b"more")
     await settle()
     assert intake.contents == [TEXT, b"b", TEXT + b"more"]
@@ -476,7 +478,7 @@ async def test_a_directory_that_cannot_be_listed_ends_nothing(
 
 
 async def test_errors_of_a_path_are_counted_and_it_is_tried_again(
-    autojump_clock, follow, files, intake, settle, monkeypatch
+    autojump_clock, follow, files, intake, settle
 ):
     stat, refused = os.stat, [True]
 
@@ -485,9 +487,8 @@ async def test_errors_of_a_path_are_counted_and_it_is_tried_again(
             raise PermissionError(13, "not yours")
         return stat(path, *args, **keys)
 
-    monkeypatch.setattr(source.os, "stat", refusing)
     files.directory.joinpath("a").write_bytes(b"x")
-    tail = follow()
+    tail = follow(system=System(stat=refusing))
     await settle()
     assert intake.sessions == []
     assert tail.source.figures().errors["EACCES"] > 1

@@ -9,8 +9,9 @@ import os
 import trio
 
 from tailrace.ingest.state import Loss, Member
-from tailrace.sources.tail import source
+from tailrace.sources.tail import watch
 from tailrace.sources.tail.content import RAW_MAX
+from tailrace.sources.tail.system import System
 
 LINES = b"".join(b'{"id":%d}\n' % (n * 7919) for n in range(40_000))
 PIECES = [LINES[at : at + 30_000] for at in range(0, len(LINES), 30_000)]
@@ -99,7 +100,7 @@ async def test_going_on_after_a_stop_anywhere(autojump_clock, follow, files, int
 async def test_a_torn_member_and_damage_are_named_once_however_often_it_is_stopped(
     autojump_clock, follow, files, intake, settle, monkeypatch
 ):
-    monkeypatch.setattr(source, "READS_AT_ONCE", 1)
+    monkeypatch.setattr(watch, "READS_AT_ONCE", 1)
     members = [gzip.compress(piece) for piece in PIECES[:8]]
     members[2] = members[2][:-500]
     members[5] = members[5][:1000] + b"\xff" * 3000 + members[5][4000:]
@@ -123,7 +124,7 @@ async def test_a_torn_member_and_damage_are_named_once_however_often_it_is_stopp
 async def test_a_stop_right_after_a_loss_does_not_name_it_again(
     autojump_clock, follow, files, intake, settle, monkeypatch
 ):
-    monkeypatch.setattr(source, "READS_AT_ONCE", 1)
+    monkeypatch.setattr(watch, "READS_AT_ONCE", 1)
     members = [gzip.compress(piece) for piece in PIECES[:3]]
     files.write("a", members[0][:-500] + members[1] + b"garbage" + members[2])
     tail = follow()
@@ -342,7 +343,7 @@ async def test_once_leaves_what_it_cannot_read(autojump_clock, follow, files, in
 
 
 async def test_once_ends_a_file_that_fails_in_its_last_moment_once(
-    autojump_clock, follow, files, intake, monkeypatch
+    autojump_clock, follow, files, intake
 ):
     stat = os.stat
 
@@ -351,10 +352,9 @@ async def test_once_ends_a_file_that_fails_in_its_last_moment_once(
             raise OSError(errno.EIO, "no")
         return stat(path, *args, **keys)
 
-    monkeypatch.setattr(os, "stat", failing)
     files.write("a", LINES)
     intake.delay = 0.3
-    figures = await once(follow, intake)
+    figures = await once(follow, intake, system=System(stat=failing))
     assert intake.contents == [LINES]
     assert (figures.files, figures.files_ended, figures.errors) == (1, 1, {"EIO": 1})
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
+from itertools import count
 
 import pytest
 import trio
 
+from tailrace.ingest.state import Loss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import raw
 from tailrace.sources.tail.follow import Followed
+from tests.sources.tail.recorder import TestClock
 
 BIG = bytes(range(251)) * 4000
 
@@ -146,6 +150,61 @@ async def test_a_file_that_is_deleted_while_it_waits_for_its_turn_is_read(
     await trio.sleep(60)
     assert sorted(intake.contents) == [b"0", b"1", b"2", b"3", b"4"]
     assert tail.source.figures().files == 0
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+async def test_bytes_that_are_lost_while_their_file_waits_for_a_place_are_named(
+    autojump_clock, follow, files, intake, settle, how
+):
+    files.write("a", b"a")
+    tail = follow(files_max=1, descriptors_max=1)
+    await settle()
+    files.write("b", b"b" * 70)
+    await settle()
+    assert tail.source.figures().waiting == {"files_max": 1}
+    if how == "emptied":
+        files.write("b", b"")
+    else:
+        (files / "b").unlink()
+    await settle()
+    lost = intake.sessions[1]
+    assert lost.losses == [Loss(detail="unread", size=70)]
+    assert (lost.state.facts.path, bytes(lost.content)) == (str(files / "b"), b"")
+    assert lost.closed == ("truncated" if how == "emptied" else "deleted")
+
+
+async def test_a_copy_of_what_was_lost_while_it_waited_for_a_place_is_read_and_nothing_is_named(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a")
+    follow(files_max=1, descriptors_max=1)
+    await settle()
+    files.write("b", BIG[:999])
+    await settle()
+    files.write("b.gz", gzip.compress(BIG[:999]))
+    (files / "b").unlink()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"a", BIG[:999]]
+    assert [session.losses for session in intake.sessions] == [[], []]
+
+
+async def test_places_are_given_in_the_order_of_waiting(
+    autojump_clock, followed, files, intake, settle, monkeypatch
+):
+    """Though the file that makes room has the later ones' name. No two readings of the clock are equal."""
+    readings = count()
+    monkeypatch.setattr(
+        TestClock, "monotonic", lambda _: trio.current_time() + next(readings) * 1e-9
+    )
+    await followed(b"first", files_max=1)
+    for content in (b"second", b"3rd"):
+        (files / "a").unlink()
+        files.write("a", content)
+        await trio.sleep(2)
+    await settle()
+    assert intake.contents[:2] == [b"first", b"second"]
 
 
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(

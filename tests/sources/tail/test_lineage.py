@@ -12,7 +12,7 @@ from msgspec import structs
 from tailrace.decoding.decoder import Files
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.state import Member
-from tailrace.sources.tail.source import LINGER
+from tailrace.sources.tail.watch import LINGER
 
 TEXT = bytes(range(33, 127)) * 10
 
@@ -61,6 +61,34 @@ async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     await settle()
     assert intake.contents == [TEXT + b"the end"]
     assert intake.sessions[0].state.facts.path == str(files / "a.gz")
+
+
+async def test_a_copy_that_waited_for_a_place_ends_as_others_do(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT, files_max=1)
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    (files / "a.gz").unlink()
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_packed_file_that_is_begun_again_is_no_copy_of_the_one_before(
+    autojump_clock, follow, files, intake, settle
+):
+    """Though it begins with the same content."""
+    files.write("a.gz", packed(TEXT) + packed(TEXT[:99]))
+    follow()
+    await settle()
+    (files / "a.gz").unlink()
+    files.write("a.gz", packed(TEXT))
+    await settle()
+    assert intake.contents == [TEXT + TEXT[:99], TEXT]
+    assert intake.sessions[0].closed == "replaced"
 
 
 async def test_a_copy_waits_for_as_long_as_its_original_is_there(
@@ -113,15 +141,15 @@ async def test_an_original_that_cannot_be_read_holds_nothing_up(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
     tail = await followed(b"")
-    open_ = tail.source._roots.open
+    open_ = tail.source.watch._roots.open
 
     def refuse(path):
         if path == str(files / "a"):
             raise PermissionError(EACCES, "no", path)
         return open_(path)
 
-    monkeypatch.setattr(tail.source._roots, "open", refuse)
-    tail.source._descriptors.close_all()
+    monkeypatch.setattr(tail.source.watch._roots, "open", refuse)
+    tail.source.watch._descriptors.close_all()
     files.append("a", TEXT)
     files.write("a.gz", packed(TEXT))
     await settle()

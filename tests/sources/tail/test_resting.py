@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tailrace.clock import SystemClock
+from tailrace.sources.tail.system import System
 from tests.decoding.ovni_bytes import HEADER, event, starts
 from tests.sources.tail.recorder import TestClock
 
@@ -105,6 +106,32 @@ async def test_a_process_that_is_killed_is_gone_for_its_files(
     assert rests(intake) == ["process_gone"]
     since = intake.sessions[0].moves[-1].rest.since
     assert since == run.written
+
+
+async def test_a_process_that_begins_with_the_number_and_the_file_of_one_that_ended_is_there(
+    autojump_clock, ovni, files, intake, tmp_path
+):
+    """The earlier process was seen less than a second before."""
+    stream = "loom.node.1/proc.7/thread.7/stream.obs"
+    place = tmp_path / "proc" / "7"
+    (place / "fd").mkdir(parents=True)
+    (place / "fd" / "3").symlink_to(files / stream)
+
+    def begin(started):
+        fields = ["0"] * 18 + [str(started)] + ["0"] * 30
+        (place / "stat").write_text(f"7 (program) S {' '.join(fields)}\n")
+        files.write(stream, HEADER + starts(started))
+
+    begin(1)
+    ovni(system=System(proc=str(tmp_path / "proc")))
+    await trio.sleep(0.3)
+    begin(2)
+    await trio.sleep(20)
+    assert [session.closed for session in intake.sessions] == ["rewritten", None]
+    assert rests(intake, 1) == []
+    (place / "stat").unlink()
+    await trio.sleep(20)
+    assert rests(intake, 1) == ["process_gone"]
 
 
 async def test_a_process_that_lives_may_wait_for_as_long_as_it_likes(

@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
-from tailrace.sources.tail.source import Chosen as Chosen, TailSource as TailSource
+from tailrace.sources.tail.source import TailSource as TailSource
+from tailrace.sources.tail.watch import Chosen as Chosen

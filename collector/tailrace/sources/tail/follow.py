@@ -137,7 +137,7 @@ class Followed(Located):
             return True  # as long as it is open its inode is its own
         fd = self._desk.descriptors.roots.open(path)
         try:
-            birth = identity.birth(fd)
+            birth = self._system.birth(fd)
             if birth and self.birth:
                 return birth == self.birth
             if path == self.path:
@@ -206,9 +206,9 @@ class Followed(Located):
         known = self.session.content
         if identity.relation(known.head, head) == "other":
             return False
-        if other.path == self.path and isinstance(self._reader, Plain):
-            # One that is begun again in the same place is shorter at first.
-            return other.size >= known.offset
+        if other.path == self.path:
+            # A file that is begun again in the same place is shorter at first.
+            return other.size >= self.taken
         return self.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     def head(self) -> bytes:
@@ -244,9 +244,10 @@ class Followed(Located):
             self._hand_on(piece)
         return True
 
-    def close(self, reason: str) -> None:
-        """It is over; what was not read never will be."""
-        self.session.end(self.path, reason, self.behind)
+    def close(self, reason: str, *, copied: bool) -> None:
+        """It is over; what was not read never will be. If nothing was read and there may be a copy, nothing
+        is known to be lost."""
+        self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = "left"
 
     def _hand_on(self, piece: bytes | Hole | Begun | Torn | Bad) -> None:
@@ -281,6 +282,8 @@ class Followed(Located):
         fd = self.open() if self.taken else None
         before, self.size = self.size, size
         if fd is None or self._reader is None:
+            if size < before:
+                self._again("truncated", before)
             return
         trail = self._reader.raw.trail
         if size < trail.offset:
@@ -314,7 +317,8 @@ class Followed(Located):
         self._verification = None
         reader = self._reader
         if not same and reader is not None:
-            self._examine(os.fstat(fd).st_size)  # it may have become another one since the look
+            # It may have become another file since the look.
+            self._examine(self._system.fstat(fd).st_size)
             if self._reader is reader and reader.raw.trail.crc is not None:
                 reader.raw.trail.crc = None  # told once
                 self.session.lose("overwritten", 0)
@@ -322,10 +326,18 @@ class Followed(Located):
 
     def _again(self, reason: str, unread: int) -> None:
         """What is there now is another incarnation."""
-        self.session.end(self.path, reason, unread)
+        self._end(reason, unread)
         self.phase = "follows" if self.phase == "shadow" else "new"
         self.undecided = True
         self._afresh()
+
+    def _end(self, reason: str, unread: int) -> None:
+        """End its session. If bytes are lost before any was read, a session begins that says so; where the
+        file may be a copy of another one, these bytes are not known to be lost."""
+        waits = self.phase == "waits" and self.reason != "original"
+        if unread and (waits or self.phase in {"new", "follows"}):
+            self.session.open(self.path, self.facts)
+        self.session.end(self.path, reason, unread)
 
     def _afresh(self) -> None:
         self.session = Session(self._desk)

@@ -6,7 +6,6 @@ import errno
 import os
 from abc import ABC, abstractmethod
 
-from tailrace.sources.tail import identity
 from tailrace.sources.tail.descriptors import Descriptors
 
 
@@ -23,6 +22,7 @@ class Located(ABC):
         """Why its path does not lead to it any more."""
         self.gone_at = 0.0
         self._descriptors = descriptors
+        self._system = descriptors.roots.system
 
     @property
     def node(self) -> tuple[int, int]:
@@ -41,7 +41,7 @@ class Located(ABC):
     def is_unlinked(self) -> bool:
         """It is open, and no name leads to it."""
         fd = self._descriptors.get(self)
-        return fd is not None and os.fstat(fd).st_nlink == 0
+        return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
     def is_missing(self) -> bool:
@@ -50,7 +50,7 @@ class Located(ABC):
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
             try:
-                return os.stat(place).st_dev != self.device  # noqa: PTH116
+                return self._system.stat(place).st_dev != self.device
             except OSError:
                 continue
         return False
@@ -59,7 +59,7 @@ class Located(ABC):
         """What the system says of it, None if it cannot be asked; whether another file is at its
         path. Raise OSError."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - three times as fast
+            found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             found = None
         replaced = found is not None and (found.st_dev, found.st_ino) != self.node
@@ -67,7 +67,7 @@ class Located(ABC):
             if self.gone is None:
                 self.lose_path("replaced" if replaced else "deleted", now)
             fd = self._descriptors.get(self)
-            return None if fd is None else os.fstat(fd), replaced
+            return None if fd is None else self._system.fstat(fd), replaced
         if not self.is_open and self._descriptors.spare:
             self.open()  # so that it can be read to its end should it be deleted
         return found, False
@@ -89,13 +89,13 @@ class Located(ABC):
         if fd is not None:
             return fd
         fd = self._descriptors.open(self, self.path)
-        found = os.fstat(fd)
+        found = self._system.fstat(fd)
         if (found.st_dev, found.st_ino) != self.node:
             self._descriptors.close(self)
             raise FileNotFoundError(errno.ENOENT, "another file has its path by now", self.path)
         if self.gone is not None:
             self._descriptors.pin(self)
-        birth = identity.birth(fd)
+        birth = self._system.birth(fd)
         if self.birth and birth != self.birth:
             self.is_another()
         self.birth = birth

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 from tailrace.ingest.state import Rest
@@ -50,6 +49,9 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
+            # What was seen may have been of an earlier process with this PID and file.
+            self._process = self._seek(path, birth) or self._process
+        if self._process is not None and not desk.writers.runs(self._process):
             # What it wrote last may have come after the look at its file: that is asked once more.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None
@@ -62,4 +64,5 @@ class Resting:
         writer = self._desk.files.writer(path)
         if writer is None:
             return None
-        return self._desk.writers.find(writer, os.stat(path), birth)  # noqa: PTH116 - as elsewhere here
+        found = self._desk.descriptors.roots.system.stat(path)
+        return self._desk.writers.find(writer, found, birth)

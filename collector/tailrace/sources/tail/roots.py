@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from posixpath import dirname, join, normpath
 
+from tailrace.sources.tail.system import SYSTEM, System
+
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -26,9 +28,13 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """`documents` gives, for the path of a stream, the files beside it, relative to its directory."""
+    """`documents` gives, for the path of a stream, the files beside it, relative to its directory. All who
+    look at files ask the `system`."""
 
-    def __init__(self, documents: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(
+        self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
+    ) -> None:
+        self.system = system
         self._documents = documents
         self._places: dict[str, set[str]] = {}
         self._all: Counter[str] = Counter()
@@ -59,7 +65,7 @@ class Roots:
     def look(self, path: str) -> os.stat_result:
         """At what a path leads to, if it is within a root. Raise OSError."""
         with self._reached(path) as fd:
-            return os.fstat(fd)
+            return self.system.fstat(fd)
 
     def open(self, path: str) -> int:
         """A descriptor of a file within a root. Raise OSError."""

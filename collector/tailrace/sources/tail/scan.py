@@ -218,7 +218,7 @@ class Search:
 
     def _stat(self, path: str) -> os.stat_result | None:
         try:
-            return os.stat(path)  # noqa: PTH116 - three times as fast
+            return self._roots.system.stat(path)
         except OSError as error:
             self._fails(error)
             return None

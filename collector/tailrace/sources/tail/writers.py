@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +45,15 @@ class _Seen(NamedTuple):
 class Writers:
     """The processes that files' paths name. `proc` is where the system tells of processes."""
 
-    def __init__(self, clock: Clock, *, proc: str = "/proc", host: str | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        proc: str = "/proc",
+        host: str | None = None,
+        stat: Callable[[str], os.stat_result] = os.stat,
+    ) -> None:
+        self._stat = stat
         self._clock = clock
         self._proc = proc
         self._host = (socket.gethostname() if host is None else host).partition(".")[0]
@@ -91,7 +100,7 @@ class Writers:
         try:
             for name in os.listdir(directory):  # noqa: PTH208 - as fast as it can be
                 try:
-                    found = os.stat(f"{directory}/{name}")  # noqa: PTH116 - likewise
+                    found = self._stat(f"{directory}/{name}")
                 except FileNotFoundError:
                     continue
                 nodes.add((found.st_dev, found.st_ino))
