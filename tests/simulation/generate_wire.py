@@ -31,14 +31,15 @@ def producers(random: Random) -> list[facts.Fact]:
     transports = random.sample(TRANSPORTS, random.randint(1, len(TRANSPORTS)))
     shared = random.random() < 0.5
     garbled = random.random() < 0.6
-    before: facts.Begin | None = None
+    begun: dict[str, facts.Begin] = {}
     at = random.randrange(2 * SECOND)
     for number in range(PROGRAMS, PROGRAMS + random.randint(1, 5)):
         transport = random.choice(transports)
         stream = transport.endswith("tcp")
         alone = transport == "raw" or not shared
         address = f"{transport}-{number}:1" if alone else f"{transport}:1"
-        again = before is not None and before.address == address
+        before = begun.get(address)
+        again = before is not None
         if again and not stream:
             at += APART
         on = before.program if again and before and stream and random.random() < 0.5 else None
@@ -48,7 +49,7 @@ def producers(random: Random) -> list[facts.Fact]:
             clock=random.choice([0, 0, HOUR, -HOUR, -5 * SECOND]), pace=random.choice([0, 0, 200, -200]),
         )  # fmt: skip
         made.append(begin)
-        before = begin
+        begun[address] = begin
         at += QUIET if again else MS
         at = _course(random, made, begin, at, garbled=garbled)
         at += random.choice([0, MS, 100 * MS, 3 * SECOND])

@@ -28,7 +28,7 @@ def check_session_rows(play: Play) -> None:
         about, peer = attributes(row), peers.get(row["session"].partition(".")[0])
         if row["name"] == "close":
             why = about["closed"]
-            known = why in _ENDS or why in _RESTARTS or why.startswith("resumes ")
+            known = why in _ENDS or why in _RESTARTS or why.startswith(("resumes ", "reset: "))
             demand(known, "an end that nobody knows", row)
             alone = (
                 row["format"] == "heph" and lives[peer] == 1
