@@ -116,7 +116,7 @@ def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
     buffer = random.choice([2**15, 2**17, 2**22])
     transports = random.choice([["udp"], ["udp"], ["tcp"], ["raw"], ["udp", "tcp", "raw"]])
     at = 0
-    acknowledge, lingers = random.random() < 0.9, random.random() < 0.3
+    acknowledge, lingers = random.random() < 0.9 or shared, random.random() < 0.3
     many = LIVES_MAX if shared and random.random() < 0.1 else 0
     for number in range(many or random.randint(1, PROGRAMS_MAX)):
         transport = random.choice(transports)

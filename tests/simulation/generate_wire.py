@@ -141,7 +141,8 @@ def clocks(random: Random, end: int) -> list[facts.Fact]:
 def reloads(random: Random, made: list[facts.Fact], end: int) -> list[facts.Fact]:
     """Return reloads of the collector's configuration. The source of datagrams stays where programs without
     a client send: no session of theirs goes on beyond a source that was removed."""
-    raw = any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made)
+    begun = [f for f in made if isinstance(f, facts.Begin)]
+    raw = any(f.transport == "raw" or not f.acknowledge for f in begun)
     found: list[facts.Fact] = []
     if random.random() < 0.8:
         return found
