@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tests.simulation.facts import Scenario, decode, encode
-from tests.simulation.generate import generate
-from tests.simulation.seeds import seeds_of, verdicts
+from tests.simulation.generate import generate, generate_of_files
+from tests.simulation.seeds import Generate, seeds_of, verdicts
 from tests.simulation.shrink import shrink
 from tests.simulation.verdict import judge
 from tests.simulation.world import SECOND
@@ -29,20 +29,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scenario", type=Path, help="play this file instead")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--twice", action="store_true", help="under two hash seeds")
+    parser.add_argument("--files", action="store_true", help="programs that write files only")
     options = parser.parse_args(arguments)
     if options.scenario:
         verdict = judge(decode(options.scenario.read_bytes()))
         _say(f"{verdict.about or 'nothing went wrong'} (trace {verdict.trace})")
         return int(verdict.kind is not None)
-    return _play(seeds_of(options.seeds), options.jobs, ["1", "2"] if options.twice else ["1"])
+    made = generate_of_files if options.files else generate
+    hash_seeds = ["1", "2"] if options.twice else ["1"]
+    return _play(made, seeds_of(options.seeds), options.jobs, hash_seeds)
 
 
-def _play(seeds: range, jobs: int, hash_seeds: list[str]) -> int:
+def _play(generate: Generate, seeds: range, jobs: int, hash_seeds: list[str]) -> int:
     _say(f"seeds {seeds.start}-{seeds.stop}, hash seeds {', '.join(hash_seeds)}")
     begun, age, done = time.monotonic(), 0, 0
     failed = set[int]()
     traces: dict[int, str] = {}
-    for seed, verdict in verdicts(seeds, jobs, hash_seeds):
+    for seed, verdict in verdicts(generate, seeds, jobs, hash_seeds):
         done, age = done + 1, age + verdict.age
         about = verdict.about
         if traces.setdefault(seed, verdict.trace) != verdict.trace:
@@ -55,7 +58,7 @@ def _play(seeds: range, jobs: int, hash_seeds: list[str]) -> int:
             sys.stderr.write(f"\r{done} plays, {len(failed)} failed, {rate:.0f} times real time ")
     seconds = time.monotonic() - begun
     for seed in sorted(failed):
-        _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed)}")
+        _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed, generate(seed))}")
     _say(
         f"{len(seeds)} seeds, {len(failed)} failed;"
         f" {age // SECOND} simulated seconds in {seconds:.0f} seconds of {jobs} processes"
@@ -63,8 +66,7 @@ def _play(seeds: range, jobs: int, hash_seeds: list[str]) -> int:
     return int(bool(failed))
 
 
-def _shrink(seed: int) -> Path:
-    scenario = generate(seed)
+def _shrink(seed: int, scenario: Scenario) -> Path:
     kind, deadline = judge(scenario).kind, time.monotonic() + SHRINK_SECONDS
 
     def fails(smaller: Scenario) -> bool:

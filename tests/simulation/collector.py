@@ -24,6 +24,7 @@ from tests.simulation.disk import Crash, Disk
 from tests.simulation.life import DIRECTORY, Life, Machine
 from tests.simulation.network import Network
 from tests.simulation.table import Table
+from tests.simulation.tail import FilesAround, configured
 from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
@@ -42,9 +43,10 @@ class Collector:
         limits: LedgerConfig,
         watch: Watch,
         spool_max: int = 2**26,
+        files: FilesAround | None = None,
     ) -> None:
         self._random = world.random("collector")
-        self.machine = Machine(Disk(world.random("disk")), HostClock(world), watch)
+        self.machine = Machine(Disk(world.random("disk")), HostClock(world), watch, files)
         self.book = self.machine.book
         self.clock = self.machine.clock
         self.dropped = 0
@@ -58,6 +60,9 @@ class Collector:
         self._network = network
         self._queue = queue
         self._config = configuration(self._random, limits, spool_max)
+        if files is not None:
+            sources = self._config.sources | configured(files)
+            self._config = replace(self._config, sources=sources)
         self._without: Counter[str] = Counter()
         """By source, how many reloads have taken it away that are not over."""
         self._works_again = 0

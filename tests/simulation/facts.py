@@ -123,6 +123,63 @@ class Reset(_Fact):
     program: int
 
 
+class _OfTrace(_Fact, frozen=True, tag=True, kw_only=True):
+    trace: int
+    call: int = 0
+    """Happens just before the collector calls the system so many times more; 0: between two of its steps."""
+
+
+class BeginTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    """A program begins to write a file."""
+
+    format: str
+    path: str
+    """Below the directory of the format's source; an older file there is emptied or makes way."""
+    anew: bool = True
+    """A file of its own instead of the older one emptied."""
+    packed: bool = False
+    """The program writes gzip members."""
+
+
+class WriteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    """A program writes records to its file."""
+
+    count: int
+    held: int = 0
+    """Bytes at the end that wait for the next write: a record or a member is torn."""
+    garbage: int = 0
+    """Pieces that nobody can read, among the records."""
+    skipped: int = 0
+    """Numbers left out, among the records."""
+
+
+class EndTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    """A program has written all, and ends."""
+
+
+class KillWriter(_OfTrace, frozen=True, tag=True, kw_only=True):
+    """A program ends; what it held is never written."""
+
+
+class MoveTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    path: str
+
+
+class PackTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    """gzip makes a compressed copy, over some time (ns), and then deletes the file."""
+
+    over: int
+    cut: int = 0
+    """Bytes of content in the first member; 0 for one member."""
+
+
+class DeleteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
+    pass
+
+
+OfTrace = BeginTrace | WriteTrace | EndTrace | KillWriter | MoveTrace | PackTrace | DeleteTrace
+
+
 class Garble(_Fact):
     """A program without a client sends what cannot be read (see `producers.GARBLES`)."""
 
@@ -181,7 +238,8 @@ class Reload(_Fact):
 
 
 Fact = (
-    Begin
+    OfTrace
+    | Begin
     | Emit
     | Flush
     | Close
@@ -206,6 +264,18 @@ Fact = (
 )
 
 
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """How the collector follows files, and what its file system is like."""
+
+    tick: int = 4_000_000
+    """The times of files are multiples of so many nanoseconds."""
+    reuses: bool = False
+    """A new file may get the inode of a deleted one."""
+    descriptors: int = 4096
+    places: int = 8192
+    """Files followed at a time."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     facts: list[Fact]
@@ -218,6 +288,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Streams of a source that the collector follows at a time."""
     limits: dict[str, float] = {}
     """Other limits of the collector's ledger that are not the defaults, by name (see `limits`)."""
+    files: Files = Files()
     segment: int = 0
     """Bytes of a connection that arrive together, at most; 0: all that were sent together."""
     state: int = 0
@@ -233,7 +304,17 @@ def encode(scenario: Scenario) -> bytes:
     rest = msgspec.json.encode(
         {
             name: getattr(scenario, name)
-            for name in ("seed", "queue", "places", "limits", "segment", "state", "spool", "fates")
+            for name in (
+                "seed",
+                "queue",
+                "places",
+                "limits",
+                "segment",
+                "state",
+                "spool",
+                "files",
+                "fates",
+            )
         }
     )
     return rest[:-1] + b',"facts":[\n' + b",\n".join(lines) + b"\n]}\n"

@@ -19,8 +19,10 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from tests.simulation import facts, generate_restarts, generate_wire, limits, quick
-from tests.simulation.facts import Scenario
+from msgspec.structs import replace
+
+from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
+from tests.simulation.facts import Files, Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
@@ -41,6 +43,8 @@ LINGER = 12 * SECOND
 """A client that does nothing more for so long has sent all it had."""
 LIVES_MAX = 11
 """More programs at one address than epochs are remembered there."""
+_OF_THE_NETWORK = (facts.Partition, facts.Rot)
+"""Troubles that files are not held against."""
 DATAGRAMS = 5000
 """Datagrams in each direction that have a fate of their own, at most."""
 
@@ -109,6 +113,26 @@ def generate(seed: int) -> Scenario:
         state=state,
         spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
     )
+
+
+def generate_of_files(seed: int, *, open_too: bool = False) -> Scenario:
+    """Return the scenario of a seed in which programs write files only.
+
+    Leave out what goes wrong still, unless `open_too` (see `open/`): fewer places than files, and inodes of
+    deleted files used again together with files that are packed and a collector that is killed."""
+    random = Random(f"files/{seed}")
+    made = generate_files.traces(random)
+    end = max(fact.at for fact in made)
+    made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
+    made += generate_wire.clocks(Random(f"wire/{seed}"), end)
+    made.sort(key=lambda fact: fact.at)
+    files = generate_files.files(random)
+    if not open_too:
+        files = replace(files, places=Files().places)
+        kinds = {type(fact) for fact in made}
+        if {facts.PackTrace, facts.KillCollector} <= kinds:
+            files = replace(files, reuses=False)
+    return Scenario(seed=seed, facts=made, fates={}, files=files)
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

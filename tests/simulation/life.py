@@ -10,14 +10,13 @@ from random import Random
 from typing import NamedTuple
 
 from tailrace.config.load import Loaded
-from tailrace.config.schema import Config, LedgerConfig, TcpConfig, UdpConfig
+from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Rejected
 from tailrace.ingest.state import OpenInfo
 from tailrace.pipeline.current import Current
 from tailrace.pipeline.health import Health
-from tailrace.pipeline.intake import SourceIntake
 from tailrace.pipeline.loops import Chance, Loops, Opened
 from tailrace.pipeline.replay import restored
 from tailrace.pipeline.steps import Steps, wait
@@ -35,9 +34,11 @@ from tests.simulation import budgets, waiting
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Disk
 from tests.simulation.driving import Driver
+from tests.simulation.intakes import Intake
 from tests.simulation.network import COLLECTOR, JETS, Connection, Network
 from tests.simulation.sockets import Datagrams, Stream
 from tests.simulation.table import Quarantine, Table
+from tests.simulation.tail import FilesAround, Host, Intake as FilesIntake, Tail
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 
@@ -83,6 +84,7 @@ class Machine:
     disk: Disk
     clock: HostClock
     watch: Watch
+    files: FilesAround | None = None
     book: Book = field(default_factory=Book)
     table: Table = field(default_factory=Table)
     quarantine: Quarantine = field(default_factory=Quarantine)
@@ -99,18 +101,6 @@ class Saves(Checkpoints):
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
         self._note(state)
         super().save(position, state, since=since)
-
-
-class Intake(SourceIntake):
-    """An intake whose sessions are noted when they begin."""
-
-    def noted(self, note: Callable[[int, OpenInfo], None]) -> None:
-        self._note = note
-
-    def _open(self, info: OpenInfo) -> int:
-        number = super()._open(info)
-        self._note(number, info)
-        return number
 
 
 Source = UdpSource | ConnectionSource
@@ -173,6 +163,7 @@ class Life:
         self._connections: dict[Served, Stream] = {}
         self._intakes: dict[str, Intake] = {}
         self._receives = self._stopping = False
+        self.tail: Tail | None = None
         self.health = Health()
         voices = {
             name: Voice(partial(self._sources.get, name), self._answer)
@@ -281,6 +272,8 @@ class Life:
     def end(self) -> None:
         """Be no more."""
         self._driver.dead = True
+        if self.tail is not None:
+            self.tail.end()
         self._deafen()
         for stream in self._connections.values():
             stream.connection.reset()
@@ -316,11 +309,14 @@ class Life:
         ):  # fmt: skip
             self._driver.drive(steps)
         earlier = ahead.sessions.items()
-        for name in self._current.config.sources:
+        for name, config in self._current.config.sources.items():
+            if isinstance(config, TailConfig):
+                continue
             mine = {number: info for number, info in earlier if info.source == name}
             self._receive_from(name, self._intake(name, mine, ahead))
         for name in self._sockets.keys() - self._sources.keys():
             self._network.attach(DATAGRAM_SOURCES[name], None)
+        self._driver.drive(self._follow(ahead))
         self._end_others({info.source for _, info in earlier}, ahead)
         self._receives = True
         self._network.listen(self._accept)
@@ -328,6 +324,27 @@ class Life:
         if loops.heartbeats:
             self._driver.drive(loops.heartbeats.run())
         loops.syncing.admit()
+
+    def _follow(self, ahead: Ahead) -> Steps[None]:
+        """Follow files, once all is decoded that an earlier life left (see `pipeline.receiving`)."""
+        files = self._machine.files
+        if files is None:
+            return
+        yield from self.loops.decoding.reached(self.loops.left)
+        intakes = {name: self._intake_of_files(name, files, ahead) for name in files.formats}
+        driver, gate = self._driver, self.loops.gate
+        host = Host(self._clock, lambda: gate.closed, lambda: driver.works_again, driver.attempt)
+        self.tail = Tail(self._world, files, intakes, host)
+
+    def _intake_of_files(self, name: str, files: FilesAround, ahead: Ahead) -> FilesIntake:
+        intake = FilesIntake(
+            name, name, self._current, spool=self.loops.spool, gate=self.loops.gate,
+            ingest=self.ingest, ahead=ahead, clock=self._clock, earlier={},
+            entropy=self._random.randbytes,
+        )  # fmt: skip
+        intake.noted(self._begun)
+        intake.placed(files)
+        return intake
 
     def _end_others(self, sources: set[str], ahead: Ahead) -> None:
         """End the sessions of sources that are configured no more (see `pipeline.receiving`)."""
@@ -432,6 +449,8 @@ class Life:
         self.health.stopping()
         yield from self.loops.say_last()
         self._stopping = True
+        if self.tail is not None:
+            self.tail.end()
         for name, source in self._sources.items():
             if isinstance(source, UdpSource):
                 source.finish(self._intakes[name])

@@ -11,10 +11,11 @@ from typing import Any
 
 from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
-from tests.simulation import facts, oracle_clocks, oracle_jets, oracle_wire, reasons
+from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, oracle_wire, reasons
 from tests.simulation.limits import forget_gaps
 from tests.simulation.play import Play, Program
 from tests.simulation.table import DOWN
+from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
 from tests.simulation.words import Event, event_of
 from tests.simulation.world import SECOND
@@ -62,6 +63,7 @@ def check(play: Play) -> None:
     oracle_jets.check(play)
     oracle_wire.check(play)
     oracle_clocks.check(play)
+    oracle_files.check(play, troubles(play))
 
 
 def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
@@ -286,7 +288,7 @@ def _check_balance(play: Play) -> None:
     life = play.collector.life
     assert life is not None
     try:
-        for source in ("udp", "tcp", "jets-udp", "jets-tcp"):
+        for source in ("udp", "tcp", "jets-udp", "jets-tcp", *TRACES):
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error

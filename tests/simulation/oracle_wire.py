@@ -58,7 +58,7 @@ def _streams(play: Play) -> Iterator[tuple[int, Iterator[Part]]]:
         if entry.kind == EntryKind.DATA:
             sizes[entry.session] += len(entry.payload)
     for number, size in sizes.items():
-        connection = play.collector.book.connections[number]
+        connection = play.collector.book.connections.get(number)  # none of a file's session
         if connection in play.sent.streams:
             yield number, play.sent.parts(connection, size)
 

@@ -23,6 +23,7 @@ from tests.simulation.watch import Watch
 from tests.simulation.wire import Sent
 from tests.simulation.words import Event
 from tests.simulation.world import MS, SECOND, World
+from tests.simulation.yard import Yard
 
 SETTLE = 30 * SECOND
 """Longer than the collector waits for late events."""
@@ -71,6 +72,7 @@ class Play:
         self.network = Network(self.world, scenario.fates, scenario.segment)
         self.sent = Sent()
         self.watch = Watch(scenario)
+        self.yard = Yard(self.world, scenario)
         self.collector = Collector(
             self.world,
             self.network,
@@ -78,7 +80,9 @@ class Play:
             limits_of(scenario),
             self.watch,
             scenario.spool,
+            self.yard.around,
         )
+        self.yard.give_clock(self.collector.clock.wall_ns)
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
 
@@ -102,13 +106,15 @@ class Play:
                 waiting.check(self)
                 self.collector.stop()
             finally:
+                self.yard.close()
                 world.close()
 
     @property
     def trace(self) -> str:
-        """Return a digest of all that went through the network, and when, and of the table."""
+        """Return a digest of all that went through the network and into the log from files, and when, and of
+        the table."""
         rows = blake2b(msgspec.json.encode(self.collector.rows), digest_size=8).hexdigest()
-        return f"{self.network.trace}-{rows}"
+        return f"{self.network.trace}-{rows}" + self.yard.trace
 
     def first(self, program: int) -> int:
         """Return the number of the first event of a program's streams."""
@@ -116,11 +122,14 @@ class Play:
 
     def _happen(self, fact: facts.Fact) -> None:
         collector = self.collector
+        if isinstance(fact, facts.OfTrace):
+            self.yard.happen(fact)
         match fact:
             case facts.Kill():
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
                 collector.kill(power=fact.power, changes=fact.changes)
+                self.yard.forget()
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():

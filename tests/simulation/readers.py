@@ -51,7 +51,7 @@ class Rows:
         self.counted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         """By session and stream, the numbers of all events."""
         for row in rows:
-            if row["kind"] == "span":
+            if row["kind"] == "span" and row["source"] in SOURCES:
                 event = event_of(row)
                 self.owners[row["session"]].add(event.program)
                 self.stored[event.program, event.stream].put(event.number)
@@ -70,8 +70,10 @@ class Stream(NamedTuple):
     completeness: float | None
 
 
-_STREAMS = "SELECT session, stream, first_seq, last_seq, events, missing, completeness FROM streams"
-_SESSIONS = "SELECT session, missing, unknown::INT FROM sessions"
+_STREAMS = """
+SELECT session, stream, first_seq, last_seq, events, missing, completeness FROM streams
+WHERE source IN ('udp', 'tcp')"""
+_SESSIONS = "SELECT session, missing, unknown::INT FROM sessions WHERE source IN ('udp', 'tcp')"
 
 
 class Reader:

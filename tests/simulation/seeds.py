@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from multiprocessing import get_context
 
 from tailrace.clock import SystemClock
-from tests.simulation.generate import generate
+from tests.simulation.facts import Scenario
 from tests.simulation.verdict import Verdict, judge
 from tests.simulation.world import SECOND
 
@@ -29,7 +29,12 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last or int(first) + 1))
 
 
-def verdicts(seeds: range, jobs: int, hash_seeds: list[str]) -> Iterator[tuple[int, Verdict]]:
+Generate = Callable[[int], Scenario]
+
+
+def verdicts(
+    generate: Generate, seeds: range, jobs: int, hash_seeds: list[str]
+) -> Iterator[tuple[int, Verdict]]:
     """Yield seeds and verdicts, as they come, once for each hash seed."""
     slices = [seeds[first : first + SLICE] for first in range(0, len(seeds), SLICE)]
     with ExitStack() as stack:
@@ -38,10 +43,10 @@ def verdicts(seeds: range, jobs: int, hash_seeds: list[str]) -> Iterator[tuple[i
             os.environ["PYTHONHASHSEED"] = hash_seed  # read by Python when it starts
             pool = ProcessPoolExecutor(max(1, jobs // len(hash_seeds)), get_context("spawn"))
             stack.enter_context(pool)
-            results += [pool.submit(_judge, some) for some in slices]
+            results += [pool.submit(_judge, generate, some) for some in slices]
         for result in as_completed(results):
             yield from result.result()
 
 
-def _judge(seeds: range) -> list[tuple[int, Verdict]]:
+def _judge(generate: Generate, seeds: range) -> list[tuple[int, Verdict]]:
     return [(seed, judge(generate(seed))) for seed in seeds]

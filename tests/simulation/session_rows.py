@@ -20,7 +20,7 @@ _CLOCK = {"clock", "ticks_per_second", "epoch"}
 
 def check_session_rows(play: Play) -> None:
     """Raise Violation for the first row that is not true."""
-    rows = of(play.collector.rows, "session")
+    rows = [r for r in of(play.collector.rows, "session") if r["source"] not in play.yard.formats]
     peers = {row["session"]: attributes(row)["peer"] for row in rows if row["name"] == "open"}
     lives = Counter(program.begin.address for program in play.programs.values())
     closing = {p.begin.address for p in play.programs.values() if p.closing is not None}

@@ -75,10 +75,11 @@ class Quarantine:
     """Frames by session and place. A replay writes the same bytes to the same places."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[str, int], bytes] = {}
+        self.frames: dict[str, dict[int, bytes]] = {}
+        """By session, then by place in its file."""
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        before = self._frames.setdefault((session, at), data)
+        before = self.frames.setdefault(session, {}).setdefault(at, data)
         assert before == data, f"other bytes at {at} of the quarantine of {session}"
         return True
 

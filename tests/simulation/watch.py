@@ -94,7 +94,10 @@ class Watch:
         number, payload = entry.session, entry.payload
         if entry.kind == EntryKind.OPEN:
             info = msgspec.msgpack.decode(payload)
-            self._opened[number] = {name: info[name] for name in ("peer", "session")}
+            if info["transport"] != "tail":
+                self._opened[number] = {name: info[name] for name in ("peer", "session")}
+        elif number and number not in self._opened:
+            pass  # a file's session
         elif entry.kind == EntryKind.DATAGRAMS:
             count = int.from_bytes(payload[:4], "little")
             self._bytes(number, payload[4 + 4 * count :])

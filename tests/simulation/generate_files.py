@@ -1,0 +1,131 @@
+"""The files of a scenario: traces that grow in slices, and what befalls them, with few names for all.
+
+A trace is either packed or moved to another name, and a stream of ovni keeps its own: of a file that gets
+another name and is packed between two looks, nothing tells which file it was (ARCHITECTURE.md, "Blind spots").
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.simulation import facts
+from tests.simulation.facts import Files
+from tests.simulation.world import MS, SECOND
+
+TRACES_MAX = 6
+CALLS = 12
+"""Calls of the collector to the system within which a change may hit."""
+NAMES = {
+    "ovni": [
+        f"{run}/loom.node.{n}/proc.{1000 + n}/thread.{1000 + n}/stream.obs"
+        for run in ("tmp", "trace")
+        for n in (1, 2)
+    ],
+    "dftracer": ["a.pfw", "b.pfw", "sub/c.pfw"],
+    "et3": ["a.trace", "b.trace", "sub/c.trace"],
+}
+
+
+def files(random: Random) -> Files:
+    """Return how the collector follows files, and what its file system is like."""
+    return Files(
+        tick=random.choice([1, 4 * MS, 4 * MS, 4 * MS, SECOND]),
+        reuses=random.random() < 0.4,
+        descriptors=random.choice([4096, 4096, 4, 2, 1]),
+        places=random.choice([8192, 8192, 8192, 2, 1]),
+    )
+
+
+def traces(random: Random) -> list[facts.Fact]:
+    """Return what programs with files do, and what is done to the files."""
+    life = _Swarm(random)
+    made: list[facts.Fact] = []
+    at = 0
+    for number in range(1, random.randint(1, TRACES_MAX) + 1):
+        end = life.trace(made, number, at)
+        at = random.randrange(at, end + 1) if random.random() < 0.5 else end
+        at += random.choice([0, MS, 200 * MS, 2 * SECOND, 8 * SECOND])
+    return made
+
+
+class _Swarm:
+    """What may happen in one scenario: each kind of change is left out of some scenarios."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        some = random.random
+        self._formats = random.choice([["ovni"], ["dftracer"], ["et3"], list(NAMES)])
+        self._few = some() < 0.6
+        self._empties, self._moves, self._packs, self._deletes, self._members = (
+            random.choice([0.0, 0.3, 0.7]) for _ in range(5)
+        )
+        self._garbage, self._skips = (random.choice([0.0, 0.1]) for _ in range(2))
+        self._races = random.choice([0.0, 0.2, 0.6])
+        self._pauses = random.choice(
+            [[0, MS, 50 * MS], [0, 50 * MS, SECOND], [MS, 200 * MS, SECOND, 7 * SECOND]]
+        )
+        self._counts = random.choice([[0, 1, 3], [1, 20, 200], [30, 400]])
+
+    def trace(self, made: list[facts.Fact], number: int, at: int) -> int:
+        """Add the life of a trace; return when that is over."""
+        random, pause = self._random, lambda: random.choice(self._pauses)
+        format_ = random.choice(self._formats)
+        fate = random.choice(["packed", "moved"])
+        names = NAMES[format_][: 1 if self._few else None]
+        path = random.choice(names)
+        packed = format_ == "dftracer" and random.random() < self._members
+        made.append(
+            facts.BeginTrace(
+                at=at, trace=number, format=format_, path=path + ".gz" * packed, packed=packed,
+                anew=random.random() >= self._empties, call=self._call(),
+            )
+        )  # fmt: skip
+        for _ in range(random.randint(0, 10)):
+            at += pause()
+            made.append(self._write(number, at))
+            if fate == "moved" and random.random() < self._moves / 4:
+                at += pause()
+                made.append(self._move(path, format_, number, at, packed=packed))
+        at += pause()
+        ending = random.random()
+        if ending < 0.6:
+            made.append(facts.EndTrace(at=at, trace=number, call=self._call()))
+        elif ending < 0.9:
+            made.append(facts.KillWriter(at=at, trace=number, call=self._call()))
+        if fate == "packed" and random.random() < self._packs:
+            at += pause()
+            over = random.choice([0, 30 * MS, 3 * SECOND])
+            cut = random.choice([0, random.randrange(5000)])
+            made.append(facts.PackTrace(at=at, trace=number, over=over, cut=cut))
+            at += over
+        if fate == "moved" and random.random() < self._moves:
+            at += pause()
+            made.append(self._move(path, format_, number, at, packed=packed))
+        if random.random() < self._deletes:
+            at += pause()
+            made.append(facts.DeleteTrace(at=at, trace=number, call=self._call()))
+            if random.random() < 0.3:
+                made.append(self._write(number, at + pause()))
+        return at
+
+    def _write(self, number: int, at: int) -> facts.WriteTrace:
+        random = self._random
+        return facts.WriteTrace(
+            at=at, trace=number, count=random.choice(self._counts), call=self._call(),
+            held=random.choice([0, 0, 0, 1, 5, 100, 3000]),
+            garbage=int(random.random() < self._garbage),
+            skipped=int(random.random() < self._skips),
+        )  # fmt: skip
+
+    def _move(
+        self, path: str, format_: str, number: int, at: int, *, packed: bool
+    ) -> facts.MoveTrace:
+        """Return a move to another name; of ovni, to the same stream's place in another trace."""
+        names = NAMES[format_]
+        if format_ == "ovni":
+            names = [name for name in names if name.partition("/")[2] == path.partition("/")[2]]
+        path = self._random.choice(names) + ".gz" * packed
+        return facts.MoveTrace(at=at, trace=number, path=path, call=self._call())
+
+    def _call(self) -> int:
+        return self._random.randint(1, CALLS) if self._random.random() < self._races else 0

@@ -1,0 +1,19 @@
+"""The intakes of sources, whose sessions are noted when they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.ingest.state import OpenInfo
+from tailrace.pipeline.intake import SourceIntake
+
+
+class Intake(SourceIntake):
+    def noted(self, note: Callable[[int, OpenInfo], None]) -> None:
+        """Let each new session be noted."""
+        self._note = note
+
+    def _open(self, info: OpenInfo) -> int:
+        number = super()._open(info)
+        self._note(number, info)
+        return number

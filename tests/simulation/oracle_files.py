@@ -1,0 +1,280 @@
+"""What must be true of files after a play. Shares no code with the tail or the decoders.
+
+A record that stood in its file for `STAY`, while the collector was there and could work, is stored. Records
+that stood for a shorter time may be stored. What is lost is named if the system ever told the collector
+that the bytes were there, unless the collector was killed since. When it was said that a process is gone is
+known only where nobody sets the collector's clock.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.model.quarantine import Quarantined, frames
+from tests.ingest.test_machine import attributes
+from tests.simulation import facts
+from tests.simulation.play import Play
+from tests.simulation.traces import TRACES, written
+from tests.simulation.violation import demand, none
+from tests.simulation.world import BEGIN, SECOND
+from tests.simulation.writers import File
+
+STAY = 6 * SECOND
+"""Longer than it takes to find a file and to read its end."""
+START = SECOND
+"""Longer than it takes a collector to go on after a trouble."""
+UNSAYING = 2
+"""First bytes of a file that the checksum of its close leaves out."""
+REASONS = {
+    "deleted": {"deleted", "replaced"},
+    "replaced": {"deleted", "replaced"},
+    "emptied": {"truncated", "rewritten"},
+}
+"""Why the session of a file may end, by how the file was lost."""
+OF_DAMAGE = {"overwritten", "hole", "bad_member", "torn_member", "spool_damaged"}
+
+Range = tuple[int, int]
+Row = dict[str, Any]
+
+
+@dataclass
+class Session:
+    name: str
+    format: str
+    owners: set[int] = field(default_factory=set)
+    """The traces whose records are in it."""
+    stored: set[int] = field(default_factory=set)
+    """Numbers of its records."""
+    gaps: list[Row] = field(default_factory=list)
+    """What the rows of gaps say, with their name as `reason`."""
+    rests: list[tuple[int, Row]] = field(default_factory=list)
+    """When (age, ns) what was said of its rest."""
+    opened: int = 0
+    """When it began (age, ns)."""
+    close: Row | None = None
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    def sum(self, detail: str, of: str = "count") -> int:
+        return sum(gap.get(of, 0) for gap in self.gaps if gap.get("detail") == detail)
+
+
+def check(play: Play, troubles: list[Range]) -> None:
+    """Raise Violation for the first thing that must not be; `troubles` are when the collector could not work
+    (ages, ns)."""
+    files = play.yard.files
+    sessions = _read(play)
+    of_trace: dict[int, Session] = {}
+    for session in sessions.values():
+        demand(len(session.owners) <= 1, "two traces in a session", (session.name, session.owners))
+        for owner in session.owners:
+            demand(owner not in of_trace, "a trace in two sessions", owner)
+            of_trace[owner] = session
+    for session in sessions.values():
+        if not session.owners and (lost := _never_read(session, files)) is not None:
+            of_trace.setdefault(lost, session)
+    held = _held(play, of_trace)
+    for number, file in files.items():
+        mine = of_trace.get(number) or Session("", file.trace.format)
+        _check_stored(play, file, mine, troubles)
+        lost = _lost(file, mine)
+        if lost and not mine.stored and _looks_grown(file, files):
+            continue
+        waits = bool(lost) and file.gone != "emptied" and held[file.trace.format] > 0
+        demand(not lost or waits, "lost without a word", (number, lost[:9]))
+        held[file.trace.format] -= waits
+        if mine.name:
+            _check_quarantine(file, mine)
+            _check_course(play, file, mine)
+            _check_missing(file, mine)
+
+
+def _read(play: Play) -> dict[str, Session]:
+    sessions: dict[str, Session] = {}
+    twice = Counter[tuple[int, int]]()
+    for row in play.collector.rows:
+        if row["source"] not in TRACES:
+            continue
+        session = sessions.setdefault(row["session"], Session(row["session"], row["source"]))
+        if (record := written(row)) is not None:
+            twice[record] += 1
+            session.owners.add(record[0])
+            session.stored.add(record[1])
+            _check_place(play.yard.files, record, row)
+        elif row["kind"] == "gap":
+            session.gaps.append(attributes(row) | {"reason": row["name"]})
+        elif row["name"] == "open":
+            book = play.collector.book
+            session.opened = book.opened[book.names[row["session"]]].age
+        elif row["name"] == "close":
+            session.close = attributes(row)
+        elif row["name"] == "rest":
+            session.rests.append((row["time"] - BEGIN, attributes(row)))
+    none("a record stored twice", [record for record, times in twice.items() if times > 1])
+    for name, kept in play.collector.machine.quarantine.frames.items():
+        if name in sessions:
+            whole = b"".join(kept[at] for at in sorted(kept))
+            sessions[name].quarantined = list(frames(whole))
+    return sessions
+
+
+def _never_read(session: Session, files: dict[int, File]) -> int | None:
+    """Return the trace of which a session says no more than that it was lost; None if it says more."""
+    if session.close is None or not session.sum("unread", "bytes"):
+        return None
+    found = [
+        number
+        for number, file in files.items()
+        if file.gone
+        and file.inode == session.close["file"]["inode"]
+        and file.begun <= session.opened
+        and file.gone_at <= session.opened
+    ]
+    return max(found, key=lambda number: files[number].gone_at, default=None)
+
+
+def _check_place(files: dict[int, File], record: tuple[int, int], row: Row) -> None:
+    trace, number = record
+    file = files.get(trace)
+    place = file.trace.places.get(number) if file else None
+    demand(place is not None, "a record that nobody wrote", record)
+    demand(place == row["offset"], "a record at another place", (record, row["offset"]))
+
+
+def _check_stored(play: Play, file: File, session: Session, troubles: list[Range]) -> None:
+    """All is stored that stood for long enough, and what nobody can read is in the quarantine."""
+    if _waits_for_a_place(play, file):
+        return
+    sure = _sure(play, file, troubles)
+    records = [p for p in file.trace.pieces if p.number is not None and p.end <= sure]
+    lacking = [p.number for p in records if p.number not in session.stored]
+    none("a record nowhere", [(file.trace.id, number) for number in lacking])
+    last = max((p.begin for p in records), default=0)
+    for piece in file.trace.pieces:
+        if piece.number is None and piece.end <= last:
+            kept = any(
+                q.offset <= piece.begin and piece.end <= q.offset + len(q.data)
+                for q in session.quarantined
+            )
+            demand(kept, "unreadable bytes that are not kept", (file.trace.id, piece))
+
+
+def _waits_for_a_place(play: Play, file: File) -> bool:
+    """Whether there may have been more files than the collector follows at a time."""
+    others = [f for f in play.yard.files.values() if f.trace.format == file.trace.format]
+    return len(others) > play.scenario.files.places
+
+
+def _sure(play: Play, file: File, troubles: list[Range]) -> int:
+    """Return how much of the content stood for long enough while the collector could work."""
+    end = file.gone_at if file.gone else play.world.age
+    sure = 0
+    for at, size in file.readable:
+        if any(until - begin >= STAY for begin, until in _calm(at, end, troubles)):
+            sure = max(sure, size)
+    return sure
+
+
+def _calm(begin: int, end: int, troubles: list[Range]) -> Iterator[Range]:
+    """Yield the times without trouble between two times."""
+    for start, until in sorted(troubles):
+        if until + START > begin:
+            if start > begin:
+                yield begin, min(start, end)
+            begin = max(begin, until + START)
+    yield begin, max(begin, end)
+
+
+def _looks_grown(file: File, files: dict[int, File]) -> bool:
+    """Whether a file of which nothing was read was emptied and has grown past its size since: nobody can
+    tell that from growth (ARCHITECTURE.md, "Blind spots")."""
+    later = (f for f in files.values() if f.inode == file.inode and f.begun >= file.gone_at)
+    return file.gone == "emptied" and any(len(other.raw) >= file.told for other in later)
+
+
+def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:
+    """Return, by format, how many files that have no name the collector said at its end that it keeps open
+    until there is a place for them."""
+    tail = play.collector.life.tail if play.collector.life else None
+    held = Counter({f: tail.without_place(f) for f in play.yard.formats} if tail else {})
+    for number, file in play.yard.files.items():
+        held[file.trace.format] -= bool(not file.gone and file.readable and number not in of_trace)
+    return held
+
+
+def _lost(file: File, session: Session) -> list[int | None]:
+    """Return the records that the collector was told of, that are not stored, and that no row calls lost.
+    Check that not more is called lost than there was."""
+    unread = session.sum("unread", "bytes")
+    torn = any(gap.get("detail") == "torn_member" for gap in session.gaps)
+    demand(not unread or bool(file.gone), "unread and there", (file.trace.id, unread))
+    if file.packed or file.moved:
+        return []  # the sizes are of other bytes
+    known = [p for p in file.trace.pieces if p.number is not None and p.end <= file.told]
+    lost = [p.number for p in known if p.number not in session.stored]
+    if unread and session.close:
+        left = len(file.raw) - session.close["file"]["size"]
+        demand(unread <= left, "more unread than there was", (file.trace.id, unread, left))
+    return lost if file.gone and not unread and not torn else []
+
+
+def _check_quarantine(file: File, session: Session) -> None:
+    for kept in session.quarantined:
+        if kept.reason == "bad_member":
+            continue
+        end = kept.offset + len(kept.data)
+        same = file.trace.content[kept.offset : end] == kept.data
+        demand(same, "other bytes in the quarantine", (file.trace.id, kept))
+        good = [p.number for p in file.trace.pieces if kept.offset <= p.begin and p.end <= end]
+        none("a record in the quarantine", [number for number in good if number is not None])
+
+
+def _check_course(play: Play, file: File, session: Session) -> None:
+    """The session ends when its file does, for a reason that is true, and rests only when the file does."""
+    id_, close = file.trace.id, session.close
+    if close is None:
+        gone = file.gone and play.world.age - file.gone_at >= STAY
+        demand(not gone, "open, and the file is gone", id_)
+    else:
+        there = not file.gone and not file.copied  # a copy of what was read is known for one
+        demand(not there, "closed, and the file is there", (id_, close))
+        others = (other for other in play.yard.files.values() if other is not file)
+        reused = any(file.inode in {other.inode, other.unpacked} for other in others)
+        reasons = set().union(*REASONS.values()) if reused or file.copied else REASONS[file.gone]
+        demand(close["closed"] in reasons, "another end", (id_, file.gone, close))
+        about = close["file"]
+        content = file.trace.content[: about["size"]]
+        demand(len(content) == about["size"], "read more than there was", (id_, about))
+        demand(about["crc"] == zlib.crc32(content[UNSAYING:]), "another checksum", (id_, about))
+    set_ = any(isinstance(f, facts.SetClock | facts.Drift) for f in play.scenario.facts)
+    for at, rest in session.rests:
+        if rest["rest"] == "process_gone" and not set_:
+            ended = any(file.begun <= end <= at for end in play.yard.ends(file))
+            demand(ended, "gone, and the process is there", (id_, at))
+    damage = [gap for gap in session.gaps if gap.get("detail") in OF_DAMAGE]
+    if file.packed or file.copied:
+        damage = [gap for gap in damage if gap["detail"] != "torn_member"]
+    none("damage that was not done", [(id_, gap) for gap in damage])
+
+
+def _check_missing(file: File, session: Session) -> None:
+    """What the formats themselves count is counted; no end is missed that was read."""
+    trace = file.trace
+    whole = trace.ended and (
+        session.close is None or session.close["file"]["size"] == len(trace.content)
+    )
+    lacking = session.sum("unfinished") + session.sum("no_end")
+    said = any(gap.get("detail") in {"unfinished", "no_end"} for gap in session.gaps)
+    demand(not (said and whole), "an end is missed that was read", (trace.id, lacking))
+    if session.close and session.owners and trace.format != "et3":
+        demand(said or whole, "a missing end without a word", trace.id)
+    garbage = sum(piece.number is None for piece in trace.pieces)
+    if trace.format == "dftracer" and whole and len(session.stored) == trace.records:
+        missing = session.sum("ids") + session.sum("scattered_ids")
+        expected = max(0, len(trace.skipped) - garbage)
+        demand(missing == expected, "another number is missing", (trace.id, missing, expected))
+    flawed = sum(gap["count"] for gap in session.gaps if gap["reason"] == "malformed")
+    demand(flawed <= garbage, "more is malformed than was", (trace.id, flawed, garbage))

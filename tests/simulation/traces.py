@@ -1,0 +1,155 @@
+"""What programs write to files: traces of three formats, record by record, and where each record lies.
+
+Each record says which trace it is of and which number it has, in a way that is in its row, too.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from tests.decoding import dftracer_lines, ovni_bytes
+
+MANY = 10**6
+"""More than the records of a trace."""
+
+
+class Piece(NamedTuple):
+    """Bytes of a trace's content: a record, or what no reader can read."""
+
+    begin: int
+    end: int
+    number: int | None
+    """Of the record; None for bytes that are none."""
+
+
+class Trace(ABC):
+    """The content of one trace, as far as it is written. `path` is below the source's directory."""
+
+    format: str
+    dialect = "auto"
+
+    def __init__(self, id_: int, path: str) -> None:
+        self.id = id_
+        self.path = path
+        self.content = bytearray()
+        self.pieces: list[Piece] = []
+        self.places: dict[int, int] = {}
+        """Where in the content each record begins, by number."""
+        self.skipped: list[int] = []
+        """Numbers that no record has."""
+        self.ended = False
+        """Whether the trace says that it is whole."""
+        self._next = 0
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Write what comes before the first record."""
+
+    @abstractmethod
+    def _record(self, number: int) -> bytes: ...
+
+    @abstractmethod
+    def _garbage(self) -> bytes: ...
+
+    def end(self) -> None:
+        """Write what says that the trace is whole."""
+        self.ended = True
+
+    @property
+    def records(self) -> int:
+        return self._next - len(self.skipped)
+
+    def record(self) -> None:
+        self.places[self._next] = len(self.content)
+        self._put(self._record(self._next), self._next)
+        self._next += 1
+
+    def garbage(self) -> None:
+        self._put(self._garbage(), None)
+
+    def skip(self) -> None:
+        """Leave out a number, as a program does that discards an event."""
+        self.skipped.append(self._next)
+        self._next += 1
+
+    def documents(self) -> dict[str, bytes]:
+        """Return what stands beside the trace now, by path."""
+        return {}
+
+    def _put(self, data: bytes, number: int | None) -> None:
+        self.pieces.append(Piece(len(self.content), len(self.content) + len(data), number))
+        self.content += data
+
+
+class Ovni(Trace):
+    format = "ovni"
+
+    def begin(self) -> None:
+        self.content += ovni_bytes.HEADER + ovni_bytes.starts(self.id * MANY)
+
+    def end(self) -> None:
+        super().end()
+        self.content += ovni_bytes.ends(self.id * MANY + self._next + 1)
+
+    def documents(self) -> dict[str, bytes]:
+        about: dict[str, object] = {"lib": {"version": "1.14.0", "commit": "x"}, "part": "thread"}
+        *_, loom, process, thread, _ = self.path.split("/")
+        about |= {"tid": int(thread[7:]), "pid": int(process[5:]), "loom": loom[5:], "app_id": 1}
+        if self.ended:
+            about |= {"require": {"ovni": "1.1.0"}, "finished": 1}
+        place = self.path.rpartition("/")[0]
+        return {f"{place}/stream.json": json.dumps({"version": 3, "ovni": about}).encode()}
+
+    def _record(self, number: int) -> bytes:
+        return ovni_bytes.event("OB.", self.id * MANY + 1 + number)
+
+    def _garbage(self) -> bytes:
+        return b"\xff" * 20
+
+
+class DFTracer(Trace):
+    format = "dftracer"
+
+    def begin(self) -> None:
+        start = dftracer_lines.event(1, name="start", cat="dftracer", args=None, ts=self.id * MANY)
+        self.content += dftracer_lines.text(start)
+
+    def end(self) -> None:
+        super().end()
+        self.content += dftracer_lines.text(dftracer_lines.end(self._next + 2))
+
+    def _record(self, number: int) -> bytes:
+        return dftracer_lines.text(dftracer_lines.event(number + 2, name=f"{self.id}/{number}"))
+
+    def _garbage(self) -> bytes:
+        return b"{garbage of %d}\n" % self.id
+
+
+class Et3(Trace):
+    format, dialect = "et3", "agent"
+
+    def begin(self) -> None:
+        pass
+
+    def _record(self, number: int) -> bytes:
+        return b"N %d 16 1 1 0 77\n" % (self.id * MANY + number)
+
+    def _garbage(self) -> bytes:
+        return b"not a record of %d\n" % self.id
+
+
+TRACES: dict[str, type[Trace]] = {kind.format: kind for kind in (Ovni, DFTracer, Et3)}
+
+
+def written(row: dict[str, Any]) -> tuple[int, int] | None:
+    """Return trace and number of the record of a row; None for a row that is of no record."""
+    if row["kind"] == "span" and row["format"] == "dftracer":
+        trace, _, number = row["name"].partition("/")
+        return int(trace), int(number)
+    if row["kind"] == "instant" and row["name"] == "burst":
+        return divmod(row["start"] - 1, MANY)
+    if row["kind"] == "instant" and row["name"] == "allocation":
+        return divmod(row["id"], MANY)
+    return None

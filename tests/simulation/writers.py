@@ -1,0 +1,267 @@
+"""Programs that write traces to files, and what befalls the files."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from tests.simulation import facts
+from tests.simulation.traces import TRACES, Trace
+from tests.simulation.tree import Tree
+from tests.simulation.world import World
+
+TELLINGS = 3
+"""So often the system tells of a size before it counts: once or twice it may answer a question about
+another file that had the same path."""
+
+
+@dataclass
+class File:
+    """A trace on disk."""
+
+    trace: Trace
+    path: Path
+    inode: int
+    packed: bool
+    fd: int
+    begun: int
+    """When it was made (age, ns)."""
+    raw: bytes = b""
+    """What is in the file."""
+    held: bytes = b""
+    """What the program has not written yet."""
+    given: int = 0
+    """Bytes of content that are in `raw` or `held`."""
+    members: list[tuple[int, int]] = field(default_factory=list)
+    """Of a file that its program packs: the ends of members, in the file and in the content."""
+    readable: list[tuple[int, int]] = field(default_factory=list)
+    """When (age, ns) how many bytes of content could be read."""
+    alive: bool = True
+    """Whether the program lives."""
+    gone: str = ""
+    """How the file lost its content or its last name; "" while it has both."""
+    gone_at: int = 0
+    moved: bool = False
+    copied: bool = False
+    """Whether there was a packed copy of it, be it a part."""
+    unpacked: int | None = None
+    """The inode that it had before it was packed."""
+    sizes: list[int] = field(default_factory=list)
+    """The largest sizes that the collector was told of the file, in its present life, at most `TELLINGS`."""
+
+    @property
+    def told(self) -> int:
+        """Return which size the collector must have noticed."""
+        return self.sizes[-1] if len(self.sizes) == TELLINGS else 0
+
+
+class Writers:
+    """All programs with files. `files` has each trace that was begun, by number."""
+
+    def __init__(self, world: World, tree: Tree) -> None:
+        self.files: dict[int, File] = {}
+        self._world = world
+        self._tree = tree
+        self._at: dict[Path, File] = {}
+        self._ends: dict[int, list[int]] = defaultdict(list)
+        """When processes ended (ages, ns), by number."""
+        tree.told = self._told
+
+    def happen(self, fact: facts.OfTrace) -> None:
+        """Let a fact happen now, or between two calls of the collector."""
+        if fact.call:
+            self._tree.ambush(fact.call, partial(self._happen, fact))
+        else:
+            self._happen(fact)
+
+    def collector_ended(self) -> None:
+        """Nobody remembers what the system has told of the files."""
+        for file in self.files.values():
+            file.sizes.clear()
+
+    def ends(self, file: File) -> list[int]:
+        """Return when processes with the number of a file's ended (ages, ns)."""
+        pid = _pid(file.trace.path)
+        return [] if pid is None else self._ends[pid]
+
+    def close(self) -> None:
+        for file in self.files.values():
+            self._end(file)
+
+    def _happen(self, fact: facts.OfTrace) -> None:
+        if isinstance(fact, facts.BeginTrace):
+            self._begin(fact)
+            return
+        file = self.files.get(fact.trace)
+        if file is None:
+            return
+        match fact:
+            case facts.WriteTrace() if file.alive:
+                self._compose(file, fact)
+                self._write(file, fact.held)
+            case facts.EndTrace() if file.alive:
+                file.trace.end()
+                self._write(file, 0)
+                self._documents(file)
+                self._end(file)
+            case facts.KillWriter():
+                self._end(file)
+            case facts.MoveTrace() if not file.gone:
+                self._move(file, self._place(file.trace.format, fact.path))
+            case facts.PackTrace() if not file.gone and not file.alive and not file.packed:
+                self._pack(file, fact)
+            case facts.DeleteTrace() if not file.gone:
+                self._lose(file, "deleted")
+                self._tree.delete(file.path)
+            case _:
+                pass
+
+    def _begin(self, fact: facts.BeginTrace) -> None:
+        trace = TRACES[fact.format](fact.trace, fact.path)
+        path = self._place(fact.format, fact.path)
+        older = self._at.get(path)
+        if older is None and path.exists():
+            return  # gzip writes a copy there
+        if older is not None:
+            self._end(older)
+            self._lose(older, "replaced" if fact.anew else "emptied")
+        if older is not None and not fact.anew:
+            fd = self._tree.empty(path)
+        else:
+            if older is not None:
+                self._tree.delete(path)
+            fd = self._tree.create(path)
+        inode = self._tree.inode(path)
+        file = File(trace, path, inode, fact.packed, fd, self._world.age)
+        self.files[fact.trace] = self._at[path] = file
+        if (pid := _pid(file.trace.path)) is not None:
+            self._tree.open_by(pid, fact.trace, path)
+        self._documents(file)
+        trace.begin()
+
+    def _compose(self, file: File, fact: facts.WriteTrace) -> None:
+        """Let the trace grow by what a fact says, in an order of its own."""
+        trace = file.trace
+        random = Random(f"{trace.id}/{fact.at}")
+        steps: list[Callable[[], None]] = [trace.record] * fact.count
+        steps += [trace.garbage] * fact.garbage + [trace.skip] * fact.skipped
+        random.shuffle(steps)
+        for step in steps:
+            step()
+
+    def _write(self, file: File, held: int) -> None:
+        """Write what waits and what is new, but for some bytes at the end."""
+        new = file.trace.content[file.given :]
+        file.given = len(file.trace.content)
+        if file.packed and new:
+            new = _packed(new)
+            file.members.append((len(file.raw) + len(file.held) + len(new), file.given))
+        waiting = file.held + new
+        size = max(0, len(waiting) - held)
+        self._tree.append(file.fd, waiting[:size])
+        file.raw += waiting[:size]
+        file.held = waiting[size:]
+        self._note(file)
+
+    def _note(self, file: File) -> None:
+        """Take note of how much content can be read now."""
+        readable = len(file.raw)
+        if file.packed:
+            readable = max((c for raw, c in file.members if raw <= len(file.raw)), default=0)
+        file.readable.append((self._world.age, readable))
+
+    def _documents(self, file: File) -> None:
+        directory = self._tree.files / file.trace.format
+        for name, data in file.trace.documents().items():
+            self._tree.write(directory / name, data)
+
+    def _end(self, file: File) -> None:
+        """The program ends; what it held is lost."""
+        if file.alive:
+            file.alive = False
+            os.close(file.fd)
+            pid = _pid(file.trace.path)
+            if pid is not None and self._tree.closed_by(pid, file.trace.id):
+                self._ends[pid].append(self._world.age)
+
+    def _move(self, file: File, to: Path) -> None:
+        if file.packed and to.suffix != ".gz":
+            to = to.with_name(to.name + ".gz")
+        older = self._at.get(to)
+        if older is file:
+            return
+        if older is not None:
+            self._end(older)
+            self._lose(older, "replaced")
+        self._tree.rename(file.path, to)
+        del self._at[file.path]
+        file.path, file.moved = to, True
+        self._at[to] = file
+        if file.alive and (pid := _pid(file.trace.path)) is not None:
+            self._tree.open_by(pid, file.trace.id, to)
+
+    def _pack(self, file: File, fact: facts.PackTrace) -> None:
+        """Write a compressed copy beside the file in three steps, and then delete the file. Without a record
+        nothing would tell whose copy it is."""
+        to = file.path.with_name(file.path.name + ".gz")
+        written = [p for p in file.trace.pieces if p.number is not None and p.end <= len(file.raw)]
+        if to in self._at or to.exists() or not written:
+            return
+        content = file.raw
+        cut = fact.cut % (len(content) + 1)
+        data = (_packed(content[:cut]) if cut else b"") + _packed(content[cut:])
+        fd = self._tree.create(to)
+        file.copied = True
+        third = len(data) // 3
+        slices = [data[:third], data[third : 2 * third], data[2 * third :]]
+        before = file.path
+
+        def go_on(number: int) -> None:
+            if file.gone or file.path != before:
+                os.close(fd)
+                self._tree.delete(to)
+                return
+            if number < len(slices):
+                self._tree.append(fd, slices[number])
+                self._world.after(fact.over // 3, partial(go_on, number + 1))
+                return
+            os.close(fd)
+            self._tree.delete(before)
+            del self._at[before]
+            file.path, file.packed, file.raw, file.moved = to, True, data, True
+            file.unpacked, file.inode = file.inode, self._tree.inode(to)
+            file.members = [(len(data), len(content))]
+            self._at[to] = file
+
+        go_on(0)
+
+    def _lose(self, file: File, how: str) -> None:
+        file.gone, file.gone_at = how, self._world.age
+        if self._at.get(file.path) is file:
+            del self._at[file.path]
+
+    def _told(self, inode: int, size: int) -> None:
+        for file in self.files.values():
+            if file.inode == inode and not file.gone:
+                file.sizes = sorted([*file.sizes, size], reverse=True)[:TELLINGS]
+
+    def _place(self, format_: str, path: str) -> Path:
+        return self._tree.files / format_ / path
+
+
+def _pid(path: str) -> int | None:
+    """Return the process that a path names, if it names one."""
+    found = re.search(r"/proc\.([0-9]+)/", path)
+    return int(found[1]) if found else None
+
+
+def _packed(data: bytes) -> bytes:
+    member = zlib.compressobj(wbits=31)
+    return member.compress(data) + member.flush()
