@@ -20,6 +20,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.errors import TailraceError
 from tailrace.pipeline.daemon import Daemon
+from tailrace.pipeline.driving import drive
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
@@ -177,7 +178,7 @@ def _live_once(config, store):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lambda: daemon.run(stop, started=lambda: None))
                 await daemon.replayed.wait()
-                await daemon.decoding.caught_up()
+                await drive(daemon.loops.decoding.caught_up())
                 stop.set()
         ended.append(daemon.health.conditions)
 
