@@ -63,7 +63,7 @@ class Course:
         self.previous = self._attach(state.previous) if state.previous else None
         """The run before, while something of it may still come."""
         self._speaker: Run | None = None
-        """The run of the session that the datagram in hand announces."""
+        """The run of the session that the current datagram announces, if any."""
 
     # What comes
 

@@ -28,7 +28,7 @@ class TailSource:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
-        """What follows the files, once the source runs."""
+        """The watch that follows the files; None until the source runs."""
         self._name = name
         self._config = config
         self._clock = clock

@@ -59,7 +59,7 @@ Chosen = Mapping[str, tuple[str, ...]]
 the reading of each replaces."""
 
 Wait = float | Literal["others", "room"]
-"""Seconds; until others had their turn; until the intake has room."""
+"""The next step waits so many seconds, lets other tasks run, or waits until the intake has room."""
 
 
 class Watch:
@@ -375,7 +375,7 @@ class Watch:
             self._ready.append(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """What failed is tried again, more and more seldom."""
+        """Try again later where something failed, and wait longer each time."""
         if error.errno != errno.ENOENT:
             self._failed(_name(error))
         if error.errno == errno.ESTALE:
