@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding import heph_body, heph_layout
-from tailrace.decoding.decoder import Acknowledgement
-from tailrace.decoding.formats.heph import FORMAT
-from tailrace.decoding.heph_session import stored_name
+from tailrace.decoding.contract import Acknowledgement
+from tailrace.decoding.formats.heph import layout
+from tailrace.decoding.formats.heph.decoder import FORMAT
+from tailrace.decoding.formats.heph.session import stored_name
 from tailrace.model.record import Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "heph"
@@ -64,7 +64,7 @@ def only(data: bytes) -> Record:
 
 
 def read_value(value: object) -> object:
-    """A JSON value as the docstring of `heph_body` says it is to be read."""
+    """A JSON value as the docstring of `body` says it is to be read."""
     if isinstance(value, dict):
         return struct.unpack(">d", bytes.fromhex(value["$f64"]))[0]
     return [read_value(element) for element in value] if isinstance(value, list) else value
@@ -133,9 +133,9 @@ def test_the_quick_reader_says_what_the_full_one_says(
     body = string(b"d") + b"".join(attribute(*one) for one in given_attributes)
     place = 3 + position % (len(body) - 2)
     for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
-        quick, _ = heph_body._usual(data, 3)
+        quick, _ = body._usual(data, 3)
         if quick and len(data) > 3:
-            assert heph_body._read_any(data) == (Kind.SPAN, "d", quick, None, ())
+            assert body._read_any(data) == (Kind.SPAN, "d", quick, None, ())
 
 
 @given(attribute_lists, attribute_lists, st.integers(0, 400), st.integers(0, 255))
@@ -149,10 +149,10 @@ def test_a_layout_says_what_the_full_reader_says(
     place = 3 + position % max(1, len(bodies[1]) - 3)
     bodies.append(bodies[1][:place] + bytes([value]) + bodies[1][place + 1 :])
     for body in bodies:
-        heph_body._read(body, 3)
-        known = heph_layout.read(body, 3)
+        body._read(body, 3)
+        known = layout.read(body, 3)
         if known:
-            assert heph_body._read_any(body) == (*known, None, ())
+            assert body._read_any(body) == (*known, None, ())
 
 
 @given(

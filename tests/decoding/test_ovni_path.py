@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.decoding.formats.ovni import FORMAT
-from tailrace.decoding.ovni_path import read_path
+from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni.path import read_path
 
 FILES = FORMAT.files
 V3 = "/scratch/ovni/loom.node1.job/proc.70/thread.71/stream.obs"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.schema import Config, TailConfig, UdpConfig
-from tailrace.decoding.json_line import read_object
+from tailrace.decoding.json_object import read_object
 from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import MARK_BYTES, STREAM_BYTES
 from tailrace.pipeline import memory

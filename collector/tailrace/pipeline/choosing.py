@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tailrace.decoding.decoder import without_gz
+from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.state import HEAD
 from tailrace.model.spelling import spelled

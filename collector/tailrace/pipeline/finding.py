@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from tailrace.decoding.decoder import without_gz
+from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
