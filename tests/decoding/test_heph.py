@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.contract import Acknowledgement
-from tailrace.decoding.formats.heph import layout
+from tailrace.decoding.formats.heph import body as heph_body, layout
 from tailrace.decoding.formats.heph.decoder import FORMAT
 from tailrace.decoding.formats.heph.session import stored_name
 from tailrace.model.record import Kind, Record
@@ -133,9 +133,9 @@ def test_the_quick_reader_says_what_the_full_one_says(
     body = string(b"d") + b"".join(attribute(*one) for one in given_attributes)
     place = 3 + position % (len(body) - 2)
     for data in (body, body[:place] + bytes([value]) + body[place + 1 :]):
-        quick, _ = body._usual(data, 3)
+        quick, _ = heph_body._usual(data, 3)
         if quick and len(data) > 3:
-            assert body._read_any(data) == (Kind.SPAN, "d", quick, None, ())
+            assert heph_body._read_any(data) == (Kind.SPAN, "d", quick, None, ())
 
 
 @given(attribute_lists, attribute_lists, st.integers(0, 400), st.integers(0, 255))
@@ -149,10 +149,10 @@ def test_a_layout_says_what_the_full_reader_says(
     place = 3 + position % max(1, len(bodies[1]) - 3)
     bodies.append(bodies[1][:place] + bytes([value]) + bodies[1][place + 1 :])
     for body in bodies:
-        body._read(body, 3)
+        heph_body._read(body, 3)
         known = layout.read(body, 3)
         if known:
-            assert body._read_any(body) == (*known, None, ())
+            assert heph_body._read_any(body) == (*known, None, ())
 
 
 @given(

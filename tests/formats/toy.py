@@ -92,6 +92,7 @@ class ToyDecoder:
 FORMAT = Format(
     name="toy",
     decoder=ToyDecoder,
+    transports=("udp", "tcp", "tail"),
     state_type=ToyState,
     waiting=attrgetter("lines"),
     flaws=frozenset(),

@@ -10,6 +10,7 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.pipeline.daemon import Daemon
@@ -91,7 +92,9 @@ def live(tmp_path):
     """A function that runs a daemon on one store, meanwhile a test's coroutine."""
     (tmp_path / "tailrace.toml").write_text(CONFIG)
     store = str(tmp_path / "store")
-    loaded = load(tmp_path / "tailrace.toml", environ={}, flags={"store": store})
+    loaded = load(
+        tmp_path / "tailrace.toml", environ={}, flags={"store": store}, formats=transports
+    )
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as peer:
         peer.bind(("127.0.0.1", 0))
 

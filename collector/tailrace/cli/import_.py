@@ -11,7 +11,7 @@ import click
 
 from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.config.chosen import file_formats
+from tailrace.decoding.formats import FORMATS
 from tailrace.terminal import unguarded
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ SHOWN = 10
     "--format",
     "format_",
     metavar="NAME",
-    type=click.Choice(file_formats()),
-    help=f"What the files are; without it their names and first bytes tell: {', '.join(file_formats())}.",
+    type=click.Choice(list(FORMATS)),
+    help=f"What the files are; without it their names and first bytes tell: {', '.join(FORMATS)}.",
 )
 @click.option("--dialect", metavar="NAME", default="auto", help="Dialect of the format.")
 @click.option("--source", metavar="NAME", default="import", help="Name of the source in the table.")

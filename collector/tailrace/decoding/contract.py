@@ -182,6 +182,7 @@ def _itself(state: Any) -> Waiting:  # noqa: ANN401 - of the format's own type
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What the rest of Tailrace knows of a format. Each module in `formats` has one, named FORMAT.
 
+    `transports` are the types of source that can carry it: files (`tail`) at least.
     `decoder(limit, state)` makes a decoder whose longest record is `limit` bytes, fresh for None or
     going on from a `state` decoded as `state_type`.
     `counter_bits` is the width of the producer's per-stream counter, None where it has none.
@@ -198,6 +199,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     state_type: type[msgspec.Struct]
     flaws: frozenset[str]
     malformed: frozenset[str]
+    transports: tuple[str, ...] = ("tail",)
     counter_bits: int | None = None
     whole: Callable[[bytes], bool] | None = None
     files: Files = Files()

@@ -356,6 +356,7 @@ def _is_event(datagram: bytes) -> bool:
 
 FORMAT = Format(
     name="heph",
+    transports=("udp", "tcp", "unix", "tail"),
     decoder=HephDecoder,
     state_type=HephState,
     flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),

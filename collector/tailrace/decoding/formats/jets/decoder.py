@@ -162,6 +162,7 @@ def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - its name says no
 
 FORMAT = Format(
     name="jets",
+    transports=("udp", "tcp", "unix", "tail"),
     decoder=JetsDecoder,
     state_type=JetsState,
     waiting=attrgetter("lines"),

@@ -33,22 +33,13 @@ import posixpath
 
 import msgspec
 
-from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.ovni.course import Course, CourseState
 from tailrace.decoding.formats.ovni.document import OFFSETS, Documents, DocumentsState
 from tailrace.decoding.formats.ovni.event import EventReader
+from tailrace.decoding.formats.ovni.files import FILES, Place, read_path
 from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.formats.ovni.names import Names, NamesState
-from tailrace.decoding.formats.ovni.path import (
-    Place,
-    documents,
-    identity,
-    is_stream,
-    read_path,
-    recognises,
-    trace,
-    writer,
-)
 from tailrace.decoding.formats.ovni.stack import Stack, StackState
 from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.gap import Reason
@@ -317,12 +308,5 @@ FORMAT = Format(
             "truncated",  # the input ends inside this event
         }
     ),
-    files=Files(
-        stream=is_stream,
-        documents=documents,
-        group=trace,
-        copy=identity,
-        writer=writer,
-        recognises=recognises,
-    ),
+    files=FILES,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.decoding.formats.ovni.decoder import FORMAT
-from tailrace.decoding.formats.ovni.path import read_path
+from tailrace.decoding.formats.ovni.files import read_path
 
 FILES = FORMAT.files
 V3 = "/scratch/ovni/loom.node1.job/proc.70/thread.71/stream.obs"

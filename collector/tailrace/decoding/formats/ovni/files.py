@@ -13,7 +13,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from tailrace.decoding.contract import Writer, without_gz
+from tailrace.decoding.contract import Files, Writer, without_gz
 from tailrace.decoding.formats.ovni.document import OFFSETS, PROCESS
 from tailrace.decoding.formats.ovni.frame import MAGIC
 
@@ -42,16 +42,16 @@ def read_path(path: str) -> Place:
     return Place(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
 
 
-def is_stream(path: str) -> bool:
+def _is_stream(path: str) -> bool:
     return _STREAM.fullmatch(without_gz(path)) is not None
 
 
-def recognises(path: str, head: bytes) -> bool:
+def _recognises(path: str, head: bytes) -> bool:
     """By the magic; a stream of which not even that is there yet by its path."""
-    return head.startswith(MAGIC) or (is_stream(path) and MAGIC.startswith(head))
+    return head.startswith(MAGIC) or (_is_stream(path) and MAGIC.startswith(head))
 
 
-def documents(path: str) -> tuple[str, ...]:
+def _documents(path: str) -> tuple[str, ...]:
     """Of its thread, its process and its trace."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
@@ -59,13 +59,13 @@ def documents(path: str) -> tuple[str, ...]:
     return f"{name.removesuffix('.obs')}.json", PROCESS, f"../../{OFFSETS}"
 
 
-def trace(path: str) -> str:
+def _trace(path: str) -> str:
     """The directory of the trace: names and clocks are common to what is in it."""
     match = _PATH.fullmatch(without_gz(path))
     return match["trace"] if match else posixpath.dirname(path)
 
 
-def writer(path: str) -> Writer | None:
+def _writer(path: str) -> Writer | None:
     """The process whose thread writes a stream, as its own PID namespace numbers it."""
     match = _PATH.fullmatch(without_gz(path))
     if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
@@ -73,7 +73,17 @@ def writer(path: str) -> Writer | None:
     return Writer(match["loom"].partition(".")[0], int(match["pid"]))
 
 
-def identity(path: str) -> str:
+def _identity(path: str) -> str:
     """The same for a stream under OVNI_TMPDIR and where libovni moves it when its thread ends."""
     match = _PATH.fullmatch(without_gz(path))
     return "/".join(match.group("loom", "pid", "tid")) if match else without_gz(path)
+
+
+FILES = Files(
+    stream=_is_stream,
+    documents=_documents,
+    group=_trace,
+    copy=_identity,
+    writer=_writer,
+    recognises=_recognises,
+)
