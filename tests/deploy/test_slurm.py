@@ -64,7 +64,7 @@ def python_of_everybody():
     system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     for python in (sys.executable, system):
         with_ours = ["/usr/bin/env", f"PYTHONPATH={search_path()}", python]
-        if as_user(*with_ours, "-c", "import tailrace.pipeline.service").returncode == 0:
+        if as_user(*with_ours, "-c", "import tailrace.daemon.service").returncode == 0:
             return python
     return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import Daemon
 
 
 def main() -> None:

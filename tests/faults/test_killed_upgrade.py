@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.daemon.daemon import Daemon
 from tailrace.ingest.state import VERSION
 from tailrace.ingest.upgrade import version_of
-from tailrace.pipeline.daemon import Daemon
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store.schema import SCHEMA_VERSION, version_of as schema_of
 from tests.faults import preload

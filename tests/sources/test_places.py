@@ -13,7 +13,7 @@ import trio
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import Daemon
 from tailrace.sources.places import hold
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until

@@ -19,9 +19,9 @@ from deltalake import DeltaTable
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.loops.driving import drive
 from tailrace.errors import TailraceError
-from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.driving import drive
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection

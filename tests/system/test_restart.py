@@ -11,7 +11,7 @@ from msgspec import structs
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import Daemon
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until

@@ -16,8 +16,8 @@ from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
+from tailrace.daemon import memory
 from tailrace.doctor import unit
-from tailrace.pipeline import memory
 from tailrace.security import guard
 
 

@@ -39,7 +39,7 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     held = {} if managed else hold(loaded.config, SystemClock())
 
     from tailrace import log
-    from tailrace.pipeline import service
+    from tailrace.daemon import service
 
     log.configure(loaded.config.log)
     try:
