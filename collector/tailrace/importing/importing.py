@@ -71,7 +71,7 @@ def check_name(source: str) -> None:
 def sources(
     source: str, taken: Iterable[Taken], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
-    """Return a source for each format: `source` alone if one was found, else `source_format`. A file
+    """Return a source for each format: `source` alone if one was found, else `<source>_<format>`. A file
     that was begun goes on in the source that began it."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:

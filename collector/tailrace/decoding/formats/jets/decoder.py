@@ -32,7 +32,7 @@ Blank lines belong to the line that follows them; where no whole one does they a
 "blank_lines". A last line without newline is read like any; it is `truncated` if it is no JSON.
 NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
 on writing to: they are malformed as `nul_bytes`, and the line behind them is read.
-Limits: `limit` bytes a line, `json_line.DEPTH_MAX` levels of nesting.
+Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One line of JETS to one record: this decides; `usual` is only quicker.
 
 Columns, attributes and dialects are described there. A line that cannot be read is a malformed
-record with one of `json_line.read_object`'s reasons or one of these:
+record with one of `json_object.read_object`'s reasons or one of these:
 
     missing_key   the type, or a key its type requires, is not there
     bad_clk       clk is no integer of 64 bits
