@@ -18,12 +18,11 @@ trace, those that follow are the documents beside it, and a block of `text` is w
 all rows of the table but the first and the last, in which the collector says that it has opened and
 closed the file.
 
-`python -m tests.docs.examples docs/formats/PAGE.md` prints the rows as they are today.
+`python -m tests.docs.examples docs/formats/heph.md` prints the rows as they are today.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 import sys
 from collections.abc import Iterator
@@ -33,7 +32,9 @@ from typing import NamedTuple
 from tailrace.decoding.formats import FORMATS
 from tests.ingest.log import Log, run
 
-BLOCK = re.compile(r"^([^\n]*)\n\n```(hex|lines)\n(.*?)^```$|^```text\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^([^\n]*)\n\n```(hex|lines)\n(.*?)^```$|^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 FILE = re.compile(r"`([^`]+)`:$")
 
 LEFT_OUT = frozenset({"day", "source", "format", "session", "time"})
@@ -64,7 +65,7 @@ def examples(page: str) -> Iterator[Example]:
 
 
 def rows_of(format_: str, example: Example) -> str:
-    """Return the rows as a table, with all columns that say anything."""
+    """Play an example through the ingest, and return its rows as a table."""
     log = Log()
     group = FORMATS[format_].files.group(example.path)
     session = log.open_file(format_, example.path, group=group)
@@ -81,12 +82,10 @@ def _from_hex(content: str) -> bytes:
 
 
 def _table(rows: list[dict[str, object]]) -> str:
-    columns = [
-        name
-        for name in ("offset", *rows[0])
-        if name not in LEFT_OUT and any(row[name] not in {None, ""} for row in rows)
-    ]
-    columns = list(dict.fromkeys(columns))
+    """Return a table of all columns that say anything, `offset` first."""
+    named = dict.fromkeys(("offset", *rows[0]))
+    columns = [name for name in named if name not in LEFT_OUT]
+    columns = [name for name in columns if any(row[name] not in {None, ""} for row in rows)]
     cells = [columns, *([_cell(row[name]) for name in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = (
@@ -103,7 +102,7 @@ def _cell(value: object) -> str:
 def main() -> None:
     page = Path(sys.argv[1])
     for example in examples(page.read_text()):
-        print(rows_of(posixpath.splitext(page.name)[0], example))
+        sys.stdout.write(rows_of(page.stem, example))
 
 
 if __name__ == "__main__":
