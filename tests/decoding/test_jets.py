@@ -32,7 +32,7 @@ def only(line: str) -> Record:
     return record
 
 
-# What the reference reader takes, and we with it (formats in the wild: rjets, parser.rs)
+# What the reference reader takes, and we with it (rjets, parser.rs; tests/vectors/jets/README.md)
 TAKEN = (
     "blank_lines", "crlf", "end_before", "event_after_end", "extra_fields", "footer_mid",
     "footer_null", "no_end", "no_footer", "ok", "orphan_parent", "self_parent", "two_ends",

@@ -1,8 +1,8 @@
 """The agents' form of ET3: each line ends with the thread; there is no time but that of deaths.
 
 The clock is counted here, as the tools do that add the deaths: the entries and exits read so far,
-and those known to be missing. What is missing shows in two ways (formats in the wild §3.3), and a
-line is claimed by the first of them only:
+and those known to be missing. What is missing shows in two ways, and a line is claimed by the first of
+them only (docs/formats/et3.md):
 
 - An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`),
   unless a frame of this method was passed over by an exit that only seemed to be of a frame below.

@@ -1,7 +1,7 @@
 """What the two forms of ET3 have in common, and which of them a trace is in.
 
 In the specification's form the last field of a line is the logical clock, in that of the agents
-the thread; the lines look the same (formats in the wild §3.1).
+the thread; the lines look the same (docs/formats/et3.md).
 """
 
 from __future__ import annotations

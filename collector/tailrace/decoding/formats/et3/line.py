@@ -1,7 +1,8 @@
 """One line of ET3 to its fields: which shape, which numbers, what else stands on it. No memory.
 
 A line is `LETTER FIELD...` between white space; `#` begins a comment, alone or after the fields.
-The shapes by letter (formats in the wild: Elephant Tracks 3 and, below the line, its ancestor ET1):
+The shapes by letter (of Elephant Tracks 3 and, below the line, of its ancestor ET1), as writers
+really use them (docs/formats/et3.md):
 
     M method receiver last           E method last                X method receiver exception last
     N object size class site 0 last  A object size class site length last

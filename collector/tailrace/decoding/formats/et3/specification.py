@@ -1,8 +1,8 @@
 """The specification's form of ET3: each line ends with the logical clock; threads are not said.
 
 The clock counts entries and exits: theirs are 1, 2, 3, ... and a line of another kind has the time
-of the last one. So (formats in the wild §3.3) entries and exits that are missing are known exactly,
-except for a trace's end, and of other lines nothing. A jump from t to u is u-t-1 missing, at the
+of the last one. So entries and exits that are missing are known exactly, except for a trace's end,
+and of other lines nothing (docs/formats/et3.md). A jump from t to u is u-t-1 missing, at the
 beginning as `late_join`; a line of another kind that is ahead proves the same earlier. A time of
 1 after others is a new run of the program. A time below the last one is `late` if it was missing,
 which is healed, and else `repeated_time`; such lines stand outside the stack.

@@ -13,7 +13,8 @@ time from 2^63 on, 292 years after its epoch, has no place in its column: it is 
 attribute `$start` or `$end` has the number (flaw `bad_time`). A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
 carries the clock; what a client says of its session stands in `session`, whose attributes are
 the object that was sent; another option's value is `{"value":"text"}` if it is printable UTF-8, else
-`{"value":{"$bytes":"00ff"}}`. Specification: "Metadata Packet", "Event Packet".
+`{"value":{"$bytes":"00ff"}}`. The packets as they are really
+written: docs/formats/heph.md.
 
 What cannot be read: an event whose attributes do not fill its size keeps its header and
 description (flaw `undecodable_body`). A packet in which another one seems to begin was torn (a
