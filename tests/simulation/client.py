@@ -13,7 +13,7 @@ import tailrace_client._emitter
 import tailrace_client._recorder
 import tailrace_client._sender
 import tailrace_client._session
-import tailrace_client._turn
+import tailrace_client._signal_safe_lock
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
@@ -239,7 +239,8 @@ def clients_in(
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
     host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
-        getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_turn", "_emitter")
+        getattr(tailrace_client, name)
+        for name in ("_recorder", "_sender", "_signal_safe_lock", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [

@@ -27,8 +27,8 @@ from queue import Empty, SimpleQueue
 from tailrace_client._chunk import Recorder
 from tailrace_client._link import Link
 from tailrace_client._session import Dialogue
+from tailrace_client._signal_safe_lock import SignalSafeLock
 from tailrace_client._transport import Transport
-from tailrace_client._turn import Turn
 
 INTERVAL_SECONDS = 0.01
 """A packet waits at most about this long before it is sent."""
@@ -43,7 +43,7 @@ _CONNECTING_SECONDS = 0.005
 
 
 class Sender:
-    """One connection's thread, and whose turn it is to use it."""
+    """One connection, its thread, and the lock that lets one thread at a time use it."""
 
     def __init__(self, transport: Transport, *, room: int, on_fork: Callable[[], None]) -> None:
         """`room`: bytes of what was sent that may be kept until it is durable. `on_fork` is called
@@ -55,7 +55,7 @@ class Sender:
         self._reset()
 
     def _reset(self) -> None:
-        self._turn = Turn()
+        self._lock = SignalSafeLock()
         # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -103,7 +103,7 @@ class Sender:
                 self._hurried = True
                 self._calls.put(None)
         elif not link.blocked:
-            self._turn.take(self._push)
+            self._lock.run(self._push)
 
     def _push(self) -> None:
         self._link.push(PROMPT_SENDS)
@@ -116,7 +116,7 @@ class Sender:
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
-        position = self._turn.take(self._gathered, deadline)
+        position = self._lock.run(self._gathered, deadline)
         return self._waits_for(self._link.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
@@ -125,7 +125,7 @@ class Sender:
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
-        position = self._turn.take(self._end, deadline)
+        position = self._lock.run(self._end, deadline)
         done = position == 0 or self._waits_for(self._link.has_ended, position, deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
@@ -137,7 +137,7 @@ class Sender:
             self._link.give_up(delivered=done)
             self.transport.finish(0 if done else deadline - time.monotonic())
 
-        self._turn.take(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
+        self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
 
     def forked(self) -> None:
@@ -184,7 +184,7 @@ class Sender:
             return over()
 
         while (left := deadline - time.monotonic()) > 0:
-            if self._turn.take(attended, deadline):
+            if self._lock.run(attended, deadline):
                 return True
             if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
@@ -246,12 +246,12 @@ class Sender:
         link, transport = self._link, self.transport
         if link.is_due():
             try:
-                transport.open()  # it may take seconds, in which others need the turn
+                transport.open()  # it may take seconds: others need the lock meanwhile
             except OSError as error:
-                self._turn.take(partial(link.missed, error), inf)
+                self._lock.run(partial(link.missed, error), inf)
             else:
-                self._turn.take(self._greet, inf)
-        return self._turn.take(link.attend, inf)
+                self._lock.run(self._greet, inf)
+        return self._lock.run(link.attend, inf)
 
     def _greet(self) -> None:
         if self._closed:
