@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import tailrace_client._backoff
 import tailrace_client._emitter
-import tailrace_client._recorder
+import tailrace_client._lanes
 import tailrace_client._sender
 import tailrace_client._session
 import tailrace_client._signal_safe_lock
@@ -240,7 +240,7 @@ def clients_in(
     host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
         getattr(tailrace_client, name)
-        for name in ("_recorder", "_sender", "_signal_safe_lock", "_emitter")
+        for name in ("_lanes", "_sender", "_signal_safe_lock", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [
