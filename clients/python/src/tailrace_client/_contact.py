@@ -1,4 +1,4 @@
-"""What is known of the peer at the other end, and what people are told of it."""
+"""Keep what is known of the peer, and tell people what is wrong."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _SILENT_SECONDS = 0.5
 """After so long without an answer that is due, people are told."""
 
 _UNANSWERED = (
-    "the collector does not answer; is it stopped, or none? "
-    "(acknowledge=False is for peers that never answer)"
+    "the collector does not answer: check that it runs at this address "
+    "(for a peer that never answers, pass acknowledge=False)"
 )
 _NEVER = -1e9
 

@@ -16,7 +16,7 @@ class Memory:
     __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_released")
 
     def __init__(self, limit: int, chunk: int) -> None:
-        """`limit`: all bytes. `chunk`: after so many granted bytes a lane is `due`."""
+        """Grant at most `limit` bytes in all. After each `chunk` granted bytes a lane is `due`."""
         self._limit, self._chunk = limit, chunk
         self._lock = threading.Lock()
         self._free = limit

@@ -331,7 +331,7 @@ split_mapping(PyObject *mapping, Attributes *attributes)
     if (attributes->names && attributes->tuple && PyTuple_Size(attributes->names) == PyTuple_Size(attributes->tuple))
         return 0;
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "the mapping has changed");
+        PyErr_SetString(PyExc_ValueError, "the mapping changed while it was read");
     Py_CLEAR(attributes->names);
     Py_CLEAR(attributes->tuple);
     return -1;

@@ -9,7 +9,7 @@ static int
 begin(Recorder *self, PyObject *zero)
 {
     if (!PyLong_Check(zero)) {
-        PyErr_SetString(PyExc_TypeError, "zero is an integer");
+        PyErr_SetString(PyExc_TypeError, "zero must be an integer");
         return -1;
     }
     Book *book = new_book(self->state);

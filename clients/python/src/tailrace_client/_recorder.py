@@ -1,18 +1,18 @@
-"""Spans and events, numbered per stream, as Heph packets: the part that runs in the program's threads.
+"""Record spans and events as Heph packets with a number in their stream, in the program's threads.
 
-A stream is one thread's sequence of events: by default each thread has its own, numbered from 1,
-and its events count from 0. A thread that starts after another one ended takes over that one's
-stream and goes on counting, so there are never more streams than threads at a time. A program that
-wants other numbers calls `use_stream`.
+A stream is one thread's sequence of events. By default each thread has its own stream; streams are
+numbered from 1, their events from 0. A new thread takes over the stream of a thread that has ended
+and goes on counting, so there are never more streams than threads at a time. A program that wants
+other numbers calls `use_stream`.
 
-What holds it together, without a lock where it is hot:
+The hot path takes no lock:
 
-- What a thread alone writes is in its `Lane`. While it is `inside`, a signal handler or destructor
-  that interrupts it may not write: its event is discarded (`nested`).
-- A number is taken first and by one call in C; so what is discarded, for whatever reason, has used
-  up its number. Where an exception of a signal handler (Ctrl-C) comes between, `_account` finds it.
+- A thread's own state is in its `Lane`. While the lane is `inside`, a signal handler or destructor
+  that interrupts the thread cannot record: its event is discarded (`nested`).
+- The first step takes the number, by one call in C. So every discarded event has used up a number.
+  If an exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- The bound of memory is handed to lanes in pieces (`_draw`), of which they know the rest.
+- Lanes draw on the memory in large grants (`_memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
 Times are readings of the clock minus `zero`, at least 0.
@@ -42,15 +42,18 @@ _RANGES_PER_REPORT = 16
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Those of our own making: what else is raised in here is a signal handler's, and the program's."""
+"""Errors of encoding. Any other exception in here is a signal handler's and goes to the program."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
 
 
 class Recorder:
-    """Records in any thread, also in signal handlers; never raises, and waits for nobody but, for
-    some instructions, for a thread that writes to the same stream."""
+    """Records in any thread and in signal handlers.
+
+    A recorder never raises. It waits only for a thread that writes to the same stream, for some
+    instructions.
+    """
 
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
@@ -68,12 +71,13 @@ class Recorder:
         filled: Callable[[], object],
         longest: int = 2**31,
     ) -> None:
-        """`clock()` is in nanoseconds, and `zero` what it read at tick 0. `limit`: bytes recorded
-        and not released. `chunk`: bytes of packets worth one system call. `longest`: of a packet.
+        """Record times as `clock()`, in nanoseconds, minus `zero`, its reading at tick 0.
 
-        `started` is called after the first packet since `take`; `filled`, each time that
-        another `chunk` bytes wait. They are called by the thread that emits, perhaps in a signal
-        handler; what they raise is suppressed.
+        `limit` is the most bytes recorded and not released, `chunk` the bytes of packets worth one
+        system call, `longest` the most bytes of a packet. The recorder calls `started` after the
+        first packet since `take`, and `filled` each time that another `chunk` bytes wait. The
+        thread that emits makes these calls, perhaps in a signal handler. An Exception in them is
+        suppressed.
         """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
@@ -81,15 +85,15 @@ class Recorder:
         self.reset(zero)
 
     def reset(self, zero: int) -> None:
-        """Forget everything; in a forked child, where the parent's streams, packets, threads and
-        locks are not ours."""
+        """Forget everything. A forked child calls this: the streams, packets, threads and locks that
+        it inherits are its parent's."""
         self._zero = zero
         self._lanes = Lanes()
         self._local = self._lanes.local
         self._memory = Memory(self._limit, self._chunk)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
-        """By the name of events, the packer for the last one: mostly the next one's."""
+        """By the events' name, the packer of the last event: the next event has mostly that shape."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
         self._idle = True
         self._taking = False
@@ -97,16 +101,16 @@ class Recorder:
         self._chunks: list[Chunk] = []
 
     def span(self, name: str, /, **attributes: object) -> Span:
-        """A span to be entered: `with recorder.span("step", cell=3):`."""
+        """Return a span to be entered: `with recorder.span("step", cell=3):`."""
         return Span(self, name, attributes)
 
     def event(self, name: str, /, **attributes: object) -> None:
-        """Something that takes no time: a span of zero length."""
+        """Record something that takes no time: a span of zero length."""
         now = self.clock()
         self.write(name, now, now, attributes)
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """A value at this time: an event whose first attribute says so."""
+        """Record a value at this time: an event whose first attribute is the value."""
         now = self.clock()
         attributes.pop("tailrace.counter", None)
         value = int(value) if type(value) is bool else value
@@ -115,7 +119,7 @@ class Recorder:
     def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece
         self, name: str, start: int, end: int, attributes: Mapping[str, object], /
     ) -> None:
-        """A span whose times, readings of the clock, are known already."""
+        """Record a span whose times are known already, as readings of the clock."""
         lane = self._local.lane or self._lanes.join()
         stream = lane.stream
         if stream is None or lane.inside:
@@ -158,9 +162,10 @@ class Recorder:
             self._call(lane)
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's events to `stream` (u32) from now on, or, with None, to
-        one of its own again. Threads with the same number share its counter. Raise ValueError for a
-        number out of range. (In a signal handler that interrupts this recorder, nothing happens.)
+        """Write the calling thread's events to `stream` (u32) from now on; None: to its own again.
+
+        Threads with the same number share one counter. Raise ValueError for a number out of range.
+        A signal handler that interrupts this recorder changes nothing.
         """
         if stream is not None and not 0 <= stream <= STREAM_MAX:
             raise ValueError(f"{stream} is not a stream: 0 to {STREAM_MAX}")
@@ -169,8 +174,8 @@ class Recorder:
             self._lanes.use(lane, stream)
 
     def take(self) -> list[Chunk]:
-        """All that is recorded. For one caller at a time; [] in a signal handler that interrupts
-        it."""
+        """Return all that is recorded, for one caller at a time. A signal handler that interrupts the
+        caller gets an empty list."""
         if self._taking:
             return []
         self._taking = True
@@ -193,11 +198,11 @@ class Recorder:
             self._taking = False
 
     def release(self, size: int) -> None:
-        """So many bytes of chunks are let go, and may be recorded anew."""
+        """Make room again for `size` bytes whose chunks the taker has let go."""
         self._memory.release(size)
 
     def next_numbers(self) -> dict[int, int]:
-        """The number that each stream's next event will have, of those that had any; unwrapped."""
+        """Return the unwrapped number of each stream's next event, for streams with events."""
         numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
         return {stream: following for stream, following in numbers.items() if following}
 
@@ -213,12 +218,12 @@ class Recorder:
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard what comes from now on."""
+        """Discard all events from now on."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """The packer for events like this one, to be tried first for the next one of its name."""
+        """Return the packer for events like this one, and try it first for the next of this name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:
@@ -231,7 +236,7 @@ class Recorder:
     def _write(
         self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
-        """An event of any kind, to a stream of any kind."""
+        """Record an event of any shape to any stream: the slow way."""
         if lane.inside:
             if lane.stream:
                 lane.stream.holes.append([next(lane.stream.counter), 1])
@@ -259,7 +264,7 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """What is in the packet beside its stream and number; None if that cannot be said."""
+        """Return the packet's fields but stream and number; None if a value cannot be encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
@@ -285,14 +290,14 @@ class Recorder:
             self._store(lane, stream, counter, packet)
 
     def _store(self, lane: Lane, stream: Stream, counter: int, packet: bytes) -> None:
-        """Keep a packet, behind the report of what was discarded before it; or discard it."""
+        """Keep a packet, behind a report of the events discarded before it, or discard it."""
         holes = stream.holes
         if holes and DOUBT in holes:
             lane.account(stream, counter)
         told, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            # Of a copy: a profiler that emits adds to them.
+            # A copy is counted, since a profiler that emits adds holes meanwhile.
             told = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:told]) + packet
             reason = self._refusal(lane, len(whole))
@@ -304,7 +309,7 @@ class Recorder:
         del holes[:told]
 
     def _refusal(self, lane: Lane, size: int) -> str | None:
-        """Why so many bytes are not kept; None: there is room for them."""
+        """Return the reason to discard a packet of `size` bytes; None if there is room."""
         if self._closed:
             return "closed"
         if size > self._longest:
@@ -317,7 +322,7 @@ class Recorder:
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded
-        # A signal handler that was interrupted in its turn comes after what has interrupted it.
+        # Sorted: a signal handler that was interrupted itself adds its hole after its interrupter.
         ranges = [(stream, first, lost) for first, lost in sorted(holes)]
         parts = range(0, len(ranges), _RANGES_PER_REPORT)
         return b"".join(

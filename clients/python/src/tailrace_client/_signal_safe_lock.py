@@ -13,7 +13,7 @@ _PAUSE_SECONDS = 0.0005
 
 
 class SignalSafeLock:
-    """A lock for one thread at a time, which an exception of a signal handler always releases.
+    """A lock for one thread at a time. An exception of a signal handler never leaves it taken.
 
     CPython may raise such an exception (Ctrl-C) right after any call. A `threading.Lock` can stay
     taken when the exception comes just after `acquire` or just before `release`. Here one call both
