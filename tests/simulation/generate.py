@@ -7,7 +7,8 @@ has the shortest scenario of each):
   waits for events of the first one. So no datagram is later, and the collector leaves none unread for longer.
 - Whose an event is that comes before its program said its first word, where the program says it once. So the
   first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
-  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk.
+  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk. All clients
+  want answers there, since a client that wants none says its first word in a few datagrams.
 
 Where a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: a
 late event from a forgotten gap looks like a copy there ("What came below a gap that is no longer remembered").
@@ -201,15 +202,22 @@ def _first_words(made: list[facts.Fact]) -> list[int]:
 
 def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fact]:
     """Leave out the kills that lose one of the datagrams that are sent at these times."""
-    starts = [fact.at for fact in troubles if isinstance(fact, facts.StartCollector)]
 
     def loses(kill: facts.KillCollector) -> bool:
         if kill.changes is not None:
             return bool(first_words)  # nobody knows when that is
-        again = min(at for at in starts if at >= kill.at)
+        again = _starts_again(troubles, kill.at)
         return any(kill.at - SAVED < at <= again for at in first_words)
 
     return [f for f in troubles if not (isinstance(f, facts.KillCollector) and loses(f))]
+
+
+def _starts_again(troubles: list[facts.Fact], killed: int) -> int:
+    """Return when a collector that was killed starts again at the latest: the table has to answer."""
+    down = [(f.at, f.at + f.duration) for f in troubles if isinstance(f, facts.TableDown)]
+    starts = sorted(f.at for f in troubles if isinstance(f, facts.StartCollector))
+    tries = (at for at in starts if at >= killed)
+    return next(at for at in tries if not any(since <= at <= until for since, until in down))
 
 
 def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:
