@@ -19,10 +19,8 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from msgspec.structs import replace
-
 from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
-from tests.simulation.facts import Files, Scenario
+from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
@@ -115,24 +113,15 @@ def generate(seed: int) -> Scenario:
     )
 
 
-def generate_of_files(seed: int, *, open_too: bool = False) -> Scenario:
-    """Return the scenario of a seed in which programs write files only.
-
-    Leave out what goes wrong still, unless `open_too` (see `open/`): fewer places than files, and inodes of
-    deleted files used again together with files that are packed and a collector that is killed."""
+def generate_of_files(seed: int) -> Scenario:
+    """Return the scenario of a seed in which programs write files only."""
     random = Random(f"files/{seed}")
     made = generate_files.traces(random)
     end = max(fact.at for fact in made)
     made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
     made += generate_wire.clocks(Random(f"wire/{seed}"), end)
     made.sort(key=lambda fact: fact.at)
-    files = generate_files.files(random)
-    if not open_too:
-        files = replace(files, places=Files().places)
-        kinds = {type(fact) for fact in made}
-        if {facts.PackTrace, facts.KillCollector} <= kinds:
-            files = replace(files, reuses=False)
-    return Scenario(seed=seed, facts=made, fates={}, files=files)
+    return Scenario(seed=seed, facts=made, fates={}, files=generate_files.files(random))
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -122,18 +122,26 @@ def _read(play: Play) -> dict[str, Session]:
 
 
 def _never_read(session: Session, files: dict[int, File]) -> int | None:
-    """Return the trace of which a session says no more than that it was lost; None if it says more."""
-    if session.close is None or not session.sum("unread", "bytes"):
+    """Return the trace of which a session says no more than that it was lost; None if it says more. Several
+    may have had the inode: it is the last that was large enough."""
+    unread = session.sum("unread", "bytes")
+    if session.close is None or not unread:
         return None
+    inode = session.close["file"]["inode"]
     found = [
         number
         for number, file in files.items()
         if file.gone
-        and file.inode == session.close["file"]["inode"]
+        and inode in {file.inode, file.unpacked}
         and file.begun <= session.opened
         and file.gone_at <= session.opened
     ]
-    return max(found, key=lambda number: files[number].gone_at, default=None)
+    return max(found, key=lambda n: (_most(files[n]) >= unread, files[n].gone_at), default=None)
+
+
+def _most(file: File) -> int:
+    """Return how large a file ever was, packed or not."""
+    return max(len(file.raw), file.given)
 
 
 def _check_place(files: dict[int, File], record: tuple[int, int], row: Row) -> None:
@@ -191,8 +199,10 @@ def _calm(begin: int, end: int, troubles: list[Range]) -> Iterator[Range]:
 def _looks_grown(file: File, files: dict[int, File]) -> bool:
     """Whether a file of which nothing was read was emptied and has grown past its size since: nobody can
     tell that from growth (ARCHITECTURE.md, "Blind spots")."""
-    later = (f for f in files.values() if f.inode == file.inode and f.begun >= file.gone_at)
-    return file.gone == "emptied" and any(len(other.raw) >= file.told for other in later)
+    same = (f for f in files.values() if file.inode in {f.inode, f.unpacked})
+    return file.gone == "emptied" and any(
+        other.begun >= file.gone_at and _most(other) >= file.told for other in same
+    )
 
 
 def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:

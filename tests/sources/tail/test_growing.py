@@ -190,6 +190,21 @@ async def test_a_copy_of_what_was_lost_while_it_waited_for_a_place_is_read_and_n
     assert [session.losses for session in intake.sessions] == [[], []]
 
 
+async def test_a_file_that_was_known_before_is_no_copy_of_what_was_lost_wherever_it_is_moved(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a")
+    follow(files_max=1, descriptors_max=1)
+    await settle()
+    files.write("b", b"b" * 70)
+    await settle()
+    (files / "a").rename(files / "b.gz")
+    await settle()
+    (files / "b").unlink()
+    await settle()
+    assert intake.sessions[1].losses == [Loss(detail="unread", size=70)]
+
+
 async def test_places_are_given_in_the_order_of_waiting(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
