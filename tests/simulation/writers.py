@@ -73,6 +73,7 @@ class Writers:
         self._ends: dict[int, list[int]] = defaultdict(list)
         """When processes ended (ages, ns), by number."""
         tree.told = self._told
+        tree.forgotten = self._forgotten
 
     def happen(self, fact: facts.OfTrace) -> None:
         """Let a fact happen now, or between two calls of the collector."""
@@ -80,11 +81,6 @@ class Writers:
             self._tree.ambush(fact.call, partial(self._happen, fact))
         else:
             self._happen(fact)
-
-    def collector_ended(self) -> None:
-        """Nobody remembers what the system has told of the files."""
-        for file in self.files.values():
-            file.sizes.clear()
 
     def ends(self, file: File) -> list[int]:
         """Return when processes with the number of a file's ended (ages, ns)."""
@@ -251,6 +247,10 @@ class Writers:
         for file in self.files.values():
             if file.inode == inode and not file.gone:
                 file.sizes = sorted([*file.sizes, size], reverse=True)[:TELLINGS]
+
+    def _forgotten(self) -> None:
+        for file in self.files.values():
+            file.sizes.clear()
 
     def _place(self, format_: str, path: str) -> Path:
         return self._tree.files / format_ / path

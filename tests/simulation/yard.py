@@ -53,11 +53,6 @@ class Yard:
         """Return when processes with the number of a file's ended (ages, ns)."""
         return self._writers.ends(file) if self._writers else []
 
-    def forget(self) -> None:
-        """The collector was killed, and knows only what is on its disk."""
-        if self._writers:
-            self._writers.collector_ended()
-
     def close(self) -> None:
         if self._writers and self.around:
             self._writers.close()

@@ -222,6 +222,23 @@ async def test_places_are_given_in_the_order_of_waiting(
     assert intake.contents[:2] == [b"first", b"second"]
 
 
+async def test_a_file_in_the_place_of_one_that_ends_waits_for_its_turn_and_ends_in_time(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(b"first", files_max=1)
+    files.write("b", b"second")
+    await trio.sleep(2)
+    for content in (b"third", b"fourth"):
+        (files / "a").unlink()
+        files.write("a", content)
+        await settle()
+    assert intake.contents == [b"first", b"second"]
+    (files / "b").unlink()
+    await settle()
+    assert intake.contents == [b"first", b"second", b"third", b"fourth"]
+    assert [session.closed for session in intake.sessions] == ["replaced", "deleted", "replaced", None]
+
+
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(
     autojump_clock, follow, files, intake, settle
 ):

@@ -50,6 +50,18 @@ async def test_a_copy_of_what_was_sorted_in_place_is_one(
     assert intake.contents == [TEXT + b"more"]
 
 
+async def test_a_copy_is_known_though_its_original_is_begun_again_between_two_looks(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT)
+    files.write("a.gz", packed(TEXT)[:-50])
+    await settle()
+    (files / "a.gz").unlink()
+    files.write("a", b"another text")
+    await settle()
+    assert intake.contents == [TEXT, b"another text"]
+
+
 async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     autojump_clock, followed, files, intake, settle
 ):

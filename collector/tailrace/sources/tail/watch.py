@@ -260,24 +260,21 @@ class Watch:
     def _decide(self, file: Followed, now: float) -> None:
         """Whether a file that is not followed is to be from now on. Raise OSError."""
         self._following.discard(file)
-        if not file.undecided or not file.size:
-            return
+        if not file.undecided or not file.size or file in self._without_place:
+            return  # who waits for a place gets it in turn
         if len(self._following) >= self._config.files_max:
             file.wait("files_max")
             self._without_place[file] = None
             return
-        ended = lineage.ended_like(self._catalog, file)
-        if lineage.has_original(self._catalog, file, now) or (
-            ended is not None and len(file.head()) < len(ended.head)
-        ):
+        if lineage.is_copy(self._catalog, file, now):
             file.wait_for_original()
-        else:
-            for other in lineage.yielding(self._catalog, file):
-                other.step_back()
-                self._following.discard(other)
-                self._schedule.put(other, now)
-            self._following.add(file)
-            file.follow(ended)
+            return
+        for other in lineage.yielding(self._catalog, file):
+            other.step_back()
+            self._following.discard(other)
+            self._schedule.put(other, now)
+        self._following.add(file)
+        file.follow(lineage.ended_like(self._catalog, file))
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
@@ -285,7 +282,7 @@ class Watch:
             return False
         if self._searched_at < file.gone_at:
             return False
-        if file in self._without_place and file.is_open:
+        if file in self._without_place and file.is_open and file.behind:
             return False  # it is still to be read
         return file.is_unlinked or self._search.covers(file.path)
 
