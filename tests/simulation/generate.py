@@ -19,6 +19,8 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
+from msgspec.structs import replace
+
 from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
 from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
@@ -41,6 +43,8 @@ LINGER = 12 * SECOND
 """A client that does nothing more for so long has sent all it had."""
 LIVES_MAX = 11
 """More programs at one address than epochs are remembered there."""
+MIXED = 0.15
+"""Share of the scenarios in which programs write files beside programs that send."""
 _OF_THE_NETWORK = (facts.Partition, facts.Rot)
 """Troubles that files are not held against."""
 DATAGRAMS = 5000
@@ -48,7 +52,12 @@ DATAGRAMS = 5000
 
 
 def generate(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+    """Return the scenario of a seed. In a share of them, programs write files beside the others."""
+    scenario, random = _of_the_wire(seed), Random(f"mixed/{seed}")
+    return _with_files(scenario, random) if random.random() < MIXED else scenario
+
+
+def _of_the_wire(seed: int) -> Scenario:
     restarts = Random(f"restarts/{seed}")
     if restarts.random() < 0.15:
         made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
@@ -111,6 +120,15 @@ def generate(seed: int) -> Scenario:
         state=state,
         spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
     )
+
+
+def _with_files(scenario: Scenario, random: Random) -> Scenario:
+    """Return a scenario in which programs write files, too. No damaged log may lack their records."""
+    end = max(fact.at for fact in scenario.facts)
+    made = [fact for fact in scenario.facts if not isinstance(fact, facts.Rot)]
+    made += generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
+    made.sort(key=lambda fact: fact.at)
+    return replace(scenario, facts=made, files=generate_files.files(random))
 
 
 def generate_of_files(seed: int) -> Scenario:
