@@ -236,7 +236,12 @@ async def test_a_file_in_the_place_of_one_that_ends_waits_for_its_turn_and_ends_
     (files / "b").unlink()
     await settle()
     assert intake.contents == [b"first", b"second", b"third", b"fourth"]
-    assert [session.closed for session in intake.sessions] == ["replaced", "deleted", "replaced", None]
+    assert [session.closed for session in intake.sessions] == [
+        "replaced",
+        "deleted",
+        "replaced",
+        None,
+    ]
 
 
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(

@@ -153,14 +153,14 @@ async def test_an_original_that_cannot_be_read_holds_nothing_up(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
     tail = await followed(b"")
-    open_ = tail.source.watch._roots.open
+    open_ = tail.source.watch._descriptors.roots.open
 
     def refuse(path):
         if path == str(files / "a"):
             raise PermissionError(EACCES, "no", path)
         return open_(path)
 
-    monkeypatch.setattr(tail.source.watch._roots, "open", refuse)
+    monkeypatch.setattr(tail.source.watch._descriptors.roots, "open", refuse)
     tail.source.watch._descriptors.close_all()
     files.append("a", TEXT)
     files.write("a.gz", packed(TEXT))
