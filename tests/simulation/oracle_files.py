@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.model.quarantine import Quarantined, frames
 from tests.ingest.test_machine import attributes
-from tests.simulation import facts
+from tests.simulation import facts, oracle_documents
 from tests.simulation.play import Play
 from tests.simulation.traces import TRACES, written
 from tests.simulation.violation import demand, none
@@ -90,6 +90,16 @@ def check(play: Play, troubles: list[Range]) -> None:
             _check_quarantine(file, mine)
             _check_course(play, file, mine)
             _check_missing(file, mine)
+    _check_documents(play, of_trace, troubles)
+
+
+def _check_documents(play: Play, of_trace: dict[int, Session], troubles: list[Range]) -> None:
+    def stood(begin: int, end: int) -> bool:
+        return any(until - since >= STAY for since, until in _calm(begin, end, troubles))
+
+    own = {n: s for n, s in of_trace.items() if n in s.owners}
+    opened = {session.name: session.opened for session in own.values()}
+    oracle_documents.check(play, {n: s.name for n, s in own.items()}, stood, opened)
 
 
 def _read(play: Play) -> dict[str, Session]:

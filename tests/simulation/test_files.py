@@ -106,6 +106,41 @@ def test_the_oracle_misses_what_is_not_kept_in_the_quarantine():
     assert raised.value.kind == "unreadable bytes that are not kept"
 
 
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("a document that is not told", lambda rows, at: rows.pop(at)),
+        ("a document from elsewhere", lambda rows, at: rows.append(rows[at] | {"name": "p.Of2"})),
+    ],
+)
+def test_the_oracle_objects_to_names(kind, spoil):
+    """The end of the second trace, which has another name, wrote its names, too."""
+    second = [
+        facts.BeginTrace(at=0, trace=2, format="et3", path="b.trace"),
+        facts.WriteTrace(at=SECOND, trace=2, count=1),
+        facts.EndTrace(at=2 * SECOND, trace=2),
+    ]
+    played = play(*grown("et3", "a.trace"), *second)
+    check(played)
+    rows = played.collector.rows
+    spoil(rows, next(at for at, row in enumerate(rows) if row["name"] == "p.Of1"))
+    with pytest.raises(Violation) as raised:
+        check(played)
+    assert raised.value.kind == kind
+
+
+@pytest.mark.parametrize("format_", ["ovni", "et3"])
+def test_documents_that_come_at_the_end_are_told(format_):
+    played = play(*grown(format_, PATHS[format_]))
+    check(played)
+    documents = [
+        row
+        for row in played.collector.rows
+        if row["name"] == "p.Of1" or (row["name"] == "metadata" and "finished" in row["attributes"])
+    ]
+    assert len(documents) == 1
+
+
 def test_the_oracle_objects_to_more_unread_than_there_was():
     scenario = decode((HERE / "corpus/unread-of-a-file-that-waits-for-a-place.json").read_bytes())
     played = Play(scenario)

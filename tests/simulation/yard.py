@@ -10,7 +10,7 @@ from tests.simulation.facts import Scenario
 from tests.simulation.tail import FilesAround
 from tests.simulation.tree import Tree
 from tests.simulation.world import World
-from tests.simulation.writers import File, Writers
+from tests.simulation.writers import File, Writers, Written
 
 
 class Yard:
@@ -39,6 +39,11 @@ class Yard:
     def files(self) -> dict[int, File]:
         """Return what was written, by trace."""
         return self._writers.files if self._writers else {}
+
+    @property
+    def documents(self) -> dict[tuple[str, str], Written]:
+        """Return who wrote which document last, by format and path."""
+        return self._writers.documents if self._writers else {}
 
     @property
     def trace(self) -> str:
