@@ -81,7 +81,7 @@ def check(play: Play, troubles: list[Range]) -> None:
         mine = of_trace.get(number) or Session("", file.trace.format)
         _check_stored(play, file, mine, troubles)
         lost = _lost(file, mine)
-        if lost and not mine.stored and _looks_grown(file, files):
+        if lost and not mine.stored and (_looks_grown(file, files) or _may_be_copied(play, file)):
             continue
         waits = bool(lost) and file.gone != "emptied" and held[file.trace.format] > 0
         demand(not lost or waits, "lost without a word", (number, lost[:9]))
@@ -213,6 +213,25 @@ def _looks_grown(file: File, files: dict[int, File]) -> bool:
     return file.gone == "emptied" and any(
         other.begun >= file.gone_at and _most(other) >= file.told for other in same
     )
+
+
+def _may_be_copied(play: Play, file: File) -> bool:
+    """Whether there was another file that may have been the copy of one that waited for a place
+    (ARCHITECTURE.md, "Blind spots")."""
+    others = (f for f in play.yard.files.values() if f.trace.format == file.trace.format)
+    return _waits_for_a_place(play, file) and any(
+        other is not file
+        and (not other.gone or other.gone_at > file.gone_at)
+        and not _streams(file).isdisjoint(_streams(other))
+        and set(other.paths) - set(file.paths)
+        for other in others
+    )
+
+
+def _streams(file: File) -> set[str]:
+    """Return what the paths of a file have in common with those of its copies."""
+    names = {path.removesuffix(".gz") for path in file.paths}
+    return {name.partition("/")[2] for name in names} if file.trace.format == "ovni" else names
 
 
 def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:

@@ -168,6 +168,15 @@ def test_of_what_is_written_and_emptied_between_two_looks_nothing_is_known():
     assert not [row for row in played.collector.rows if row["kind"] == "gap"]
 
 
+def test_what_is_lost_while_it_waits_is_not_named_beside_what_may_be_its_copy():
+    name = "lost-while-it-waited-beside-what-may-be-its-copy.json"
+    played = Play(decode((BLIND / name).read_bytes()))
+    played.run()
+    check(played)
+    assert {record[0] for row in played.collector.rows if (record := written(row))} == {1}
+    assert not [row for row in played.collector.rows if row["kind"] == "gap"]
+
+
 def test_a_seed_of_files_is_a_run_whatever_the_hash_seed():
     program = (
         "from tests.simulation.generate import generate_of_files;"

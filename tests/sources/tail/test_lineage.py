@@ -399,3 +399,20 @@ async def test_documents_come_first_and_at_the_end(
     await settle()
     assert intake.sessions[0].documents == {"stream.json": b"{more}"}
     assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_packed_copy_that_is_found_before_the_file_it_copies_waits_for_it(
+    autojump_clock, follow, files, intake, settle
+):
+    """The file is in the place of another one, so that its path is known and it is not found anew."""
+    files.write("a", b"another text")
+    follow()
+    await settle()
+    (files / "a").unlink()
+    files.write("a", TEXT)
+    files.write("a.gz", packed(TEXT, cut=100)[:110])
+    await trio.sleep(3)
+    files.write("a.gz", packed(TEXT, cut=100))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"another text", TEXT]

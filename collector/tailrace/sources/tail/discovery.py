@@ -77,7 +77,7 @@ class Discovery:
             return
         self._unreachable.discard(path)
         try:
-            found = self._roots.look(path)
+            found, birth = self._roots.look(path)
             if not stat.S_ISREG(found.st_mode) or self._is_known(path, found):
                 return
         except OutsideError:
@@ -88,7 +88,10 @@ class Discovery:
                 self._complaints.failed(name_of(error))
                 self._unreachable.add(path)
             return
-        self.enter(Followed(self._desk, path, found.st_dev, found.st_ino))
+        file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
+        if known is not None and known.path == path:
+            file.rank = known.rank  # copies of either come after both
+        self.enter(file)
 
     def enter(self, file: Followed) -> None:
         self._catalog.add(file)

@@ -31,10 +31,10 @@ changes may have been told already; or in another file, and has yet to be seen i
 
 
 class Followed(Located):
-    def __init__(self, desk: Desk, path: str, device: int, inode: int) -> None:
-        super().__init__(desk.descriptors, desk.clock, path, device, inode)
+    def __init__(self, desk: Desk, path: str, device: int, inode: int, birth: int) -> None:
+        super().__init__(desk.descriptors, desk.clock, path, device, inode, birth)
         self.rank = 0
-        """Which file it was to become known: the first, the second, …; 0 before that."""
+        """Which file at its path, or before it there, became known: the first, the second, …; 0 for none."""
         self.phase: Phase = "new"
         self.undecided = True
         """While it is new or waits: something may have changed that."""
@@ -65,8 +65,7 @@ class Followed(Located):
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
         """Of an earlier life; where it is now, nobody knows."""
         facts = state.facts
-        file = cls(desk, facts.path, facts.device, facts.inode)
-        file.birth = facts.birth
+        file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = "follows"
         file.session = Session.resumed(desk, number, state)
         file._known_from = "earlier"

@@ -47,6 +47,18 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         return False  # it is not for others to say that it cannot be read
 
 
+def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
+    """Return the relatives that are seen now to have another file in their place."""
+    return [other for other in catalog.relatives(file) if _was_replaced(other, now)]
+
+
+def _was_replaced(file: Followed, now: float) -> bool:
+    try:
+        return file.gone is None and file.look(now)
+    except OSError:
+        return False  # it is not for others to say that it cannot be read
+
+
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     """Of what is followed, the files of which nothing could be read that may be copies of this one."""
     return [

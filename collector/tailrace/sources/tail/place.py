@@ -17,13 +17,19 @@ class Located:
     """A file that may lose its path and get another one. One that lost it stays open if it was."""
 
     def __init__(
-        self, descriptors: Descriptors, clock: Clock, path: str, device: int, inode: int
+        self,
+        descriptors: Descriptors,
+        clock: Clock,
+        path: str,
+        device: int,
+        inode: int,
+        birth: int,
     ) -> None:
         self.path = path
         self.device = device
         self.inode = inode
-        self.birth = 0
-        """When it was made, known from its first opening on; 0 where the system does not say."""
+        self.birth = birth
+        """When it was made (Unix ns); 0 where the system does not say."""
         self.gone: str | None = None
         """Why its path does not lead to it any more."""
         self.gone_at = 0.0

@@ -201,6 +201,9 @@ class Watch:
         if self._turns.are_taken:
             self._turns.wait(file)
             return
+        if self._has_later_relatives(file, now):
+            self._schedule.put(file, self._clock.monotonic())  # it may be a copy of one of these
+            return
         if lineage.is_copy(self._catalog, file, now):
             file.wait_for_original()
             return
@@ -210,6 +213,13 @@ class Watch:
             self._schedule.put(other, now)
         self._turns.take(file)
         file.follow(lineage.ended_like(self._catalog, file))
+
+    def _has_later_relatives(self, file: Followed, now: float) -> bool:
+        """Whether there are files in the places of relatives that are not known yet; enter them."""
+        replaced = lineage.replaced(self._catalog, file, now)
+        for other in replaced:
+            self._discovery.admit(other.path)
+        return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
@@ -263,7 +273,9 @@ class Watch:
 
     def _close(self, file: Followed, reason: str) -> None:
         later = set(self._catalog.relatives(file)).difference(self._catalog.elders(file))
-        file.close(reason, copied=any(o.gone is None and o.path != file.path for o in later))
+        file.close(
+            reason, copied=any(o.gone is None and o.size and o.path != file.path for o in later)
+        )
         self._figures.files_ended += self._once
         self._ended_bytes += file.taken if self._once else 0
         self._forget(file)
