@@ -246,6 +246,7 @@ class Writers:
             self._tree.delete(before)
             del self._at[before]
             file.path, file.packed, file.raw, file.moved = to, True, data, True
+            file.paths.append(file.paths[-1] + ".gz")
             file.unpacked, file.inode = file.inode, self._tree.inode(to)
             file.members = [(len(data), len(content))]
             self._at[to] = file

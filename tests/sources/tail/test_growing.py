@@ -191,6 +191,21 @@ async def test_a_copy_of_what_was_lost_while_it_waited_for_a_place_is_read_and_n
     assert [session.losses for session in intake.sessions] == [[], []]
 
 
+async def test_a_packed_file_that_was_there_before_is_no_copy_of_what_was_lost_while_it_waited(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(BIG, files_max=1, descriptors_max=1)
+    files.write("a.gz", gzip.compress(BIG))
+    (files / "a").unlink()
+    await trio.sleep(2)
+    files.write("a", b"b" * 70)
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [BIG, b""]
+    assert intake.sessions[1].losses == [Loss(detail="unread", size=70)]
+
+
 async def test_a_file_without_content_is_no_copy_of_what_was_lost_while_it_waited(
     autojump_clock, follow, files, intake, settle
 ):

@@ -33,8 +33,10 @@ changes may have been told already; or in another file, and has yet to be seen i
 class Followed(Located):
     def __init__(self, desk: Desk, path: str, device: int, inode: int, birth: int) -> None:
         super().__init__(desk.descriptors, desk.clock, path, device, inode, birth)
+        self.known = 0
+        """Which file it was to become known: the first, the second, …; 0 before that."""
         self.rank = 0
-        """Which file at its path, or before it there, became known: the first, the second, …; 0 for none."""
+        """The same of the first file that was known in its place."""
         self.phase: Phase = "new"
         self.undecided = True
         """While it is new or waits: something may have changed that."""

@@ -272,9 +272,9 @@ class Watch:
         yield "others"
 
     def _close(self, file: Followed, reason: str) -> None:
-        later = set(self._catalog.relatives(file)).difference(self._catalog.elders(file))
+        juniors = self._catalog.juniors(file)
         file.close(
-            reason, copied=any(o.gone is None and o.size and o.path != file.path for o in later)
+            reason, copied=any(o.gone is None and o.size and o.path != file.path for o in juniors)
         )
         self._figures.files_ended += self._once
         self._ended_bytes += file.taken if self._once else 0
