@@ -195,7 +195,7 @@ class Daemon:
             running.finish(self.disk.directory)
 
     def _cut(self, rejected: Rejected) -> None:
-        """Disconnect a session's peer."""
+        """Cut a session's peer."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)
