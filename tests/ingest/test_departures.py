@@ -161,12 +161,15 @@ def test_a_producer_with_another_epoch_is_another_one(log, epochs, goes_on):
     assert ingest.account("s").missing == (0 if goes_on else 3)
 
 
-def test_the_time_without_a_daemon_is_not_counted(log):
+@pytest.mark.parametrize("is_set", [False, True])
+def test_the_time_without_a_daemon_is_not_counted(log, is_set):
     first = log.open()
     log.data(first, events(*range(1000)))
     log.close(first, "stop")
     log.stop()
     log.now += 3600 * SECOND
+    if is_set:  # as a start says before all else where the wall clock was set
+        log.clock(5 * SECOND)
     log.add(EntryKind.START)
     log.now += 599 * SECOND
     second = log.open()
@@ -222,6 +225,31 @@ def test_a_counter_that_wraps_goes_on(log):
     _, rows = check(log)
     assert gaps(rows) == [(f"session{second}", "1", "network", 2**32, 1)]
     assert numbers(rows)[f"session{second}"] == [2**32 + 1, 2**32 + 2]
+
+
+def test_a_counter_that_wraps_between_two_connections_goes_on(log):
+    first = log.open()
+    log.data(first, events(*range(2**32 - 3, 2**32)) + events(*range(2**32 - 3, 2**32), stream=2))
+    log.close(first)
+    second = log.open()
+    log.data(second, EPOCH + events(2**32))
+    log.close(second, "reset")
+    third = log.open()
+    log.data(third, EPOCH + events(0, stream=3) + heph_goodbye({"1": 1, "2": 0}))
+    _, rows = check(log)
+    assert gaps(rows) == []
+    assert numbers(rows)[f"session{second}"] == [2**32]
+    assert continues(rows)[f"session{second}"] == "session0"
+
+
+def test_a_goodbye_counts_events_that_were_lost_before_the_counter_wrapped_to_zero(log):
+    first = log.open()
+    log.data(first, EPOCH + events(2**32 - 3))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 0}))
+    _, rows = check(log)
+    assert gaps(rows) == [(f"session{second}", "1", "network", 2**32 - 2, 2)]
 
 
 def test_a_datagram_peer_that_was_forgotten_goes_on(log):

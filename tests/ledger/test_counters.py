@@ -328,6 +328,9 @@ def test_what_fits_a_run_that_is_over():
     assert ledger.fits("1", 5_000, 6_000_000) == "far"
     assert ledger.fits("1", 5_000, 1_000) is None
     assert ledger.fits("2", 0, 0) == "far"
+    ledger.give_way(2**20)
+    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
+    assert ledger.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
 
 
 def test_all_sessions_of_a_source_share_its_limits():

@@ -78,7 +78,7 @@ the wire and mark of its first event here and the time (Unix ns); None where it 
 
 Fit = Literal["same", "near", "old", "far"]
 """How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
-comes to it soon. `old`: the event of this number came too long ago to be remembered. `far`: nothing speaks
+comes to it soon. `old`: nobody remembers what came under this number. `far`: nothing speaks
 against it, since the stream is new or the number far ahead."""
 
 
@@ -187,7 +187,7 @@ class Counters:
             return "near"
         if stream.had(seq, mark, self._window):
             return "same"
-        forgotten = seq >= stream.base + HEAD and seq < stream.next - self._window
+        forgotten = seq >= stream.base and stream.mark_of(seq, self._window) == NEVER
         return "old" if forgotten and not stream.lacks(seq) else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
@@ -371,7 +371,7 @@ class Counters:
         if stream is None:
             self._count_unfollowed(name)
             return None
-        if stream.fresh and count:
+        if stream.fresh:
             self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1
