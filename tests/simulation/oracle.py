@@ -68,19 +68,22 @@ def check(play: Play) -> None:
 
 def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
     """Return the programs of which nothing is demanded: the rows of their sessions say that the disk has
-    lost a part of the log.
+    lost a part of the log, or they had begun when both checkpoints were lost to the disk and an operator moved
+    the spool away.
 
     Shortest scenario: an event is acknowledged, its segment rots before the commit, and the collector is
     killed. Whose sessions have no row at all is excused if any row says that the log is damaged."""
+    moved = max(play.collector.moved_away, default=-1)
+    before = {number for number, program in play.programs.items() if program.began <= moved}
     if not any(name.endswith(".segment") for name in play.collector.rotten):
-        return set()
+        return before
     damaged, owners = set(), defaultdict(set)
     for row in rows:
         if row["kind"] == "gap" and attributes(row).get("detail") == "spool_damaged":
             damaged.add(row["session"])
         elif row["kind"] == "span":
             owners[event_of(row).program].add(row["session"])
-    return {
+    return before | {
         number
         for number in play.programs
         if damaged and (not owners[number] or owners[number] & damaged)
@@ -260,6 +263,7 @@ def _check_failures(play: Play) -> None:
 def troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
     found = list(play.collector.outages)
+    found += [(0, at) for at in play.collector.moved_away]
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full
     for fact in play.scenario.facts:

@@ -45,7 +45,9 @@ def check(play: Play) -> None:
     world = play.world
     play.collector.start()
     until = world.age + HEARD
-    while world.age < until and any(map(_waits, play.programs.values())):
+    while world.age < until and (
+        play.collector.life is None or any(map(_waits, play.programs.values()))
+    ):
         world.run(10 * SECOND)
     deaf = [number for number, program in play.programs.items() if _waits(program)]
     demand(not deaf, "a client that waits for ever", deaf)
