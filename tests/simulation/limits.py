@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.units import Duration, Size
+from tests.simulation.facts import Scenario
 
 Draw = Callable[[Random], float]
 
@@ -65,6 +66,12 @@ def draw(random: Random, *, announced: bool, shared: bool) -> dict[str, float]:
 def forget_gaps(limits: dict[str, float]) -> bool:
     """Return whether the collector forgets gaps beyond these limits."""
     return not FORGETFUL.isdisjoint(limits)
+
+
+def forgets_connections(scenario: Scenario) -> bool:
+    """Return whether the collector forgets a connection early that may be followed by another of its program."""
+    few = scenario.places < LedgerConfig().source_streams_max
+    return few or not scenario.limits.keys().isdisjoint({"resume_time", "sessions_max"})
 
 
 def ledger(limits: dict[str, float], places: int) -> LedgerConfig:

@@ -22,8 +22,10 @@ def scenario(*rotten_at: int) -> Scenario:
                 at=begin * SECOND, program=number, transport="raw", address=address, buffer=0
             )
         )
-        for second in range(begin, begin + 40):
-            made.append(facts.Emit(at=second * SECOND + 1, program=number, stream=1, count=100))
+        made += [
+            facts.Emit(at=second * SECOND + 1, program=number, stream=1, count=100)
+            for second in range(begin, begin + 40)
+        ]
     made += [facts.Rot(at=at * SECOND, file="checkpoint", share=at / 60) for at in rotten_at]
     made.append(facts.KillCollector(at=48 * SECOND))
     made.append(facts.StartCollector(at=49 * SECOND))

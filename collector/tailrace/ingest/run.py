@@ -98,6 +98,7 @@ class Run:
             )  # fmt: skip
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
+        self._come()
 
     @property
     def holdings(self) -> list[Holding]:
@@ -140,6 +141,42 @@ class Run:
     def account(self) -> Account:
         return self._counters.account if self._counters else self._references.account
 
+    # Other connections of its producer
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    def end_of(self, stream: str) -> tuple[int, int] | None:
+        """See `departures.Present`."""
+        return self._counters.end_of(stream) if self._counters else None
+
+    def begin_behind(self, stream: str, numbers: range, now: int) -> None:
+        """See `departures.Present`."""
+        if self._counters:
+            self._counters.begin_behind(stream, numbers)
+            self.report(now)
+
+    def _come(self) -> None:
+        """Let other connections of its producer find it."""
+        epoch = self.state.epoch
+        if self._departures and self._counters and epoch is not None:
+            if not (self._datagrams or self.state.id):
+                self._departures.come(self, self._host, epoch)
+
+    def _go(self) -> None:
+        if self._departures and self.state.epoch is not None:
+            self._departures.go(self, self._host, self.state.epoch)
+
+    def _tell_others(self, streams: Iterable[str], now: int) -> None:
+        """Tell other connections of its producer what of some streams it accounts for."""
+        counters, epoch = self._counters, self.state.epoch
+        if self._departures is None or counters is None or epoch is None:
+            return
+        for other in self._departures.beside(self, self._host, epoch):
+            for stream in sorted({*streams}):
+                other.begin_behind(stream, counters.accounts_for(stream), now)
+
     # What it takes
 
     def take(self, columns: Sequence[Sequence[Any]], now: int) -> int:
@@ -159,13 +196,17 @@ class Run:
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND], now)
         self.report(now)
+        self._tell_others(columns[STREAM], now)
         return taken
 
     def note(self, record: Record, now: int) -> None:
         """A record about the run itself: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         state = self.state
-        state.epoch = facts.epoch if facts.epoch is not None else state.epoch
+        if facts.epoch is not None:
+            self._go()
+            state.epoch = facts.epoch
+            self._come()
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if facts.epoch is not None and self._datagrams:
@@ -181,6 +222,8 @@ class Run:
             self._statements.discarded(facts.discarded, now)
             if facts.goodbye:
                 self._statements.goodbye(facts.goodbye.streams, now)
+            finals = facts.goodbye.streams if facts.goodbye else {}
+            self._tell_others([*finals, *(name for name, _, _ in facts.discarded)], now)
         if facts.goodbye and not facts.goodbye.more:
             state.goodbye_at = now
         self.report(now)
@@ -233,6 +276,7 @@ class Run:
 
     def announce(self, id_: str) -> None:
         """Its client names it."""
+        self._go()
         self.state.id = id_
         if self._counters:
             self._counters.announced = True
@@ -301,6 +345,7 @@ class Run:
         earlier = self._departures.find(
             stream, count, mark,
             bits=self._bits, host=self._host, epoch=state.epoch, limits=self._limits, now=now,
+            asks=state.name,
         )  # fmt: skip
         if earlier is None:
             return None
@@ -365,6 +410,7 @@ class Run:
         self.settle(now)
         self._paces.over(self.state.name)
         self._tally.events.add(self.account)
+        self._go()
         if self._counters:
             self._counters.release()
 
