@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.units import Duration, Size
-from tests.simulation.facts import Scenario
 
 Draw = Callable[[Random], float]
 
@@ -68,10 +67,9 @@ def forget_gaps(limits: dict[str, float]) -> bool:
     return not FORGETFUL.isdisjoint(limits)
 
 
-def forgets_connections(scenario: Scenario) -> bool:
+def forgets_connections(limits: dict[str, float]) -> bool:
     """Return whether the collector forgets a connection early that may be followed by another of its program."""
-    few = scenario.places < LedgerConfig().source_streams_max
-    return few or not scenario.limits.keys().isdisjoint({"resume_time", "sessions_max"})
+    return not limits.keys().isdisjoint({"resume_time", "sessions_max"})
 
 
 def ledger(limits: dict[str, float], places: int) -> LedgerConfig:

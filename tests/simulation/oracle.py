@@ -172,7 +172,7 @@ class Uncounted:
             if row["name"] in reasons:
                 self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
         sessions = Counter(owner for owners in programs.values() for owner in owners)
-        if forgets_connections(play.scenario):
+        if forgets_connections(play.scenario.limits):
             back = {owner for owner, times in sessions.items() if times > 1}
             named = {n for n in back if play.programs[n].begin.transport == "heph-tcp"}
             self._streams |= {(owner, "") for owner in named}

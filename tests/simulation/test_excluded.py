@@ -15,11 +15,11 @@ BLIND_SPOTS = (
 )
 
 EXCLUDED = {
-    "event-after-the-reorder-time": "arrives more than `reorder_time` after the next run's first",
-    "event-before-the-next-epoch": "Events that come before the first word of the next program at their address",
-    "event-later-than-the-programs-are-apart": "it comes later than the two runs' beginnings are apart",
-    "header-lost-with-the-disk": "or of which the header is lost, for the life before",
-    "noise-on-a-connection-that-broke": "bytes that waited behind noise, for instance",
+    "event-after-the-reorder-time": "arrives more than `reorder_time` after the next incarnation's first event",
+    "event-before-the-next-epoch": "events that come before the first word of the next program at their address",
+    "event-later-than-the-programs-are-apart": "it comes later than the two incarnations' beginnings are apart",
+    "header-lost-with-the-disk": "lines that overtake their header, or whose header is lost",
+    "noise-on-a-connection-that-broke": "after the next connection ended, behind noise for instance",
 }
 """By scenario, words of the row of ARCHITECTURE.md that says why nobody can tell."""
 

@@ -10,9 +10,10 @@ import sys
 
 import trio
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import Daemon
 from tailrace.sources.places import hold
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until
@@ -23,7 +24,7 @@ from tests.system.test_udp_buffer import TINY
 def _loaded(directory, sources):
     file = directory / "tailrace.toml"
     file.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{sources}')
-    return load(file, environ={}, flags={"store": str(directory / "store")})
+    return load(file, environ={}, flags={"store": str(directory / "store")}, formats=transports)
 
 
 def _seen(daemon, name):

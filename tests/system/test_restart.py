@@ -8,9 +8,10 @@ import pytest
 import trio
 from msgspec import structs
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import Daemon
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until
@@ -51,7 +52,9 @@ def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, commi
     collector.kill()
 
     found = {}
-    loaded = load(collector.config, environ={}, flags={"store": str(collector.store)})
+    loaded = load(
+        collector.config, environ={}, flags={"store": str(collector.store)}, formats=transports
+    )
     with Daemon(loaded, SystemClock()) as daemon:
         left, sources = daemon.spool.durable, daemon.receiving.sources
 
@@ -164,7 +167,9 @@ def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(col
     with path.open("ab") as file:
         file.write(b"".join(heph_event(3, n) for n in range(10, 20)))
 
-    again = load(collector.config, environ={}, flags={"store": str(collector.store)})
+    again = load(
+        collector.config, environ={}, flags={"store": str(collector.store)}, formats=transports
+    )
     others = {name: s for name, s in again.config.sources.items() if name != "files"}
     without = again._replace(config=structs.replace(again.config, sources=others))
     behind = []

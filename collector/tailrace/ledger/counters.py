@@ -1,9 +1,8 @@
 """What a producer's own counters promise, against what came: holes, late events, duplicates, restarts.
 
-A stream's counter starts at 0, adds 1 an event and wraps (Heph specification, "stream event
-counter"; formats/heph.md: first value and wrap as real writers do it). It is followed unwrapped in
-64 bits. What a counter says of an event, `d` being its distance from the expected value modulo the
-counter's range:
+A stream's counter starts at 0, adds 1 an event and wraps, as real writers of Heph do it
+(docs/formats/heph.md). It is followed unwrapped in 64 bits. What a counter says of an event, `d`
+being its distance from the expected value modulo the counter's range:
 
 - d = 0: in order.
 - d < half the range: `d` events are missing: a *hole*. A hole stays open for `reorder_events`

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
+from tailrace.daemon.daemon import Daemon
 from tailrace.errors import ConfigError
-from tailrace.pipeline.daemon import Daemon
 from tailrace.run import program
 from tailrace.run.surroundings import made, variables
 

@@ -21,10 +21,10 @@ from tailrace import __version__
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
+from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.errors import TailraceError
 from tailrace.model.spelling import spelled
-from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.service import first_failure, tamed_garbage_collection
 from tailrace.query.engine import Engine
 from tailrace.run import program
 from tailrace.run.around import Around

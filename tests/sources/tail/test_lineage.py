@@ -9,7 +9,7 @@ import pytest
 import trio
 from msgspec import structs
 
-from tailrace.decoding.decoder import Files
+from tailrace.decoding.contract import Files
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.state import Member
 from tailrace.sources.tail.watch import LINGER

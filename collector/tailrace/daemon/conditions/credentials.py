@@ -1,0 +1,26 @@
+"""Files of certificates and tokens that cannot be used as they are now: a condition of the daemon.
+
+What was good of them goes on being used, so that this may be mended before anybody is turned away.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from tailrace.daemon.daemon import Daemon
+from tailrace.figures import Condition
+from tailrace.security.guard import Guard
+
+LOOK_SECONDS = 1.0
+
+
+async def run(daemon: Daemon, admin: Guard) -> None:
+    while True:
+        found = [f"admin: {problem}" for problem in admin.problems]
+        for name, source in daemon.receiving.sources.items():
+            found += [f"sources.{name}: {problem}" for problem in source.figures().problems]
+        if found:
+            daemon.health.degrade(Condition.CREDENTIALS, "; ".join(found))
+        else:
+            daemon.health.clear(Condition.CREDENTIALS)
+        await trio.sleep(LOOK_SECONDS)
