@@ -7,11 +7,13 @@ not end in order. For programs at one address, the generator leaves out the rest
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, oracle_wire, reasons
+from tests.simulation.heph import Heph
 from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
 from tests.simulation.table import DOWN
@@ -40,6 +42,9 @@ def check(play: Play) -> None:
     programs: dict[str, set[int]] = defaultdict(set)
     for row, event in spans:
         programs[row["session"]].add(event.program)
+    for session, program in _by_epoch(play, rows):
+        if program not in excused:
+            programs[session].add(program)
     uncounted = Uncounted(play, rows, programs, stored)
     for row, event in spans:
         first = play.first(event.program)
@@ -88,6 +93,19 @@ def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
         for number in play.programs
         if damaged and (not owners[number] or owners[number] & damaged)
     }
+
+
+def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield the sessions that connections of programs without a client began, with their programs: no
+    event may have come."""
+    known = {
+        program.producer.epoch: number
+        for number, program in play.programs.items()
+        if isinstance(program.producer, Heph) and not program.producer.sender.connectionless
+    }
+    for row in of(rows, "session"):
+        if row["name"] == "epoch" and (epoch := attributes(row)["epoch"]) in known:
+            yield row["session"], known[epoch]
 
 
 def stored_in(play: Play) -> Counter[Event]:

@@ -25,7 +25,9 @@ FORGOTTEN = 660 * SECOND
 def check_windows(ingest: Ingest, ticked: int) -> None:
     """Raise Violation for a hole whose time was over at the last tick of the log (Unix ns), and that is open."""
     for run in _runs(ingest):
-        limits = run._limits
+        if run.counters is None:
+            continue
+        limits = run.counters._limits
         oldest = ticked - limits.reorder_time.ns
         for name, stream in run.state.counters.streams.items():
             late = [hole for hole in stream.holes if hole.since <= oldest]
