@@ -366,6 +366,18 @@ def test_what_a_connection_delivers_after_its_producer_went_on_is_not_missing(lo
     assert bool(of(rows, "heal")) == bool(pause)
 
 
+def test_what_was_thrown_away_first_is_missing_once_beside_a_connection_that_looks_alive(log):
+    first = log.open()
+    log.data(first, EPOCH + heph_report((1, 0, 2)))
+    second = log.open()
+    log.data(second, EPOCH + heph_goodbye({"1": 2}))
+    log.close(second)
+    log.close(first, "reset")
+    ingest, rows = check(log)
+    assert gaps(rows) == [("session0", "1", "sender", 0, 2)]
+    assert ingest.account("s").missing == 2
+
+
 def test_another_program_beside_a_producer_does_not_go_on_with_it(log):
     first = log.open()
     log.data(first, EPOCH + events(*range(10)))

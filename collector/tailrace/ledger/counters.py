@@ -266,12 +266,12 @@ class Counters:
 
     def end_of(self, name: str) -> tuple[int, int] | None:
         """Return a stream's next number, behind what its client threw away last, and the mark of its
-        last event; None where nothing of it came."""
+        last event; None where neither is known."""
         stream = self.state.streams.get(name)
-        if stream is None or not stream.counted or not stream.next:
+        if stream is None or not stream.counted:
             return None
         following = max([stream.next, *(said.last + 1 for said in stream.discarded)])
-        return following, stream.last_mark(self._window)
+        return (following, stream.last_mark(self._window)) if following else None
 
     def begin_behind(self, name: str, numbers: range) -> None:
         """Let a stream that begins with some of these numbers begin behind them, as far as they are missing:
