@@ -54,3 +54,26 @@ def test_a_clock_that_is_slewed_is_not_called_set_until_it_is_far_off(slewed):
     clock.wall += slewed
     assert timeline.look() == 2 * slewed
     assert timeline.look() == 0
+
+
+@pytest.mark.parametrize("step", [YEAR, -YEAR])
+def test_a_clock_that_was_set_before_a_start_moves_the_log_by_the_time_without_a_daemon_only(step):
+    clock = SetClock()
+    before = Timeline(clock, 0)
+    clock.wall += step
+    before.look()
+    last = before.now()
+    clock.passes(7)
+    after = Timeline(clock, last)
+    after.go_on(before.ahead)
+    assert after.now() == last + 7
+    assert after.ahead == before.ahead
+
+
+def test_a_clock_that_is_set_back_while_no_daemon_runs_moves_the_log_not_back():
+    clock = SetClock()
+    last = Timeline(clock, 0).now()
+    clock.wall -= YEAR
+    after = Timeline(clock, last)
+    after.go_on(0)
+    assert (after.now(), after.ahead) == (last, -YEAR)

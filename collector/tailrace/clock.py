@@ -39,12 +39,19 @@ class Timeline:
 
     def __init__(self, clock: Clock, last: int) -> None:
         """`last` is the time of the log's last entry."""
-        wall = clock.wall_ns()
         self._clock = clock
-        self._begin = max(last, wall)
-        self._monotonic = clock.monotonic()
-        self.ahead = wall - self._begin
+        self._last = last
+        self.ahead = 0
         """How far the wall clock is ahead (ns), as it was at the last look."""
+        self.go_on(0)
+
+    def go_on(self, ahead: int) -> None:
+        """Begin where the log has come to by now, if the wall clock goes on so far (ns) ahead of it as at
+        the log's end. To be called before there is an entry."""
+        wall = self._clock.wall_ns()
+        self._begin = max(self._last, wall - ahead)
+        self._monotonic = self._clock.monotonic()
+        self.ahead = wall - self._begin
 
     def now(self) -> int:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)

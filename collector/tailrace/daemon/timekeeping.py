@@ -37,6 +37,7 @@ class Timekeeping:
 
     def begin(self, ahead: Ahead) -> None:
         """Say how far the wall clock is ahead, if the end of the log says something else."""
+        self._spool.timeline.go_on(ahead.clock)
         now = self._spool.timeline.ahead
         if now != ahead.clock:
             self._say(now)
