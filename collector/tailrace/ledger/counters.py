@@ -186,8 +186,8 @@ class Counters:
             return "near"
         if stream.had(seq, mark, self._window):
             return "same"
-        forgotten = seq >= stream.base and stream.mark_of(seq, self._window) == NEVER
-        return "old" if forgotten and not stream.lacks(seq) else None
+        forgotten = seq < stream.floor or stream.mark_of(seq, self._window) == NEVER
+        return "old" if seq >= stream.base and forgotten and not stream.lacks(seq) else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Whether an event would be taken for a restart."""
@@ -215,8 +215,8 @@ class Counters:
         if stream is None or distance < self._half:
             return False
         seq = stream.next - (self.mask + 1 - distance)
-        if seq < stream.base or stream.lacks(seq):
-            return False
+        if seq < max(stream.base, stream.floor) or stream.lacks(seq):
+            return False  # below the floor, a slot may hold the mark of an older number
         known = stream.mark_of(seq, self._window)
         return known != NEVER and not stream.had(seq, mark, self._window)
 
