@@ -41,17 +41,16 @@ class Timeline:
         """`last` is the time of the log's last entry."""
         self._clock = clock
         self._last = last
-        self.ahead = 0
-        """How far the wall clock is ahead (ns), as it was at the last look."""
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Begin where the log has come to by now, if the wall clock goes on so far (ns) ahead of it as at
-        the log's end. To be called before there is an entry."""
+        """Go on from the log's last entry by what the wall clock says has passed since then. The wall clock
+        was so far ahead (ns) when the log last said so."""
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
+        """How far the wall clock is ahead (ns), as it was at the last look."""
 
     def now(self) -> int:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)

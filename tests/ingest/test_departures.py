@@ -163,15 +163,12 @@ def test_a_producer_with_another_epoch_is_another_one(log, epochs, goes_on):
     assert ingest.account("s").missing == (0 if goes_on else 3)
 
 
-@pytest.mark.parametrize("is_set", [False, True])
-def test_the_time_without_a_daemon_is_not_counted(log, is_set):
+def test_the_time_without_a_daemon_is_not_counted(log):
     first = log.open()
     log.data(first, events(*range(1000)))
     log.close(first, "stop")
     log.stop()
     log.now += 3600 * SECOND
-    if is_set:  # as a start says before all else where the wall clock was set
-        log.clock(5 * SECOND)
     log.add(EntryKind.START)
     log.now += 599 * SECOND
     second = log.open()

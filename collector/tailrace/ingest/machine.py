@@ -164,9 +164,9 @@ class Ingest:
     def apply(self, entry: Entry) -> None:
         """Take the next entry. Entries of sessions that are not open are passed over: they are
         what a peer sent after it was cut off."""
-        before, now, kind = self.state.now, entry.time_ns, entry.kind
-        if kind != EntryKind.CLOCK:  # A start says its clock before it asks how long nobody ran.
-            self.state.now = now
+        before, now = self.state.now, entry.time_ns
+        self.state.now = now
+        kind = entry.kind
         self._day = self.wall(now) // DAY_NS
         if kind == EntryKind.OPEN:
             self._open(entry)
