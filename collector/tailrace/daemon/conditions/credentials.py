@@ -1,6 +1,6 @@
-"""Files of certificates and tokens that cannot be used as they are now: a condition of the daemon.
+"""A condition of the daemon while files of certificates or tokens cannot be used.
 
-What was good of them goes on being used, so that this may be mended before anybody is turned away.
+The last usable contents stay in use, so that somebody can mend the files before a peer is turned away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 async def run(daemon: Daemon, admin: Guard) -> None:
     while True:
         found = [f"admin: {problem}" for problem in admin.problems]
-        for name, source in daemon.receiving.sources.items():
+        for name, source in daemon.sources.items():
             found += [f"sources.{name}: {problem}" for problem in source.figures().problems]
         if found:
             daemon.health.degrade(Condition.CREDENTIALS, "; ".join(found))
