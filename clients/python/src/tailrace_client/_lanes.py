@@ -53,8 +53,8 @@ class Lanes:
             lane = Lane()
             self.all.append(lane)
         else:
-            with self._lock:
-                self._leave(lane)
+            # Not with the lock: a signal handler that joins meanwhile would wait for it forever.
+            self._leave(lane)
         lease = _Lease(lane, self._free)
         local = self.local
         if local.lane is None:  # a signal handler may have joined meanwhile
@@ -95,6 +95,11 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
+        """Let a lane write to its own stream again.
+
+        If another thread calls `use` for the old stream meanwhile, that stream gets a lock, or the
+        other lane becomes its user. Both are right.
+        """
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
