@@ -6,8 +6,7 @@ static const char *const REASONS[] = {"full",    "oversize", "nested",   "encodi
                                       "refused", "lost",     "given_up", "uncounted"};
 
 static uint64_t last_book_id;
-THREAD_LOCAL uint64_t cached_book_id;
-THREAD_LOCAL Lane *cached_lane;
+THREAD_LOCAL Cached cached;
 
 /* Make room for one more element in an array. Return false without memory. */
 static bool
@@ -164,8 +163,8 @@ lane_dealloc(PyObject *self)
     Lane *lane = (Lane *)self;
     PyTypeObject *type = Py_TYPE(self);
     Book *book = lane->book;
-    if (cached_lane == lane)
-        cached_book_id = 0;
+    if (cached.lane == lane)
+        cached.book_id = 0;
     if (book != NULL && grow(&book->free, &book->free_room, book->free_count, sizeof(Stream *)))
         book->free[book->free_count++] = lane->own;
     leave_book(book);
@@ -196,8 +195,8 @@ find_lane(Recorder *self)
         }
     }
     Py_DECREF(found); /* the thread keeps it */
-    cached_book_id = book->id;
-    return cached_lane = (Lane *)found;
+    cached = (Cached){book->id, (Lane *)found};
+    return cached.lane;
 }
 
 static PyType_Slot lane_slots[] = {
