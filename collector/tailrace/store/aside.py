@@ -1,9 +1,9 @@
-"""Set damaged data files aside: one version takes them out of the table and names what is lost.
+"""Set damaged data files aside: one new version removes them from the table and names what is lost.
 
-The version removes the files and adds their gap rows in one log entry, so that a reader sees the file
-or the gaps, and a process that is killed leaves one of both. The library commits no such pair;
-the entry is written here, with a hard link that fails where another writer took the number. The damaged
-files go to `DIRECTORY`, for whoever wants to look at them; nothing reads or removes them there.
+One log entry removes the files and adds their gap rows. A reader sees either the file or the gaps, and
+so it stays if the process is killed. The library cannot commit both at once, so we write the log entry
+here, with a hard link, which fails if another writer took the version number. The damaged files are
+moved to `DIRECTORY` for people to look at; no code reads or removes them there.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile, data_files, same_values
 
 DIRECTORY = "damaged"
-"""In the store's directory."""
+"""Name of the directory for damaged files, in the store's directory."""
 
 
 ENGINE = "tailrace"
-"""What an entry written here names as its engine."""
+"""The engine that log entries written here name."""
 
 
 class Damaged(NamedTuple):
@@ -45,10 +45,10 @@ class Damaged(NamedTuple):
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Take the files that the newest version still has out of the table in `root`.
+    """Remove damaged files from the table in `root`, as far as its newest version still has them.
 
-    Return a sentence for each. Durable on return. Raise StoreError, FullError or SyncError; then the
-    files are in the table as before, or out of it and named."""
+    Return a sentence about each file. Durable on return. Raise StoreError, FullError or SyncError; each
+    file is then either in the table as before, or removed and named by gaps."""
     try:
         return _set_aside(root, damaged, clock)
     except (DeltaError, OSError) as error:
@@ -87,7 +87,7 @@ def _commit_info(now: int) -> dict[str, Any]:
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    """Return the action; `now` in Unix milliseconds."""
+    """Return the log action that removes a file at `now` (Unix milliseconds)."""
     return {
         "remove": {
             "path": file.path,
@@ -103,7 +103,7 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[Loss]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows into files of the table; the actions that add these."""
+    """Write the gap rows into files of the table; return the log actions that add these files."""
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
         for each in damaged:
@@ -130,7 +130,7 @@ def _added_gap_rows(
 
 
 def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
-    """Write a log entry whole, unless there is one; return whether it was."""
+    """Write a whole log entry unless that version exists; return whether it was written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         new.write_bytes(b"\n".join(map(msgspec.json.encode, actions)))

@@ -1,8 +1,8 @@
-"""Whether all files of a store are what was written. Nothing is changed.
+"""Verify that all files of a store are what was written. Change nothing.
 
-Of a local table: log entries, checkpoints and data files by the journal, and quarantine files by their
-frames. A file that the journal does not know is read; whether its values are those that were written,
-nobody can say, so it counts as unverifiable. At a URL no file has a checksum of ours.
+A local table's log entries, checkpoints and data files are compared with the journal; quarantine files are
+checked by their frames. A data file that the journal does not know is read; nobody can say whether its
+values are the written ones, so it counts as unverifiable. Files at a URL have no checksums of ours.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Damage(msgspec.Struct):
 
 
 class Verification(msgspec.Struct):
-    """Data files of the table: `files` in all, of which the journal has checksums of `verified` that
-    are as written, and `unverifiable` can be read, but nobody knows their checksum."""
+    """How many data `files` the table has. `verified` files have the checksum of the journal;
+    `unverifiable` files can be read, but no checksum of them is known."""
 
     files: int = 0
     verified: int = 0
@@ -43,8 +43,7 @@ class Verification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> Verification:
-    """Verify the store, a directory or URL. Raise StoreError when there is no table in it, or the system
-    keeps us from reading it."""
+    """Verify the store, a directory or URL. Raise StoreError when it has no table or cannot be read."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
@@ -83,7 +82,7 @@ class _Local:
         self.found.damage.append(Damage(str(path), reason, lost))
 
     def _entries(self, notes: Notes) -> Iterator[Damage]:
-        """Damaged log entries, but for those that were shortened away meanwhile."""
+        """Yield the damage of log entries; entries that a checkpoint replaced meanwhile are left out."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
@@ -124,7 +123,7 @@ class _Local:
             self._add(self._root / file.path, reason, rows)
 
     def _quarantine(self) -> Iterator[Damage]:
-        """A frame whose lengths are damaged ends the file's frames too early."""
+        """Yield the quarantine files whose bytes are not all whole frames, as with a damaged length."""
         for path in sorted(self._root.parent.glob(f"quarantine/*{SUFFIX}")):
             data = path.read_bytes() if path.is_file() else b""
             whole = sum(len(frame(*each)) for each in frames(data))
