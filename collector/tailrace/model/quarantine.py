@@ -1,8 +1,8 @@
-"""The bytes of a quarantine file: frames of what could not be decoded.
+"""The format of a quarantine file: one frame for each piece of input that could not be decoded.
 
 A frame is, little-endian, `u64 offset | u32 size | u16 length of reason | reason (UTF-8) | bytes`;
-`offset` is where the bytes stood in the session's input. A session's frames follow one another in
-one file, so that a gap row's `quarantine` attribute (a position in that file) finds its bytes.
+`offset` is the place of the bytes in the session's input. A session's frames follow one another in one
+file. A gap row's `quarantine` attribute is a position in that file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[Quarantined]:
-    """All whole frames of a file's bytes; a torn one at the end is left out."""
+    """Yield all whole frames of a file; a torn frame at the end is left out."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)
