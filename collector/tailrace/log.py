@@ -36,13 +36,13 @@ _ALWAYS = 4
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
     """Configure logging; with `quiet`, for commands with output of their own, show only warnings and worse."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Limit())
+    handler.addFilter(LineLimit())
     handler.setFormatter(_Json() if config.format == "json" else _Console())
     level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-class Limit(logging.Filter):
+class LineLimit(logging.Filter):
     """Passes `LINES_A_MINUTE` lines of each place in the code; the next line that passes says how many did not."""
 
     def __init__(self) -> None:

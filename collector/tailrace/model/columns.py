@@ -62,7 +62,7 @@ class Row(NamedTuple):
     offset: int
 
 
-class Run(msgspec.Struct):
+class RowRun(msgspec.Struct):
     """The values that `rows` consecutive rows share; `day` counts from 1970-01-01."""
 
     day: int
@@ -78,7 +78,7 @@ class Batch:
     __slots__ = ("bytes", "columns", "runs")
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[RowRun] = []
         self.columns: list[list[object]] = [[] for _ in ROW]
         self.bytes = 0
 
@@ -102,7 +102,7 @@ class Batch:
         if last and last.session == session and last.day == day and last.source == source:
             last.rows += rows
         else:
-            self.runs.append(Run(day, source, format_, session, rows))
+            self.runs.append(RowRun(day, source, format_, session, rows))
         for mine, more in zip(self.columns, columns, strict=True):
             mine.extend(more)
         self.bytes += size

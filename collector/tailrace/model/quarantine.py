@@ -14,7 +14,7 @@ from typing import NamedTuple
 _HEAD = Struct("<QIH")
 
 
-class Quarantined(NamedTuple):
+class QuarantineFrame(NamedTuple):
     offset: int
     reason: str
     data: bytes
@@ -25,7 +25,7 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
     return _HEAD.pack(offset, len(data), len(text)) + text + data
 
 
-def frames(data: bytes) -> Iterator[Quarantined]:
+def frames(data: bytes) -> Iterator[QuarantineFrame]:
     """Yield all whole frames of a file; a torn frame at the end is left out."""
     at = 0
     while at + _HEAD.size <= len(data):
@@ -34,5 +34,5 @@ def frames(data: bytes) -> Iterator[Quarantined]:
         if body + size > len(data):
             return
         reason = data[at + _HEAD.size : body].decode(errors="replace")
-        yield Quarantined(offset, reason, data[body : body + size])
+        yield QuarantineFrame(offset, reason, data[body : body + size])
         at = body + size

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
-from tailrace.spool.files import Files, SystemFiles
+from tailrace.spool.files import FileSystem, SystemFiles
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -39,7 +39,7 @@ class Disk:
 
     Operations that only read, and direct calls of `files`, raise OSError."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileSystem) -> None:
         self.files = files
 
     def sync_data(self, fd: int, path: Path) -> None:

@@ -17,7 +17,7 @@ _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
 """No other user may read the spool: whoever knows a session's id can continue the session."""
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """A file system. Every call may raise OSError; `fd` is a result of `open` or `open_directory`."""
 
     def open(

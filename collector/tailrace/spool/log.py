@@ -19,9 +19,9 @@ from tailrace.errors import FullError, StoreError
 from tailrace.spool.directory import load
 from tailrace.spool.disk import Disk
 from tailrace.spool.entry import Entry
-from tailrace.spool.recovery import Recovery, survey
+from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment
-from tailrace.spool.writer import Spare, Writer
+from tailrace.spool.writer import SegmentWriter, Spare
 
 
 class Log:
@@ -33,8 +33,8 @@ class Log:
         segment_size: int,
         *,
         segments: list[Segment],
-        recovery: Recovery,
-        writer: Writer,
+        recovery: SpoolRecovery,
+        writer: SegmentWriter,
         lock_fd: int,
         disk: Disk,
     ) -> None:
@@ -66,7 +66,7 @@ class Log:
                 recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
-            writer = Writer.resume(segments[-1], recovery)
+            writer = SegmentWriter.resume(segments[-1], recovery)
             undo.callback(writer.close)
             disk.sync_directory(directory)
             log = cls(

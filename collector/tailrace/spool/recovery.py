@@ -23,7 +23,7 @@ ZEROS = bytes(256 * 1024)
 """The content of a new segment. A comparison with it takes a tenth of the time of a search for it."""
 
 
-class Damage(NamedTuple):
+class DamagedRange(NamedTuple):
     """Positions that were acknowledged once and cannot be read now."""
 
     position: int
@@ -31,7 +31,7 @@ class Damage(NamedTuple):
     fault: Fault
 
 
-class Recovery(NamedTuple):
+class SpoolRecovery(NamedTuple):
     """What a start found in the newest segment."""
 
     entries: int
@@ -46,7 +46,7 @@ class Recovery(NamedTuple):
     """Number of bytes behind the end, up to the last one that is not zero."""
     fault: Fault | None
     """Why the log ends there; None when nothing had to be cut."""
-    damage: list[Damage]
+    damage: list[DamagedRange]
     """The bad places before the end."""
 
 
@@ -60,28 +60,30 @@ class _Run(NamedTuple):
     synced: int
 
 
-def survey(segment: Segment) -> Recovery:
+def survey(segment: Segment) -> SpoolRecovery:
     """Read the newest segment and say where its log ends. Change nothing."""
     data_end = _data_end(segment)
     runs = [_run(segment, segment.first)]
-    faults: list[Damage] = []
+    faults: list[DamagedRange] = []
     while runs[-1].end < data_end:
         bad = runs[-1].end
         resumed = segment.find(bad + 1, data_end + FRAME_MAX)
         rest = segment.bytes_at(bad, min(FRAME_MAX, data_end - bad))
-        faults.append(Damage(bad, resumed or data_end, name_fault(rest, bad)))
+        faults.append(DamagedRange(bad, resumed or data_end, name_fault(rest, bad)))
         if resumed is None:
             break
         runs.append(_run(segment, resumed))
     return _conclude(segment, runs, faults, data_end)
 
 
-def _conclude(segment: Segment, runs: list[_Run], faults: list[Damage], data_end: int) -> Recovery:
+def _conclude(
+    segment: Segment, runs: list[_Run], faults: list[DamagedRange], data_end: int
+) -> SpoolRecovery:
     synced = max(run.synced for run in runs)
     ending = next((bad for bad in faults if bad.end > synced), None)
     end = max(ending.position, synced) if ending else runs[-1].end
     kept = [run for run in runs if run.entries and run.position < end]
-    return Recovery(
+    return SpoolRecovery(
         entries=sum(run.entries for run in kept),
         synced=min(synced, end),
         end=end,

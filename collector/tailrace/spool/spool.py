@@ -34,7 +34,7 @@ from tailrace.spool.disk import SYSTEM, Disk
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.log import Log
 from tailrace.spool.recent import Recent
-from tailrace.spool.recovery import Recovery
+from tailrace.spool.recovery import SpoolRecovery
 
 RECENT_MAX = 8 * 2**20
 """Room for several syncs at 100 MB/s, and little compared with the daemon's memory."""
@@ -91,7 +91,7 @@ class Spool:
         return self._log.identity.hex()
 
     @property
-    def recovery(self) -> Recovery:
+    def recovery(self) -> SpoolRecovery:
         """What `open` found in the log."""
         return self._log.recovery
 

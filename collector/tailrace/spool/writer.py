@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from tailrace.spool.disk import Disk, writing
 from tailrace.spool.entry import Entry, encode
-from tailrace.spool.recovery import Recovery
+from tailrace.spool.recovery import SpoolRecovery
 from tailrace.spool.segment import WINDOW, Header, Segment, segment_name
 
 SPARE_NAME = "next.segment"
@@ -44,20 +44,22 @@ class Spare(NamedTuple):
             raise
         return cls(path, fd, size, disk)
 
-    def become(self, header: Header) -> Writer:
+    def become(self, header: Header) -> SegmentWriter:
         """Write the header, then give the file its name; both are on disk when this returns."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         disk.write_at(self.fd, header.pack(), 0, self.path)
         disk.sync_file(self.fd, self.path)
         disk.rename(self.path, path)
         disk.sync_directory(path.parent)
-        return Writer(Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd)
+        return SegmentWriter(
+            Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd
+        )
 
     def close(self) -> None:
         self.disk.files.close(self.fd)
 
 
-class Writer:
+class SegmentWriter:
     """The newest segment, the only one that is written to."""
 
     def __init__(self, segment: Segment, fd: int) -> None:
@@ -66,7 +68,7 @@ class Writer:
         self._disk = segment.disk
 
     @classmethod
-    def resume(cls, segment: Segment, found: Recovery) -> Self:
+    def resume(cls, segment: Segment, found: SpoolRecovery) -> Self:
         """Continue writing where the log ends; a torn tail is cut and reads as zeros from now on.
 
         Everything before the end is on disk when this returns. The earlier process may have been killed

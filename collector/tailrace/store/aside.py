@@ -23,8 +23,8 @@ from tailrace.clock import Clock
 from tailrace.store import durable, layout
 from tailrace.store.arrow import to_arrow
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
-from tailrace.store.losses import Loss, gap_rows, known, losses
+from tailrace.store.log import DeltaLog
+from tailrace.store.losses import LostEvents, gap_rows, known, losses
 from tailrace.store.refusal import refusal
 from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile, data_files, same_values
@@ -76,7 +76,7 @@ def _set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str
         actions = [_commit_info(now), *(_remove(each.file, now) for each in wanted)]
         actions += _added_gap_rows(root, wanted, lost)
         version = table.version() + 1
-        if _put(Log(root), version, actions):
+        if _put(DeltaLog(root), version, actions):
             durable.sync(root, version - 1, version)
             Journal(root).note([version], merges=True)
             return [_moved(root, each, lost[each.file.path]) for each in wanted]
@@ -101,7 +101,7 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 
 
 def _added_gap_rows(
-    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[Loss]]
+    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
     """Write the gap rows into files of the table; return the log actions that add these files."""
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
@@ -115,7 +115,7 @@ def _added_gap_rows(
                 writer_properties=layout.writer_properties(),
                 post_commithook_properties=durable.NO_HOOKS,
             )
-        copy = Log(Path(scratch))
+        copy = DeltaLog(Path(scratch))
         lines = [
             msgspec.json.decode(line)
             for version in copy.versions()
@@ -129,7 +129,7 @@ def _added_gap_rows(
     return added
 
 
-def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
+def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
     """Write a whole log entry unless that version exists; return whether it was written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
@@ -143,7 +143,7 @@ def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
     return True
 
 
-def _moved(root: Path, damaged: Damaged, lost: Sequence[Loss]) -> str:
+def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
     """Move the file out of the table's directory, if it is there; return the sentence about it."""
     path = root / damaged.file.path
     place = root.parent / DIRECTORY / path.name
@@ -160,5 +160,5 @@ def _moved(root: Path, damaged: Damaged, lost: Sequence[Loss]) -> str:
     )
 
 
-def _name(loss: Loss) -> str:
+def _name(loss: LostEvents) -> str:
     return f"source {loss.source}, session {loss.session}"

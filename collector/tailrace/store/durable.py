@@ -28,7 +28,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from tailrace.errors import SyncError
 from tailrace.store.journal import Journal
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log, is_parquet
+from tailrace.store.log import DeltaLog, is_parquet
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Rule 1: pass it to every operation on the table."""
@@ -52,7 +52,7 @@ def sync(root: Path, after: int, upto: int) -> None:
 
     All files of `upto` must be there. Files of lower versions may be gone: another process has merged,
     synced and vacuumed them away since."""
-    log = Log(root)
+    log = DeltaLog(root)
     directories = {root}
     try:
         for version in range(after + 1, upto + 1):
@@ -78,7 +78,7 @@ def sync_new(root: Path) -> None:
 
 def sync_newest(root: Path) -> int:
     """Follow rule 2 for all versions that may be unsynced; return the newest one. Raise SyncError."""
-    versions = Log(root).versions()
+    versions = DeltaLog(root).versions()
     newest = versions[-1] if versions else -1
     sync(root, max(newest - UNSYNCED_MAX, -1), newest)
     return newest
@@ -89,7 +89,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
 
     Raise SyncError; LockedError while another process shortens or repairs the log; and the library's own
     errors, after which the log is as long as before."""
-    log = Log(root)
+    log = DeltaLog(root)
     version = table.version()
     with DirectoryLock(root.parent, name=LOG_LOCK):
         table.create_checkpoint()
@@ -120,7 +120,7 @@ def fsync(path: Path) -> None:
         os.close(fd)
 
 
-def _sync_data(log: Log, version: int, *, required: bool) -> set[Path]:
+def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
     """Sync the files that a version added; return their directories."""
     try:
         actions = log.read(version)
@@ -142,7 +142,7 @@ def _sync_file(path: Path, *, required: bool) -> None:
             raise
 
 
-def _trim(log: Log, checkpoint: int, keep: int) -> None:
+def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
     """Delete what is more than `keep` versions below `checkpoint`, oldest first, so that no hole is left.
 
     The checkpoint before it stays, since a reader may be using it."""

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Schema as DeltaSchema
 
 from tailrace.errors import StoreError
 from tailrace.store.journal import Checksum, checksum
-from tailrace.store.log import Action, Add, Log, is_parquet
+from tailrace.store.log import Action, Add, DeltaLog, is_parquet
 from tailrace.store.refusal import line, os_error
 from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile
@@ -63,7 +63,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
-        copy = Log(Path(scratch))
+        copy = DeltaLog(Path(scratch))
         link = copy.data_path(add)
         link.parent.mkdir(exist_ok=True)
         link.symlink_to((root / file.path).resolve())

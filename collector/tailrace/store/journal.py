@@ -29,7 +29,7 @@ from msgspec import structs
 
 from tailrace.away import make_way
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log, decode
+from tailrace.store.log import DeltaLog, decode
 
 NAME = "_journal"
 """The underscore keeps Delta's vacuum from removing it."""
@@ -54,7 +54,7 @@ GROUPS_MAX = 1000
 """For a file with more groups than this the journal holds no numbers of rows."""
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class JournalLine(msgspec.Struct, omit_defaults=True):
     version: int | None
     entry: str | None
     files: dict[str, Checksum]
@@ -77,7 +77,7 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self.path = root / NAME
         self._root = root
-        self._log = Log(root)
+        self._log = DeltaLog(root)
 
     def read(self) -> Notes:
         """Return the content of all whole lines; a missing journal is empty. Raise OSError."""
@@ -103,22 +103,22 @@ class Journal:
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
         """Add how many rows of each group a file has, unless there are too many groups. Raise OSError."""
         if len(counts) <= GROUPS_MAX:
-            self._append([Line(None, None, {}, {path: list(counts.items())})])
+            self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
         """Add the checksums of files in the table's directory. Raise OSError."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
-        self._append([Line(None, None, files)])
+        self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
         """Forget files that are gone, and entries below the log's first. Raise OSError."""
         first = min(self._log.versions(), default=0)
 
-        def kept(line: Line) -> Line:
+        def kept(line: JournalLine) -> JournalLine:
             files = {p: found for p, found in line.files.items() if (self._root / p).exists()}
             rows = {p: found for p, found in line.rows.items() if (self._root / p).exists()}
             old = line.version is not None and line.version < first
-            return Line(line.version, None if old else line.entry, files, rows)
+            return JournalLine(line.version, None if old else line.entry, files, rows)
 
         self._rewrite(kept)
 
@@ -129,7 +129,7 @@ class Journal:
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
         )
 
-    def _line(self, version: int, *, merges: bool) -> Line | None:
+    def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
         except FileNotFoundError:  # the log was shortened since
@@ -140,9 +140,9 @@ class Journal:
                 path = self._log.data_path(action.add)
                 if path.exists():
                     files[action.add.path] = checksum(path)
-        return Line(version, entry.decode(), files)
+        return JournalLine(version, entry.decode(), files)
 
-    def _lines(self) -> tuple[list[Line], int]:
+    def _lines(self) -> tuple[list[JournalLine], int]:
         try:
             data = self.path.read_bytes()
         except OSError:
@@ -153,7 +153,7 @@ class Journal:
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
 
-    def _append(self, lines: list[Line]) -> None:
+    def _append(self, lines: list[JournalLine]) -> None:
         """Append lines; they are on disk when this returns."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             make_way(self.path)
@@ -171,7 +171,7 @@ class Journal:
             finally:
                 os.close(fd)
 
-    def _rewrite(self, change: Callable[[Line], Line]) -> None:
+    def _rewrite(self, change: Callable[[JournalLine], JournalLine]) -> None:
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
@@ -195,12 +195,12 @@ def checksum(path: Path) -> Checksum:
     return Checksum(crc, size)
 
 
-def _format(line: Line) -> bytes:
+def _format(line: JournalLine) -> bytes:
     text = msgspec.json.encode(line)
     return b"%08x %s\n" % (crc32(text), text)
 
 
-def _parse(line: bytes) -> Line | None:
+def _parse(line: bytes) -> JournalLine | None:
     text = line[9:]
     if line[:9] != b"%08x " % crc32(text):
         return None
@@ -210,7 +210,7 @@ def _parse(line: bytes) -> Line | None:
         return None
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(JournalLine)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:

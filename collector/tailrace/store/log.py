@@ -71,7 +71,7 @@ class LastCheckpoint(msgspec.Struct):
     version: int
 
 
-class Log:
+class DeltaLog:
     """The log of the table in `root`."""
 
     def __init__(self, root: Path) -> None:

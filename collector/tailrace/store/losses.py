@@ -40,7 +40,7 @@ Who = tuple[str, str, str]
 """Source, format and session."""
 
 
-class Loss(NamedTuple):
+class LostEvents(NamedTuple):
     """How many events of a stream are lost; 0 where nobody knows how many."""
 
     source: str
@@ -72,7 +72,7 @@ def losses(
     noted: Counter[Group] | None,
     sessions: set[Who],
     same: Mapping[str, str],
-) -> list[Loss]:
+) -> list[LostEvents]:
     """Return what is lost with a file.
 
     `noted` are the file's rows by the journal, `sessions` those of the rest of the table, and `same` the
@@ -87,16 +87,16 @@ def losses(
         session = same.get("session")
         stream = same.get("stream", "") if session else ""
         who = (same["source"], same["format"], session or DAMAGED_SESSION, stream)
-        return [Loss(*who, file.rows, estimate=True)]
+        return [LostEvents(*who, file.rows, estimate=True)]
     sources = sorted({(source, format_) for source, format_, _ in sessions if source != OWN_SOURCE})
     one = len(sources) == 1
     return [
-        Loss(source, format_, DAMAGED_SESSION, "", file.rows if one else 0, estimate=one)
+        LostEvents(source, format_, DAMAGED_SESSION, "", file.rows if one else 0, estimate=one)
         for source, format_ in sources or [_UNKNOWN]
     ]
 
 
-def gap_rows(file: DataFile, reason: str, lost: Sequence[Loss]) -> Batch:
+def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
     """Return the gap rows of a lost file, in its day. `reason` is what was wrong with the file."""
     batch = Batch()
     for loss in lost:
@@ -116,7 +116,7 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[Loss]) -> Batch:
     return batch
 
 
-def _by_stream(counts: Counter[Group]) -> Iterator[Loss]:
+def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
     streams: dict[tuple[str, str, str, str], Counter[str]] = {}
     for group, count in counts.items():
         streams.setdefault(group[:4], Counter())[group[4]] += count
@@ -124,10 +124,10 @@ def _by_stream(counts: Counter[Group]) -> Iterator[Loss]:
         begun = max(kinds[Kind.BEGIN] - kinds[Kind.SPAN], 0)
         events = begun + sum(kinds[kind] for kind in _EVENTS)
         if events:
-            yield Loss(source, format_, session, stream, events, estimate=begun > 0)
+            yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
             # Rows about the session, or gaps: nobody knows what they said.
-            yield Loss(source, format_, session, stream, 0)
+            yield LostEvents(source, format_, session, stream, 0)
 
 
 def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tailrace.away import make_way, move_away
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
-from tailrace.model.quarantine import Quarantined, frame, frames
+from tailrace.model.quarantine import QuarantineFrame, frame, frames
 from tailrace.store.durable import fsync
 from tailrace.store.refusal import refusal
 
@@ -92,7 +92,7 @@ class Quarantine:
             raise SyncError(f"{self.directory}: cannot be brought to disk: {error}") from error
         self._unsynced.clear()
 
-    def read(self, session: str, at: int = 0) -> list[Quarantined]:
+    def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
         """Return the session's frames from byte `at` on, as far as they were kept."""
         try:
             data = (self.directory / file_name(session)).read_bytes()

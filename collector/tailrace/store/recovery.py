@@ -35,7 +35,7 @@ from tailrace.store.durable import LOG_LOCK, UNSYNCED_MAX, fsync
 from tailrace.store.examine import damage, place_damage
 from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Action, Log, is_parquet
+from tailrace.store.log import Action, DeltaLog, is_parquet
 from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.snapshot import DataFile, data_files
 
@@ -48,7 +48,7 @@ READ_MAX = 32 * 2**20
 CPU, and the time of the disk."""
 
 
-class Recovery(msgspec.Struct):
+class TableRecovery(msgspec.Struct):
     """What was repaired. `reasons` are sentences for people; empty when everything was whole."""
 
     versions: list[int] = []
@@ -62,13 +62,13 @@ class Recovery(msgspec.Struct):
     reasons: list[str] = []
 
 
-def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> Recovery:
+def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> TableRecovery:
     """Validate and repair the table in `root`, which need not exist, for the collector of this name.
 
     Raise StoreError, with nothing changed, when the damage cannot be repaired."""
-    log = Log(root)
+    log = DeltaLog(root)
     if not os.path.lexists(root):
-        return Recovery()
+        return TableRecovery()
     with DirectoryLock(root.parent, name=LOG_LOCK, wait=True):
         try:
             return _Repair(log, collector, refills, clock).run()
@@ -77,15 +77,15 @@ def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> Re
 
 
 class _Repair:
-    def __init__(self, log: Log, collector: str, refills: Refills, clock: Clock) -> None:
+    def __init__(self, log: DeltaLog, collector: str, refills: Refills, clock: Clock) -> None:
         self.log = log
-        self.done = Recovery()
+        self.done = TableRecovery()
         self._journal = Journal(log.root)
         self._collector = collector
         self._refills = refills
         self._clock = clock
 
-    def run(self) -> Recovery:
+    def run(self) -> TableRecovery:
         notes = self._journal.read()
         if not self.log.directory.is_dir():
             if not notes.entries and not any(self.log.root.glob("day=*/*.parquet")):

@@ -14,7 +14,7 @@ UNFINISHED = "unfinished"
 """Name of a file that exists while a collector may have received something that the table lacks."""
 
 
-class Daemon(NamedTuple):
+class RunningCollector(NamedTuple):
     """A collector that runs on a store."""
 
     pid: int
@@ -22,14 +22,16 @@ class Daemon(NamedTuple):
     """The addresses of its sources, by name, and of `admin`; empty when the collector does not say."""
 
 
-def find(data: Path, directories: Iterable[Path], root: Path = Path("/")) -> Daemon | None:
+def find(
+    data: Path, directories: Iterable[Path], root: Path = Path("/")
+) -> RunningCollector | None:
     """Return the collector that holds the lock of one of these directories; None if none does.
 
     `data` is the directory of its `ports.json`; `root` contains the /proc to read. A collector in another
     container or on another host is not seen; `is_finished` tells whether it finished."""
     held = (_holder(directory / "lock", root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
-    return None if pid is None else Daemon(pid, _addresses(data / "ports.json", pid))
+    return None if pid is None else RunningCollector(pid, _addresses(data / "ports.json", pid))
 
 
 def begin(data: Path) -> None:

@@ -36,7 +36,7 @@ SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLU
 logger = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
+class SchemaStep(NamedTuple):
     """An upgrade from the version before to `version`; `news`, for the log, is what rows can say since."""
 
     version: int
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    Step(
+    SchemaStep(
         2,
         "gaps may be rows over ranges of numbers, and sessions may go on over several connections",
     ),
@@ -100,13 +100,13 @@ def check_readable(table: DeltaTable) -> None:
         )  # fmt: skip
 
 
-def next_step(table: DeltaTable) -> Step | None:
+def next_step(table: DeltaTable) -> SchemaStep | None:
     """Return the next step towards today's version; None when the table has it."""
     version = version_of(table)
     return next((step for step in STEPS if step.version > version), None)
 
 
-def take(step: Step, table: DeltaTable) -> None:
+def take(step: SchemaStep, table: DeltaTable) -> None:
     """Take a step in one commit. Raise the library's errors; the commit may be in the table all the same."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},

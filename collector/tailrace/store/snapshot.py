@@ -36,7 +36,7 @@ class DataFile(NamedTuple):
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
 
-class Snapshot:
+class TableSnapshot:
     """One version of the table in a store."""
 
     def __init__(self, table: DeltaTable) -> None:

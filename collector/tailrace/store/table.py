@@ -33,8 +33,8 @@ from tailrace.model.columns import Batch
 from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
-from tailrace.store.recovery import Recovery, Refills, recover
+from tailrace.store.log import DeltaLog
+from tailrace.store.recovery import Refills, TableRecovery, recover
 from tailrace.store.refusal import is_conflict, refusal
 
 CHECKPOINT_DUE = 100
@@ -63,7 +63,7 @@ class Table:
 
     def __init__(self, root: str, options: dict[str, str], collector: str, clock: Clock) -> None:
         self.root = root
-        self.recovery = Recovery()
+        self.recovery = TableRecovery()
         """The damage that `open` found and repaired."""
         self._options = options
         self._collector = collector
@@ -176,12 +176,12 @@ class Table:
     def schema_version(self) -> int:
         return schema.version_of(self._table)
 
-    def upgrade(self) -> list[schema.Step]:
+    def upgrade(self) -> list[schema.SchemaStep]:
         """Upgrade the table to today's schema, in one commit for each step; return the steps taken.
 
         Durable on return. Raise FullError or StoreError: the table then has the schema before or after a
         step, and the next start continues. Raise FencedError or SyncError: then end the process."""
-        taken: list[schema.Step] = []
+        taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
             try:
                 while step := schema.next_step(self._table):
@@ -217,7 +217,7 @@ class Table:
     def _note_newest(self, root: Path) -> None:
         """Note in the journal the newest versions that it lacks, as far as `recover` has read them."""
         self._noted = self._synced
-        newest = [v for v in Log(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
+        newest = [v for v in DeltaLog(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
         with suppress(OSError, StoreError):
             journal = Journal(root)
             noted = journal.read().entries
@@ -225,7 +225,7 @@ class Table:
                 journal.note(missing, merges=True)
 
     def _since_checkpoint(self, root: Path) -> list[int]:
-        log = Log(root)
+        log = DeltaLog(root)
         newest = max(log.checkpoints(), default=-1)
         return [version for version in log.versions() if version > newest]
 

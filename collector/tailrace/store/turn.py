@@ -37,7 +37,7 @@ HOLDER = "tailrace/upkeep"
 """Id of a transaction whose version is the time when the turn began (Unix ms); 0 when it has ended."""
 
 
-class State(msgspec.Struct):
+class UpkeepState(msgspec.Struct):
     """The times of the last steps, in Unix nanoseconds."""
 
     merged: int = 0
@@ -54,9 +54,9 @@ class Turn(Protocol):
 
     def __exit__(self, *exc_info: object) -> None: ...
 
-    def read(self) -> State: ...
+    def read(self) -> UpkeepState: ...
 
-    def write(self, state: State) -> None: ...
+    def write(self, state: UpkeepState) -> None: ...
 
 
 def turn(root: str, options: dict[str, str], clock: Clock) -> Turn:
@@ -80,14 +80,14 @@ class LocalTurn:
     def __exit__(self, *exc_info: object) -> None:
         self._lock.__exit__(*exc_info)
 
-    def read(self) -> State:
+    def read(self) -> UpkeepState:
         """Return the state; a missing or damaged state is an empty one, so that all steps are due."""
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=State)
+            return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
-            return State()
+            return UpkeepState()
 
-    def write(self, state: State) -> None:
+    def write(self, state: UpkeepState) -> None:
         temporary = self._file.with_suffix(".tmp")
         try:
             make_way(self._file)
@@ -123,15 +123,15 @@ class RemoteTurn:
     def __exit__(self, *exc_info: object) -> None:
         self._try_note({HOLDER: 0})
 
-    def read(self) -> State:
+    def read(self) -> UpkeepState:
         table = self._open()
         seen = {
             name: (table.transaction_version(f"tailrace/{name}") or 0) * 10**6
-            for name in State.__struct_fields__
+            for name in UpkeepState.__struct_fields__
         }
-        return State(**seen)
+        return UpkeepState(**seen)
 
-    def write(self, state: State) -> None:
+    def write(self, state: UpkeepState) -> None:
         self._try_note(
             {
                 f"tailrace/{name}": time // 10**6

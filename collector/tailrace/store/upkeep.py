@@ -40,12 +40,12 @@ from tailrace.store.aside import Damaged, set_aside
 from tailrace.store.examine import damage
 from tailrace.store.journal import Journal
 from tailrace.store.layout import date_of
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.losses import counts_of
 from tailrace.store.refusal import is_conflict, line, refusal
 from tailrace.store.retention import DAY_NS, Jump, retention
 from tailrace.store.snapshot import DataFile, data_files
-from tailrace.store.turn import State, turn
+from tailrace.store.turn import UpkeepState, turn
 
 FIRST_SIZE = 4 * 2**20
 """Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     merges: list[Merge]
 
 
-class Report(msgspec.Struct):
+class UpkeepReport(msgspec.Struct):
     """What was done. `skipped` are the steps left to the next run, with the reason; `held` is why days that
     are too old by the clock are not deleted; `damaged` is a sentence for each file that was set aside."""
 
@@ -105,7 +105,7 @@ class Report(msgspec.Struct):
     seconds: float = 0.0
 
 
-def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> Plan:
+def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
     """Return what is due at `now` (Unix nanoseconds) for a table of these files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
@@ -128,7 +128,7 @@ def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: in
     return Plan(below, held, vacuum, second, merges)
 
 
-def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> bool:
+def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether a table of these files calls for an upkeep at `now` (Unix nanoseconds).
 
     The answer depends only on the table and on the last upkeeps, not on who asks or for how long the
@@ -168,7 +168,7 @@ def run(
     clock: Clock,
     everything: bool = False,
     clock_is_right: bool = False,
-) -> Report:
+) -> UpkeepReport:
     """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
     `clock_is_right`, believe the clock until now, and note that.
 
@@ -183,7 +183,7 @@ def run(
             state.trusted = clock.wall_ns()
             mine.write(state)
         if everything:
-            state = State(trusted=state.trusted)
+            state = UpkeepState(trusted=state.trusted)
         table = layout.open_table(root, config.options)
         plan = decide(data_files(table), state, config, clock.wall_ns())
         work.report.held = str(plan.held or "")
@@ -209,7 +209,7 @@ class _Upkeep:
     """The steps of an upkeep. Each returns whether it was done; otherwise it is left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
-        self.report = Report()
+        self.report = UpkeepReport()
         self._root = root
         self._options = options
         self._clock = clock
@@ -285,7 +285,7 @@ class _Upkeep:
 
     def _note(self, root: Path, versions: range) -> None:
         """Note in the journal what a step wrote, and which rows are in its files."""
-        journal, log = Journal(root), Log(root)
+        journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
             for action in log.read(version):

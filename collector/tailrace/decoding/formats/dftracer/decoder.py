@@ -41,10 +41,10 @@ import msgspec
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.dftracer.files import FILES
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
-from tailrace.decoding.formats.dftracer.names import Names
+from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.record import about_session, to_record
-from tailrace.decoding.formats.dftracer.run import Run, RunState
-from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, Found, find_fields
+from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
+from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding
@@ -64,7 +64,7 @@ class DFTracerState(msgspec.Struct):
     held: bytes = b""
     tried: int = 0
     names: dict[str, str] = {}
-    run: RunState = msgspec.field(default_factory=RunState)
+    run: TracedRunState = msgspec.field(default_factory=TracedRunState)
 
 
 class DFTracerDecoder:
@@ -77,8 +77,8 @@ class DFTracerDecoder:
         self._held = state.held
         self._tried = state.tried
         self._hold_max = min(limit, RECORD_MAX)
-        self._names = Names(dict(state.names))
-        self._run = Run(state.run)
+        self._names = HashNames(dict(state.names))
+        self._run = TracedRun(state.run)
         self._records: list[Record] = []
 
     @property
@@ -244,7 +244,7 @@ class DFTracerDecoder:
 
     # Records
 
-    def _readable(self, line: bytes, found: Found) -> None:
+    def _readable(self, line: bytes, found: FoundFields) -> None:
         """Add the record of a line that is JSON, if need be after repair."""
         try:
             reading = read_fields(found.fields)

@@ -54,7 +54,7 @@ class RefusedError(Exception):
     """The record cannot be used; the argument is the reason."""
 
 
-class Given(NamedTuple):
+class GivenName(NamedTuple):
     """A name for a hash. A hash of 16 digits is made from the name's content, an integer is not."""
 
     key: str
@@ -62,7 +62,7 @@ class Given(NamedTuple):
     name: str
 
 
-class Reading(NamedTuple):
+class RecordReading(NamedTuple):
     """A record's columns and its meaning for the file (`role`). Its attributes are `before`, then the names
     that its hashes stand for (`wanted`: members and keys), then `after`."""
 
@@ -76,7 +76,7 @@ class Reading(NamedTuple):
     start: int | None = None
     end: int | None = None
     wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
-    given: Given | None = None
+    given: GivenName | None = None
     flaw: str | None = None
     id: int | None = None
     ticks: int | None = None
@@ -99,7 +99,7 @@ class _Line(NamedTuple):
     after: Texts
 
 
-def read_fields(found: list[Field]) -> Reading:
+def read_fields(found: list[Field]) -> RecordReading:
     """Read a record's fields. Raise RefusedError if they are not a record's."""
     fields = {field.key: field for field in found}
     name, ph = _text(_field(fields, "name")), _field(fields, "ph").value
@@ -129,7 +129,7 @@ def hash_key(kind: str, value: object) -> str | None:
 # Phases
 
 
-def _read_complete(line: _Line) -> Reading:
+def _read_complete(line: _Line) -> RecordReading:
     start = _int64(line.fields, "ts")
     duration = _number(line.fields, "dur")
     end = start + as_int64(duration)
@@ -142,7 +142,7 @@ def _read_complete(line: _Line) -> Reading:
     else:
         del line.after["dur"]
     number = line.fields["id"].value if "id" in line.fields else None
-    reading = Reading(
+    reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
         id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
@@ -155,7 +155,7 @@ def _read_complete(line: _Line) -> Reading:
     return reading
 
 
-def _about_the_run(line: _Line, reading: Reading) -> Reading:
+def _about_the_run(line: _Line, reading: RecordReading) -> RecordReading:
     """Read the tracer's own events at the start and the end of a run."""
     said = line.after.pop("args", None)
     begins = line.name == "start"
@@ -171,23 +171,23 @@ def _about_the_run(line: _Line, reading: Reading) -> Reading:
     )
 
 
-def _read_counter(line: _Line) -> Reading:
+def _read_counter(line: _Line) -> RecordReading:
     start = _int64(line.fields, "ts")
     del line.after["ts"]
     aggregate = line.fields["ph"].value == 3 or "dft_cnt" in line.args
     if aggregate:
         line.before["aggregate"] = "true"
-    return Reading(
+    return RecordReading(
         Kind.COUNTER, line.stream, line.name, line.before, _with_args(line),
         "aggregate" if aggregate else "counter", line.category, start,
         wanted=_wanted(line.args, OF_EVENTS),
     )  # fmt: skip
 
 
-def _read_metadata(line: _Line) -> Reading:
+def _read_metadata(line: _Line) -> RecordReading:
     name, value = line.args.get("name"), line.args.get("value")
     key = hash_key(line.name, value)
-    about = Reading(
+    about = RecordReading(
         Kind.SESSION, line.stream, line.name, line.before, line.after, "metadata", line.category,
         counts="id" not in line.fields,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def _read_metadata(line: _Line) -> Reading:
         else:
             _with_args(line)
         scope: Literal["group", "source"] = "source" if isinstance(value, str) else "group"
-        return about._replace(kind=Kind.NAME, given=Given(key, scope, readable))
+        return about._replace(kind=Kind.NAME, given=GivenName(key, scope, readable))
     about = about._replace(wanted=_wanted(line.args, {"hostname": ("hhash", "HH")}))
     if line.name == "CM" and name == "time_metric":
         ticks = TICKS_PER_SECOND.get(value) if isinstance(value, str) else None
@@ -225,16 +225,16 @@ def _said(line: _Line, name: object, value: object) -> None:
         line.before["producer"] = "{" + text + "}"
 
 
-def _read_other(line: _Line) -> Reading:
+def _read_other(line: _Line) -> RecordReading:
     ph = line.fields["ph"]
     line.before["ph"] = ph.text
-    return Reading(
+    return RecordReading(
         Kind.SESSION, line.stream, line.name, line.before, _with_args(line), "other",
         line.category, flaw="unknown_phase",
     )  # fmt: skip
 
 
-_READERS: dict[object, Callable[[_Line], Reading]] = {
+_READERS: dict[object, Callable[[_Line], RecordReading]] = {
     1: _read_complete, "X": _read_complete,
     2: _read_counter, 3: _read_counter, "C": _read_counter,
     4: _read_metadata, "M": _read_metadata, "H": _read_metadata,

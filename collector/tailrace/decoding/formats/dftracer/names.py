@@ -13,7 +13,7 @@ NAME_BYTES = 448
 """The size of a short name with a short key."""
 
 
-class Names:
+class HashNames:
     """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first."""
 
     what = Evicted.NAMES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from tailrace.decoding.formats.dftracer.line import Given, Reading, Texts
-from tailrace.decoding.formats.dftracer.salvage import Found
+from tailrace.decoding.formats.dftracer.line import GivenName, RecordReading, Texts
+from tailrace.decoding.formats.dftracer.salvage import FoundFields
 from tailrace.model.record import Kind, Record, SessionFacts, named
 
 _OURS = {
@@ -16,7 +16,12 @@ _OURS = {
 
 
 def to_record(
-    offset: int, size: int, found: Found, reading: Reading, names: Texts, facts: SessionFacts | None
+    offset: int,
+    size: int,
+    found: FoundFields,
+    reading: RecordReading,
+    names: Texts,
+    facts: SessionFacts | None,
 ) -> Record:
     """Return the record; `names` are the members for its hashes, `facts` what it tells of the session."""
     keys = {field.key for field in found.fields}
@@ -44,7 +49,7 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
     )  # fmt: skip
 
 
-def _name(offset: int, size: int, given: Given, stream: str, attributes: str | None) -> Record:
+def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
     """Return the name of a hash, with everything else that its record says, such as the host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
     return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")

@@ -21,7 +21,7 @@ import re
 import msgspec
 
 from tailrace.decoding.formats.dftracer.ids import Ids, IdsState
-from tailrace.decoding.formats.dftracer.line import Reading
+from tailrace.decoding.formats.dftracer.line import RecordReading
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Record, SessionFacts, missing
@@ -40,7 +40,7 @@ NO_END = "no_end"
 """The detail of a run that may lack more than its ids say: its `end` has not come."""
 
 
-class RunState(msgspec.Struct):
+class TracedRunState(msgspec.Struct):
     """stage: before (no `start` yet), open, ended (gaps wait), settled.
 
     `ticks` a second is this run's unit, `coming` the next run's; `told` says whether a record told it,
@@ -61,18 +61,18 @@ class RunState(msgspec.Struct):
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
-class Run:
+class TracedRun:
     """The run that the file is in, as far as it was read."""
 
     what = Evicted.NUMBERS
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: TracedRunState) -> None:
         self._state = state
         self._given_up = 0
         self.ids = Ids(state.ids)
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> TracedRunState:
         return msgspec.structs.replace(self._state, ids=self.ids.state)
 
     @property
@@ -104,7 +104,7 @@ class Run:
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
-    def saw(self, reading: Reading) -> None:
+    def saw(self, reading: RecordReading) -> None:
         """Note a readable record."""
         state = self._state
         if reading.counts is not None:
@@ -118,7 +118,7 @@ class Run:
         """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
         self._state.blanks = True
 
-    def measured(self, reading: Reading) -> SessionFacts | None:
+    def measured(self, reading: RecordReading) -> SessionFacts | None:
         """Read a time_metric: return the facts about this run, or None if it is about the next run, whose
         metadata comes before its `start`."""
         state = self._state
@@ -130,13 +130,13 @@ class Run:
         state.ticks, state.measured = reading.ticks, True
         return self.clock()
 
-    def begins(self, offset: int, reading: Reading) -> tuple[list[Record], SessionFacts]:
+    def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
         """Begin a run at its `start`: return the gaps of the run before, and the facts of the new one."""
         old = self._state
         old.blanks = False
         gaps = self.over(offset)
         if old.stage != "before":
-            self._state = RunState(
+            self._state = TracedRunState(
                 ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts
             )
             self._given_up = self.evicted
@@ -146,7 +146,7 @@ class Run:
         self.saw(reading)
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
-    def ends(self, offset: int, reading: Reading) -> list[Record]:
+    def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record, which stops at `offset`; return its gaps if they are certain already."""
         self.saw(reading)
         self._state.stage, self._state.last = "ended", reading.id or 0
@@ -175,7 +175,7 @@ class Run:
         """Whether reported gaps exist whose events may still come."""
         return bool(self._state.claimed)
 
-    def heals(self, offset: int, reading: Reading) -> list[Record]:
+    def heals(self, offset: int, reading: RecordReading) -> list[Record]:
         """Return the heal of an event that stops at `offset` if it was reported missing; call this before `saw`.
 
         A thread may be in a call while another thread ends the run."""

@@ -55,7 +55,7 @@ FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
 characters that JSON does not allow in a string, numbers that JSON does not have."""
 
 
-class Found(NamedTuple):
+class FoundFields(NamedTuple):
     """A record's fields, the JSON that they were read from, and the record's flaw."""
 
     fields: list[Field]
@@ -67,19 +67,19 @@ class _UnsureError(Exception):
     """The meaning of the record is not certain."""
 
 
-def find_fields(record: bytes) -> Found | str:
+def find_fields(record: bytes) -> FoundFields | str:
     """Return a record's fields, repaired if need be, or a reason: bad_json, not_an_object, too_deep.
 
     A record that is JSON and has a backslash gets the flaw `backslash`: it may stand for itself."""
     found = read_object(record)
     if not isinstance(found, str):
-        return Found(found, record, "backslash" if b"\\" in record else None)
+        return FoundFields(found, record, "backslash" if b"\\" in record else None)
     if found not in _SALVAGEABLE:
         return found
     repaired = repair(record)
     if repaired:
         found = read_object(repaired[0])
-    return "bad_json" if isinstance(found, str) or not repaired else Found(found, *repaired)
+    return "bad_json" if isinstance(found, str) or not repaired else FoundFields(found, *repaired)
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:

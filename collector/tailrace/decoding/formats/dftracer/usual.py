@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
-from tailrace.decoding.formats.dftracer.run import Run
+from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
 from tailrace.model.record import Kind, Record
 
@@ -52,7 +52,7 @@ def read_usual(
     offset: int,
     data: bytes,
     names: dict[str, str],
-    run: Run,
+    run: TracedRun,
     records: list[Record],
     other: Callable[[int, bytes], None],
 ) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.decoding.formats.et3.form import AGENT, FormName, Loss, Place
+from tailrace.decoding.formats.et3.form import AGENT, FormName, MissingLines, Place
 from tailrace.decoding.formats.et3.stack import Stacks
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
@@ -59,7 +59,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     unread: int = 0
     excused: int = 0
     reason: Reason = Reason.NETWORK
-    found: list[Loss | None] = []
+    found: list[MissingLines | None] = []
 
     @property
     def name(self) -> FormName:
@@ -91,7 +91,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.excused -= 1
         else:
             self.found.append(
-                Loss(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
+                MissingLines(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
             )
             self.time += 1
             self.lost += 1
@@ -133,7 +133,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         Unreadable lines are some of them; if there were more, the others were lines of other kinds."""
         count = ahead - self.unread
         if count > 0:
-            self.found.append(Loss(count, detail="death_ahead"))
+            self.found.append(MissingLines(count, detail="death_ahead"))
         self.excused = max(0, self.excused + count)
         self.lost += ahead
         self.time += ahead

@@ -27,10 +27,10 @@ from tailrace.decoding.formats.et3.events import Events
 from tailrace.decoding.formats.et3.files import FILES, deaths_were_added
 from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION, FormName, Votes
 from tailrace.decoding.formats.et3.line import Line, read_line
-from tailrace.decoding.formats.et3.maps import Names, NamesState
+from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState
 from tailrace.decoding.formats.et3.other import begun, read_other
 from tailrace.decoding.formats.et3.specification import SpecificationForm
-from tailrace.decoding.formats.et3.stack import Frames
+from tailrace.decoding.formats.et3.stack import EvictableStacks
 from tailrace.decoding.lines import Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, malformed, named
@@ -54,7 +54,7 @@ class Et3State(msgspec.Struct):
     added: bool = False
     version: str = ""
     form: SpecificationForm | AgentForm | None = None
-    names: NamesState = msgspec.field(default_factory=NamesState)
+    names: MapNamesState = msgspec.field(default_factory=MapNamesState)
 
 
 class Et3Decoder:
@@ -66,15 +66,15 @@ class Et3Decoder:
         self._state = state = state or Et3State()
         self._limit = limit
         self._lines = Lines(limit, state.lines)
-        self._names = Names(state.names)
+        self._names = MapNames(state.names)
         self._held = bytearray(state.held)
         self._held_at = state.lines.offset - len(self._held)
         self._votes = Votes()
         self._events: Events | None = None
-        self._frames: Frames | None = None
+        self._frames: EvictableStacks | None = None
         if state.form:
             self._events = Events(state.form, self._names, state.version)
-            self._frames = Frames(state.form.stacks)
+            self._frames = EvictableStacks(state.form.stacks)
         for data in split_lines(state.held):
             self._vote(read_line(data, et1=False))
 
@@ -243,7 +243,7 @@ class Et3Decoder:
         if state.hole:
             form.hole()
         self._events = Events(form, self._names)
-        self._frames = Frames(form.stacks)
+        self._frames = EvictableStacks(form.stacks)
         records.append(begun(self._held_at, name, again=False))
         self._events.read(self._held_at, bytes(self._held), records)
         self._held.clear()

@@ -38,7 +38,7 @@ from typing import cast
 
 from tailrace.decoding.formats.et3.form import SPECIFICATION, Form
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
-from tailrace.decoding.formats.et3.maps import Names
+from tailrace.decoding.formats.et3.maps import MapNames
 from tailrace.decoding.formats.et3.other import as_object, begun, lost, read_other, with_member
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, Frame
 from tailrace.decoding.lines import split_lines
@@ -58,7 +58,7 @@ Reader = Callable[[int, int, list[str]], Record]
 class Events:
     """Reads whole lines of one trace. `version` is "et3" or "et1", or "" while it is not known."""
 
-    def __init__(self, form: Form, names: Names, version: str = "") -> None:
+    def __init__(self, form: Form, names: MapNames, version: str = "") -> None:
         self.version = ET3 if form.name == SPECIFICATION else version
         self._form, self._stacks = form, form.stacks
         self._tick, self._at = form.tick, form.at

@@ -26,7 +26,7 @@ Place = tuple[str, list[Frame] | None, int, str | None]
 Frames are None for a line out of order, which can neither open nor close one."""
 
 
-class Loss(NamedTuple):
+class MissingLines(NamedTuple):
     """Lines known to be missing (`heal`: or come after all), from `first` on by the trace's clock."""
 
     lines: int
@@ -43,7 +43,7 @@ class Form(Protocol):
     for the beginning of a new run; the reader of the lines empties it."""
 
     stacks: Stacks
-    found: list[Loss | None]
+    found: list[MissingLines | None]
     time: int
 
     @property

@@ -49,7 +49,7 @@ DOCUMENTS = {
 """Documents and the sort of names in them; classes first, since methods of the specification need them."""
 
 
-class NamesState(msgspec.Struct):
+class MapNamesState(msgspec.Struct):
     """Names by sort and id. For members whose class had no name yet, by key: the id of the class and the
     member's own name."""
 
@@ -57,7 +57,7 @@ class NamesState(msgspec.Struct):
     members: dict[str, tuple[str, str]] = {}
 
 
-class Reading(NamedTuple):
+class MapReading(NamedTuple):
     """The content of a document: keys and names that are new, how many of its lines are bad, and how many
     names are beyond the limit."""
 
@@ -99,13 +99,13 @@ class _Made(dict[str, V]):
         return value
 
 
-class Names:
+class MapNames:
     """The names of a trace, ready to be written into events: the texts for a method, and the attributes that
     name a class or field, by id."""
 
     what = Evicted.NAMES
 
-    def __init__(self, state: NamesState) -> None:
+    def __init__(self, state: MapNamesState) -> None:
         self.state = state
         self.evicted = 0
         self._held = sum(_cost(name) for names in state.names.values() for name in names.values())
@@ -137,11 +137,11 @@ class Names:
                 self.evicted += 1
         self._make_anew()
 
-    def read(self, document: str, data: bytes) -> Reading:
+    def read(self, document: str, data: bytes) -> MapReading:
         """Read a document. A last line without a newline is left for the next time."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
-            return Reading([], 0, 0)
+            return MapReading([], 0, 0)
         sort = DOCUMENTS[kind]
         found: dict[str, str] = {}
         bad = left_out = at = 0
@@ -164,7 +164,7 @@ class Names:
                     new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
         if new:
             self._make_anew()
-        return Reading(new, bad, left_out)
+        return MapReading(new, bad, left_out)
 
     def _make_anew(self) -> None:
         for made in (self.methods, self.classes, self.fields):

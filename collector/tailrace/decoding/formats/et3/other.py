@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from tailrace.decoding.formats.et3.form import Loss
+from tailrace.decoding.formats.et3.form import MissingLines
 from tailrace.decoding.formats.et3.line import Line
 from tailrace.model.record import Kind, Record, SessionFacts, missing
 
@@ -33,7 +33,7 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
     )  # fmt: skip
 
 
-def lost(offset: int, loss: Loss) -> Record:
+def lost(offset: int, loss: MissingLines) -> Record:
     """Return a gap, or the heal of one."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,

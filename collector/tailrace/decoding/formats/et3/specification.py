@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.decoding.formats.et3.form import SPECIFICATION, FormName, Loss, Place
+from tailrace.decoding.formats.et3.form import SPECIFICATION, FormName, MissingLines, Place
 from tailrace.decoding.formats.et3.stack import Stacks
 from tailrace.model.gap import Reason
 
@@ -25,7 +25,7 @@ HOLES_MAX = 256
 """How many holes late lines can heal; beyond, the oldest are forgotten."""
 
 
-class Hole(msgspec.Struct, array_like=True):
+class ClockHole(msgspec.Struct, array_like=True):
     """Times of missing entries and exits, both included, and how many of them were claimed."""
 
     first: int
@@ -41,8 +41,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     time: int = 0
     begun: bool = False
     unread: int = 0
-    holes: list[Hole] = []
-    found: list[Loss | None] = []
+    holes: list[ClockHole] = []
+    found: list[MissingLines | None] = []
 
     @property
     def name(self) -> FormName:
@@ -97,8 +97,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
-            self.found.append(Loss(count, reason, first, "clock"))
-        self.holes.append(Hole(first, time, reason, max(0, count)))
+            self.found.append(MissingLines(count, reason, first, "clock"))
+        self.holes.append(ClockHole(first, time, reason, max(0, count)))
         del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 
@@ -120,12 +120,12 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         If unreadable lines explained a part of the hole, only as many lines as were claimed heal it."""
         hole = self.holes[at]
         if hole.claimed:
-            self.found.append(Loss(1, hole.reason, time, "clock", heal=True))
+            self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))
         claimed = max(0, hole.claimed - 1)
         low = min(claimed, time - hole.first)
         rest = [
-            Hole(hole.first, time - 1, hole.reason, low),
-            Hole(time + 1, hole.last, hole.reason, claimed - low),
+            ClockHole(hole.first, time - 1, hole.reason, low),
+            ClockHole(time + 1, hole.last, hole.reason, claimed - low),
         ]
         self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
 

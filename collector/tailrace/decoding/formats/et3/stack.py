@@ -106,7 +106,7 @@ class Stacks(msgspec.Struct):
             self.whole = False
 
 
-class Frames:
+class EvictableStacks:
     """The stacks as evictable state: the older half of the deepest stack goes first."""
 
     what = Evicted.FRAMES

@@ -22,7 +22,7 @@ Value = tuple[int, int, str, str]
 """Where a value begins, where it ends, its struct format, and its name as a JSON key."""
 
 
-class Layout(NamedTuple):
+class BodyLayout(NamedTuple):
     """The layout of a body. `unpack` returns static and dynamic parts in turn, a static one first."""
 
     kind: str
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     floats: tuple[int, ...]
 
 
-_layouts: dict[tuple[bytes, int], Layout | None] = {}
+_layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
 _LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
@@ -81,7 +81,7 @@ def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | N
         form.append("0s")
         static.append(b"")
         types = [type_[-1] for _, _, type_, _ in values]
-        layout = Layout(
+        layout = BodyLayout(
             kind,
             name,
             Struct(">" + "".join(form)).unpack,

@@ -31,7 +31,7 @@ TURNS = STATES | {b"OU[", b"OU]", b"OF["}
 CLOCK_MIN = -(2**63)
 
 
-class CourseState(msgspec.Struct):
+class EventOrderState(msgspec.Struct):
     """`first` is the clock of the first event; `last` the clock that the next event's must not be below, None
     before the first.
 
@@ -51,10 +51,10 @@ class CourseState(msgspec.Struct):
     copy: tuple[int, int] | None = None
 
 
-class Course:
+class EventOrder:
     """The order of one stream's events."""
 
-    def __init__(self, state: CourseState) -> None:
+    def __init__(self, state: EventOrderState) -> None:
         self.state = state
 
     @property

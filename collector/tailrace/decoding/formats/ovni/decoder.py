@@ -34,10 +34,10 @@ import posixpath
 import msgspec
 
 from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.ovni.course import Course, CourseState
-from tailrace.decoding.formats.ovni.document import OFFSETS, Documents, DocumentsState
+from tailrace.decoding.formats.ovni.course import EventOrder, EventOrderState
+from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
 from tailrace.decoding.formats.ovni.event import EventReader
-from tailrace.decoding.formats.ovni.files import FILES, Place, read_path
+from tailrace.decoding.formats.ovni.files import FILES, StreamOrigin, read_path
 from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.formats.ovni.names import Names, NamesState
 from tailrace.decoding.formats.ovni.stack import Stack, StackState
@@ -58,9 +58,9 @@ class OvniState(msgspec.Struct):
     waiting: bytes = b""
     fault: str = ""
     order: str = ""
-    place: Place = Place()
+    place: StreamOrigin = StreamOrigin()
     told: bool = False
-    course: CourseState = msgspec.field(default_factory=CourseState)
+    course: EventOrderState = msgspec.field(default_factory=EventOrderState)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
     documents: DocumentsState = msgspec.field(default_factory=DocumentsState)
@@ -75,10 +75,10 @@ class OvniDecoder:
         self._waiting = bytearray(state.waiting)
         self._searched = 0  # how many of the waiting bytes are known to begin no event
         self._need = 0  # how many must wait before anything new can be decoded
-        self._course = Course(state.course)
+        self._course = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
-        self._documents = Documents(state.documents, self._names)
+        self._documents = StreamDocuments(state.documents, self._names)
         self._set_out()
 
     @property

@@ -44,7 +44,7 @@ class DocumentsState(msgspec.Struct):
     offset: int | None = None
 
 
-class Documents:
+class StreamDocuments:
     """The documents of one stream. Its records stand at a given place `offset`."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tailrace.decoding.formats.ovni.frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Named, Names, gives, naming
 from tailrace.decoding.formats.ovni.stack import Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, Event
+from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType
 from tailrace.model.record import Kind, Record
 
 KINDS = {
@@ -110,7 +110,7 @@ class EventReader:
             flaw or reading.flaw, None,
         )  # fmt: skip
 
-    def _payload(self, event: Event, data: bytes) -> _Payload | None:
+    def _payload(self, event: EventType, data: bytes) -> _Payload | None:
         """Read the payload; return None if it is shorter than the table says."""
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
@@ -122,12 +122,12 @@ class EventReader:
     def _unread(self, name: str, data: bytes, flaw: str) -> _Reading:
         return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
-    def _copy(self, event: Event, payload: _Payload) -> _Reading:
+    def _copy(self, event: EventType, payload: _Payload) -> _Reading:
         """Read a copy that a fork made: it opens and closes nothing, and names nothing."""
         kind = Kind.END if event.opens is False else Kind.INSTANT
         return _Reading(kind, event.name, payload.members, payload.rest)
 
-    def _pair(self, event: Event, payload: _Payload) -> _Reading:
+    def _pair(self, event: EventType, payload: _Payload) -> _Reading:
         """Read a begin or an end; the values tell tasks, or values of a mark, apart."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
@@ -140,7 +140,7 @@ class EventReader:
         members = members if ended is None else ""
         return _Reading(Kind.END, event.name, members, rest, ended, None, flaw)
 
-    def _single(self, event: Event, payload: _Payload, *, stale: bool) -> _Reading:
+    def _single(self, event: EventType, payload: _Payload, *, stale: bool) -> _Reading:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
@@ -160,7 +160,7 @@ class EventReader:
             members += about
         return _Reading(kind, name, members, rest, None, parent)
 
-    def _type(self, event: Event, type_: int, data: bytes) -> tuple[str, str, bytes]:
+    def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
         """Return a type's label, which is text up to a zero, the members that name it, and bytes beyond the label."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
@@ -170,6 +170,6 @@ class EventReader:
         self._names.learn_type(model, type_, label)
         return label, gives(self._names.type_key(model, type_)), rest
 
-    def _named(self, event: Event, values: tuple[int, ...]) -> Named:
+    def _named(self, event: EventType, values: tuple[int, ...]) -> Named:
         how = naming(event)
         return how(self._names, event, values) if how else (event.name, "")

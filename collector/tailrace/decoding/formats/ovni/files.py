@@ -25,7 +25,7 @@ _PATH = re.compile(
 _STREAM = re.compile(r".*/thread\.[^/]+(?:/stream)?\.obs", re.DOTALL)
 
 
-class Place(NamedTuple):
+class StreamOrigin(NamedTuple):
     """The stream's name, its process and host; all empty where the path does not tell."""
 
     stream: str = ""
@@ -33,13 +33,13 @@ class Place(NamedTuple):
     host: str = ""
 
 
-def read_path(path: str) -> Place:
+def read_path(path: str) -> StreamOrigin:
     valid = path.encode(errors="surrogateescape").decode(errors="replace")
     match = _PATH.fullmatch(without_gz(valid))
     if match is None:
-        return Place()
+        return StreamOrigin()
     loom, pid, tid = match.group("loom", "pid", "tid")
-    return Place(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
+    return StreamOrigin(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
 
 
 def _is_stream(path: str) -> bool:

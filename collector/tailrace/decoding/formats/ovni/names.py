@@ -18,7 +18,7 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.ovni.table import Event
+from tailrace.decoding.formats.ovni.table import EventType
 from tailrace.model.holding import Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
@@ -32,7 +32,7 @@ NAME_MAX = 256
 Named = tuple[str | None, str]
 """A name, None if it is not known, and the members of the attributes that belong to it."""
 
-Naming = Callable[["Names", Event, tuple[int, ...]], Named]
+Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 """A function that names the events of a role by the fields of their payload."""
 
 
@@ -130,7 +130,7 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
 
-def naming(event: Event) -> Naming | None:
+def naming(event: EventType) -> Naming | None:
     """Return how an event is named; None if the table alone names it."""
     if event.opens is False:
         return None
@@ -142,23 +142,23 @@ def gives(key: str) -> str:
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
-def _task(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+def _task(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     return names.of_task(event.mcv[0], values[0])
 
 
-def _worksharing(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+def _worksharing(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     return names.of_type(event.mcv[0], values[0])
 
 
-def _mark(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+def _mark(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
     return names.of_mark(values[1], values[0])
 
 
-def _set(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
     return names.of_set(values[1], values[0])
 
 
-def _create(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+def _create(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     """Return the name that the task's bodies will ask for."""
     model = event.mcv[0]
     task, type_ = values

@@ -260,7 +260,7 @@ _LINE = re.compile(r"(\w+) +(\S{3})(?: (\S{3}))?  +([^()]+?)(?: +\((.+)\))?")
 _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
-class Layout(NamedTuple):
+class PayloadLayout(NamedTuple):
     """The fields of a payload of at least `size` bytes: how to unpack them, and the templates that write their
     values into JSON and into the key of a pair."""
 
@@ -270,7 +270,7 @@ class Layout(NamedTuple):
     key: str
 
 
-class Event(NamedTuple):
+class EventType(NamedTuple):
     """One line of the table, for one of its MCVs.
 
     `opens`: whether an event of a pair is the begin; None outside pairs.
@@ -285,7 +285,7 @@ class Event(NamedTuple):
     opens: bool | None
     channel: str
     begin: str
-    layouts: dict[str, tuple[Layout, ...]]
+    layouts: dict[str, tuple[PayloadLayout, ...]]
 
     @property
     def jumbo(self) -> bool:
@@ -301,22 +301,22 @@ class Event(NamedTuple):
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 
-def _layouts(fields: str | None) -> dict[str, tuple[Layout, ...]]:
+def _layouts(fields: str | None) -> dict[str, tuple[PayloadLayout, ...]]:
     split = [field.split(":") for field in (fields or "").split()]
     least = sum(not kind.endswith("?") for _, kind in split)
-    layouts: dict[str, tuple[Layout, ...]] = {}
+    layouts: dict[str, tuple[PayloadLayout, ...]] = {}
     for order in "<>":
         some = []
         for count in range(len(split), least - 1, -1):
             struct = Struct(order + "".join(_TYPES[kind.rstrip("?")] for _, kind in split[:count]))
             members = "".join(f',"{name}":%d' for name, _ in split[:count])
-            some.append(Layout(struct.size, struct, members, " %d" * count))
+            some.append(PayloadLayout(struct.size, struct, members, " %d" * count))
         layouts[order] = tuple(some)
     return layouts
 
 
-def _read_table() -> dict[bytes, Event]:
-    events: dict[bytes, Event] = {}
+def _read_table() -> dict[bytes, EventType]:
+    events: dict[bytes, EventType] = {}
     model = ""
     for line in filter(None, _TABLE.splitlines()):
         if not line.startswith(" "):
@@ -329,7 +329,7 @@ def _read_table() -> dict[bytes, Event]:
         channel = begin if role == "alone" else model + (" task" if role == "pause" else f" {role}")
         for mcv in filter(None, (begin, end)):
             opens = mcv == begin if end else None
-            events[mcv.encode()] = Event(
+            events[mcv.encode()] = EventType(
                 mcv, model, role, name, opens, channel, begin, _layouts(fields)
             )
     return events

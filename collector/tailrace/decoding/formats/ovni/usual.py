@@ -15,7 +15,7 @@ from tailrace.decoding.formats.ovni.event import KINDS
 from tailrace.decoding.formats.ovni.frame import HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Names, Naming, naming
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, Event, Layout
+from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType, PayloadLayout
 from tailrace.model.record import Kind, Record
 
 BEGIN, END = Kind.BEGIN, Kind.END
@@ -26,7 +26,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class _Fields(NamedTuple):
-    """How to read a usual event that has fields, or that does not nest with all others: see `Layout`."""
+    """How to read a usual event that has fields, or that does not nest with all others: see `PayloadLayout`."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -34,14 +34,14 @@ class _Fields(NamedTuple):
     key: str
     naming: Naming | None
     own: bool
-    event: Event
+    event: EventType
 
 
 _Plan = tuple[Kind, str, str, str, str, str, _Fields | None]
 """Kind, name, category, attributes (with fields: their beginning), channel, the pair's begin, fields."""
 
 
-def _plan(event: Event, layout: Layout) -> _Plan:
+def _plan(event: EventType, layout: PayloadLayout) -> _Plan:
     ends = event.opens is False
     kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
     mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
