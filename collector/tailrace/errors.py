@@ -2,18 +2,18 @@
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
-        │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
+    │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
-        ├── StoreError       the table cannot be used as it is; the text says what was found
+    ├── StoreError       the table cannot be used as it is; the text says what was found
     │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
     │   └── DescriptorsError no descriptor was free: wait, try again
-        ├── IncompleteError  something is missing although completeness was required (exit 3)
+    ├── IncompleteError  something is missing although completeness was required (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
-                └── UnknownError the requested source, session or stream does not exist (exit 2)
+        └── UnknownError the requested source, session or stream does not exist (exit 2)
 
 Bad *input* is never an exception: it is a record (`Kind.MALFORMED`), a count and a quarantine entry.
 """

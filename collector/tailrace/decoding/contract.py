@@ -88,7 +88,7 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """What is missing of the end so far, as the detail of the gap that `end` would return; "" when nothing
+        """The part of the end that is missing so far, as the detail of the gap that `end` would return; "" when nothing
         is missing, None while it is unknown whether the stream will state its end."""
         ...
 
@@ -184,7 +184,7 @@ def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rest of Tailrace knows about a format. Each package in `formats` exports one as FORMAT.
+    """The facts about a format that the rest of Tailrace needs. Each package in `formats` exports one as FORMAT.
 
     `transports`: the types of source that can carry it; at least files (`tail`).
     `decoder(limit, state)`: make a decoder whose longest record is `limit` bytes; it starts fresh for None,

@@ -63,7 +63,7 @@ class Goodbye(msgspec.Struct, frozen=True):
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session record (Heph `epoch`, JETS header and footer) tells the later stages.
+    """The facts that a session record (Heph `epoch`, JETS header and footer) tells the later stages.
 
     `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` is tick 0 in Unix nanoseconds.
     `starts`: a new incarnation of the producer begins with this record if records came before it.
@@ -83,7 +83,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a gap record says beyond its columns: how many events are missing (0: unknown), the kind of the
+    """The facts of a gap record beyond its columns: how many events are missing (0: unknown), the kind of the
     missing records, and the format's own word for how that is known."""
 
     count: int

@@ -7,8 +7,8 @@ A frame, all numbers little-endian:
     u64 position    logical offset of this frame in the whole log
     u64 mark        kind in the low byte; above it, how far position was ahead of what was synced
     u64 session
-        i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; add the offset of the
-                        last CLOCK entry to get wall time
+    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; add the offset of the
+                    last CLOCK entry to get wall time
     payload         at most `PAYLOAD_MAX` bytes
 
 Three fields tell the entries written here from other bytes that look like an entry:
@@ -50,7 +50,7 @@ _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 
 class EntryKind(IntEnum):
-    """What happened. The numbers are part of the format on disk; none is zero."""
+    """The kinds of entries. The numbers are part of the format on disk; none is zero."""
 
     START = 1
     """A daemon started; msgpack."""

@@ -1,6 +1,6 @@
 """The newest durable entries, kept in memory: a reader that keeps up reads nothing back from disk.
 
-That saves a third of the spool's work. Each read forgets the entries before its position. A reader
+This saves a third of the spool's work. Each read forgets the entries before its position. A reader
 that is more than the limit behind gets its entries from the files.
 """
 

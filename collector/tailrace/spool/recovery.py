@@ -5,7 +5,7 @@ unsynced ones must not be kept behind a hole. Each frame says up to where the lo
 was written, so the frames behind a bad place tell the two cases apart:
 
 - a bad place below a synced position is *damage*. It stays and is reported; reading it raises StoreError;
-- the log ends at the first other bad place. What lies behind was never acknowledged and is cut off.
+- the log ends at the first other bad place. The bytes behind were never acknowledged and are cut off.
 
 A power cut leaves the second kind: half a frame, or zeros where the file system had reserved room but
 written nothing yet. Damage takes a failing disk, or one that lied about a sync. No later frame says that
@@ -32,7 +32,7 @@ class DamagedRange(NamedTuple):
 
 
 class SpoolRecovery(NamedTuple):
-    """What a start found in the newest segment."""
+    """The findings of a start in the newest segment."""
 
     entries: int
     """Number of readable entries."""

@@ -92,7 +92,7 @@ class Spool:
 
     @property
     def recovery(self) -> SpoolRecovery:
-        """What `open` found in the log."""
+        """The findings of `open` in the log."""
         return self._log.recovery
 
     @property

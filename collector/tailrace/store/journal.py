@@ -7,7 +7,7 @@ space, and a JSON object with these members:
 - `files`, which maps a path below the table's directory to the file's CRC-32 and size;
 - `rows`, for files that upkeep made: the number of rows of each source, format, session, stream and kind.
 
-Of two lines about the same thing the later one holds. A damaged line is passed over, so damage to the
+If two lines are about the same thing, the later one holds. A damaged line is passed over, so damage to the
 journal costs no more than the content of that line.
 
 A writer adds a line after a version is synced and before anything of it is acknowledged. Parquet's page

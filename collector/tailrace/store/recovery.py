@@ -49,7 +49,7 @@ CPU, and the time of the disk."""
 
 
 class TableRecovery(msgspec.Struct):
-    """What was repaired. `reasons` are sentences for people; empty when everything was whole."""
+    """The repairs of a start. `reasons` are sentences for people; empty when everything was whole."""
 
     versions: list[int] = []
     """Versions that the recovery took out of the log."""

@@ -92,7 +92,7 @@ class Plan(NamedTuple):
 
 
 class UpkeepReport(msgspec.Struct):
-    """What was done. `skipped` are the steps left to the next run, with the reason; `held` is why days that
+    """The work that was done. `skipped` are the steps left to the next run, with the reason; `held` is why days that
     are too old by the clock are not deleted; `damaged` is a sentence for each file that was set aside."""
 
     deleted_days: list[str] = []

@@ -17,8 +17,8 @@ size 0.
 
 Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
 (`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while they are unknown, their keys under
-`$late`; then unknown fields and `args`, with the producer's own text. What the process says about itself
-is under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
+`$late`; then unknown fields and `args`, with the producer's own text. The process's statements about itself
+are under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
 text under `$line` instead.
 
 A record that is not JSON is repaired where its meaning is certain (`salvage`), even if a newline in a

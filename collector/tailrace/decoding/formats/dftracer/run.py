@@ -194,7 +194,7 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """What is missing of the run's end; None before a `start`, since older tracers write none."""
+        """The missing part of the run's end; None before a `start`, since older tracers write none."""
         if self._state.stage == "open" or self._state.blanks:
             return NO_END
         return None if self._state.stage == "before" else ""
@@ -202,7 +202,7 @@ class TracedRun:
     def lost(self, data: bytes) -> None:
         """Note a malformed record, which counts as one missing event already.
 
-        An id that it shows is no hole. If it can only be the rest of a record, it explains one hole."""
+        An id that it shows is not a hole. If it can only be the rest of a record, it explains one hole."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))

@@ -51,7 +51,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 _decode = JSONDecoder().raw_decode
 
 FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
-"""What may be wrong with a record, the worst first: a newline in a string, bytes that are not UTF-8, other
+"""The possible faults of a record, the worst first: a newline in a string, bytes that are not UTF-8, other
 characters that JSON does not allow in a string, numbers that JSON does not have."""
 
 

@@ -102,7 +102,7 @@ class StreamDocuments:
 
 
 def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return the object as compact text and as values; None while the data is no object."""
+    """Return the object as compact text and as values; None while the data is not an object."""
     fields = read_object(data)
     if isinstance(fields, str):
         return None

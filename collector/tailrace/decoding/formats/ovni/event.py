@@ -59,7 +59,7 @@ class _Payload(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """What was read of an event, without the columns that all events fill alike."""
+    """The values read from an event, without the columns that all events fill alike."""
 
     kind: Kind
     name: str | None

@@ -1,4 +1,4 @@
-"""What a file's path says of its stream, in the layouts that libovni has written.
+"""Read a stream's name, process and host from its file's path, in the layouts that libovni has written.
 
     v3       TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs    since ovni 1.11
     v1, v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs

@@ -33,7 +33,7 @@ JUMBO_MAX = 2097135
 """The longest data that libovni writes: a jumbo must fit into its buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
-"""Nanoseconds since a node's start, 9 years: a larger number is no clock."""
+"""Nanoseconds since a node's start, 9 years: a larger number is not a clock."""
 
 _CANDIDATE = re.compile(
     b"[\\x00-\\x0f\\x13](?:%s)"
@@ -80,7 +80,7 @@ def event_size(buffer: bytearray, at: int, numbers: Numbers) -> int | str:
 
 
 def plain_payload(flags: int) -> int:
-    """Return the size of the payload of an event that is no jumbo."""
+    """Return the size of the payload of an event that is not a jumbo."""
     low = flags & 0xF
     return low + 1 if low else 0
 

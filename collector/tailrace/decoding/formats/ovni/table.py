@@ -5,25 +5,25 @@ pair of events:
 
     ROLE  MCV [MCV]  name  (FIELD:TYPE …)
 
-        ROLE    of a pair; ends match begins on the same channel of the same model only
-        call      the thread does something inside a library
-        thread    the thread's role in the library: worker, leader, main
-        task      the body of a task, or a worksharing; matched by the fields, too
-        pause     a body between pause and resume; on the channel `task`
-        alone     on a channel of its own, which encloses nothing: it is not about the thread's work
-        mark      a user's mark; its channel is the mark's type, matched by value
-                of a single event:
-        at        it happened
-        state     the thread's state from now on
-        set       a mark replaces the one before it
-        create    a task is created, of a type
-        type      a task type gets its label
-        deltas    a list of i64: hardware counters since the last such event
+    ROLE    of a pair; ends match begins on the same channel of the same model only
+    call      the thread does something inside a library
+    thread    the thread's role in the library: worker, leader, main
+    task      the body of a task, or a worksharing; matched by the fields, too
+    pause     a body between pause and resume; on the channel `task`
+    alone     on a channel of its own, which encloses nothing: it is not about the thread's work
+    mark      a user's mark; its channel is the mark's type, matched by value
+            of a single event:
+    at        it happened
+    state     the thread's state from now on
+    set       a mark replaces the one before it
+    create    a task is created, of a type
+    type      a task type gets its label
+    deltas    a list of i64: hardware counters since the last such event
 
-    A field that older or newer producers leave out ends in "?". Payload bytes beyond the fields are kept as
-    bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields. The
-    names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
-    2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
+A field that older or newer producers leave out ends in "?". Payload bytes beyond the fields are kept as
+bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields. The
+names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
+2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
 """
 
 from __future__ import annotations
