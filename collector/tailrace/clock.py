@@ -33,16 +33,23 @@ class SystemClock:
 class Timeline:
     """Time as the log counts it (Unix ns): it never goes back and never jumps.
 
-    It starts at the time of the log's last entry, even if that lies in the future of the wall clock.
-    From there it advances with the monotonic clock, which ignores changes of the wall clock.
+    It starts at the time of the log's last entry or later, even if that lies in the future of the wall
+    clock. From there it advances with the monotonic clock, which ignores changes of the wall clock.
     Add `ahead` to a time of the log to get wall time; `look` updates `ahead`."""
 
     def __init__(self, clock: Clock, last: int) -> None:
         """Start from `last`, the time of the log's last entry."""
-        wall = clock.wall_ns()
         self._clock = clock
-        self._begin = max(last, wall)
-        self._monotonic = clock.monotonic()
+        self._last = last
+        self.go_on(0)
+
+    def go_on(self, ahead: int) -> None:
+        """Continue from the log's last entry, with the time that passed since then by the wall clock.
+
+        `ahead` is how far the wall clock was ahead (ns) when the log last said so."""
+        wall = self._clock.wall_ns()
+        self._begin = max(self._last, wall - ahead)
+        self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
         """How far the wall clock was ahead of the log's time (ns) at the last `look`."""
 

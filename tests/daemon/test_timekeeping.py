@@ -157,6 +157,7 @@ def test_a_start_after_the_clock_was_set_back_does_not_stay_in_the_future(live):
     assert {days[3], days[5]} == {today}
 
     async def again(life):
+        assert "clock" not in life.conditions
         await life.timers_go_on(6)
 
     days = live(clock, again)

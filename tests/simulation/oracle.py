@@ -63,7 +63,7 @@ def check(play: Play) -> None:
     oracle_jets.check(play)
     oracle_wire.check(play)
     oracle_clocks.check(play)
-    oracle_files.check(play, troubles(play))
+    oracle_files.check(play, _of_collector(play))
 
 
 def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
@@ -259,15 +259,22 @@ def _check_failures(play: Play) -> None:
 
 def troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
-    found = list(play.collector.outages)
-    if play.scenario.spool < AMPLE:
-        found.append((0, play.world.age))  # receiving waits while the spool is full
+    found = _of_collector(play)
     for fact in play.scenario.facts:
-        if isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
+        if isinstance(fact, facts.Partition):
             found.append((fact.at, fact.at + fact.duration))
         elif isinstance(fact, facts.Reset):
             found.append((fact.at, fact.at))
     return found
+
+
+def _of_collector(play: Play) -> list[tuple[int, int]]:
+    """Return when the collector could not work: from, to (ages, ns)."""
+    found = list(play.collector.outages)
+    if play.scenario.spool < AMPLE:
+        found.append((0, play.world.age))  # receiving waits while the spool is full
+    pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))
+    return found + [(fact.at, fact.at + fact.duration) for fact in pauses]
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:

@@ -1,4 +1,4 @@
-"""The wall clock, while the log's time goes on steadily: when it is set, an entry of the log says so."""
+"""Follows the wall clock, while the log's time goes on steadily: an entry of the log says when the clock was set."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 LARGE_NS = 60 * 10**9
-"""A step that people are told of."""
+"""A clock step of this size becomes a condition."""
 
 TOLD_SECONDS = 3600.0
-"""How long they are told of it."""
+"""Seconds for which the condition lasts."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,18 @@ class Timekeeping:
         self._told_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Say how far the wall clock is ahead, if the end of the log says something else."""
-        now = self._spool.timeline.ahead
+        """Go on where the end of the log is, and say how far the wall clock is ahead, if the log says
+        something else."""
+        timeline = self._spool.timeline
+        timeline.go_on(ahead.clock)
+        now = timeline.ahead
         if now != ahead.clock:
             self._say(now)
-        if now <= -LARGE_NS:
+        if now - ahead.clock <= -LARGE_NS:
             self._tell(f"the log's last entry is {-now / 1e9:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Follow the clock where it was set."""
+        """Append an entry if the clock was set, and report a large step."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
