@@ -4,7 +4,7 @@ A clock that is set far ahead makes every day look old. So time without rows in 
 within limits. A *jump* is a time without rows that is longer than half of `retention_age`, and longer
 than a day. After a jump, either the clock is wrong or nobody collected: the two look alike. The clock
 is believed again once the days after the jump span as much as a jump, or once a person says that it is
-right (`State.trusted`). Until then the days keep the age that they had before the jump.
+right (`UpkeepState.trusted`). Until then the days keep the age that they had before the jump.
 
 So a wrong clock that is noticed in that time deletes no day younger than half of `retention_age`. The
 newest day with rows is never deleted for its age.
