@@ -82,7 +82,8 @@ def _of_the_wire(seed: int) -> Scenario:
     troubles = _troubles(random, end, late // 2 if shared else None)
     headers = generate_wire.are_told_by_headers(made)
     if headers:
-        troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
+        ends = (facts.KillCollector, facts.DiskFails)
+        troubles = [f for f in troubles if not isinstance(f, ends)]
     if generate_wire.are_without_clients(made):
         troubles = [f for f in troubles if not isinstance(f, facts.Rot)]
     first_words = _first_words(made) if shared else []
