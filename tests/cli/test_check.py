@@ -137,7 +137,7 @@ def test_what_the_installed_unit_blocks_is_a_warning(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == (
         "  warning: tailrace.service blocks 10.0.0.0/8, which sources.far.listen (0.0.0.0:7701)"
-        " is for; see IPAddressAllow="
+        " must reach; see IPAddressAllow="
     )
 
 
