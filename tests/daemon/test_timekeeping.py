@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until
 
@@ -60,7 +60,7 @@ class Life:
         self.daemon, self.peer = daemon, peer
 
     def address(self, source):
-        host, _, port = self.daemon.receiving.sources[source].address.rpartition(":")
+        host, _, port = self.daemon.sources[source].address.rpartition(":")
         return host, int(port)
 
     async def send(self, *numbers):
@@ -74,7 +74,7 @@ class Life:
         """A hole closes, and a peer that is slow is cut off."""
         gaps = self.daemon.ingest.tally("udp").gaps
         before = gaps.get("network", 0)
-        figures = self.daemon.receiving.sources["tcp"].figures
+        figures = self.daemon.sources["tcp"].figures
         cut = figures().refused.get("slow", 0)
         with socket.create_connection(self.address("tcp")) as slow:
             slow.sendall(heph_event(1, 0)[:20])
@@ -99,7 +99,7 @@ def live(tmp_path):
         peer.bind(("127.0.0.1", 0))
 
         def live(clock, course):
-            with Daemon(loaded, clock) as daemon:
+            with collecting(loaded, clock) as daemon:
 
                 async def main():
                     stop, started = trio.Event(), trio.Event()
@@ -157,6 +157,7 @@ def test_a_start_after_the_clock_was_set_back_does_not_stay_in_the_future(live):
     assert {days[3], days[5]} == {today}
 
     async def again(life):
+        assert "clock" not in life.conditions
         await life.timers_go_on(6)
 
     days = live(clock, again)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
             kill_at(number, os.fsencode(copy))
             small = {"TAILRACE_SPOOL_SEGMENT_SIZE": "1 MiB"}
             loaded = load(None, environ=small, flags={"store": str(copy)}, formats=transports)
-            with Daemon(loaded, SystemClock()):
+            with collecting(loaded, SystemClock()):
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):

@@ -7,7 +7,10 @@ has the shortest scenario of each):
   waits for events of the first one. So no datagram is later, and the collector leaves none unread for longer.
 - Whose an event is that comes before its program said its first word, where the program says it once. So the
   first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
-  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk.
+  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk. All clients
+  want answers there, since a client that wants none says its first word in a few datagrams.
+- Whose an event is after the wall clock was set while no collector ran, or so late before a kill that the
+  log does not say so.
 
 Where a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: a
 late event from a forgotten gap looks like a copy there ("What came below a gap that is no longer remembered").
@@ -34,6 +37,8 @@ SLACK = 60 * MS
 """How exactly the collector knows how late an event is, and how long a datagram takes in any case."""
 SAVED = 100 * MS
 """After so long a datagram is on disk."""
+LOOKED = 3 * SECOND
+"""After so long the log says that the wall clock was set."""
 LONG = 20 * SECOND
 INTRODUCTIONS = 9
 """Datagrams that an outage takes at the beginning, at times: more than a client that wants no answer announces
@@ -86,7 +91,8 @@ def generate(seed: int) -> Scenario:
         made += generate_wire.peers(wire, made)
         if not headers:
             made += generate_wire.reloads(wire, made, end)
-    made += generate_wire.clocks(wire, end)
+    clocks = generate_wire.clocks(wire, end)
+    made += _seen(clocks, made) if shared else clocks
     state = 0
     if not shared and random.random() < 0.1:
         state = random.choice([2**14, 2**16])
@@ -201,15 +207,38 @@ def _first_words(made: list[facts.Fact]) -> list[int]:
 
 def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fact]:
     """Leave out the kills that lose one of the datagrams that are sent at these times."""
-    starts = [fact.at for fact in troubles if isinstance(fact, facts.StartCollector)]
 
     def loses(kill: facts.KillCollector) -> bool:
         if kill.changes is not None:
             return bool(first_words)  # nobody knows when that is
-        again = min(at for at in starts if at >= kill.at)
+        again = _starts_again(troubles, kill.at)
         return any(kill.at - SAVED < at <= again for at in first_words)
 
     return [f for f in troubles if not (isinstance(f, facts.KillCollector) and loses(f))]
+
+
+def _starts_again(made: list[facts.Fact], killed: int) -> int:
+    """Return when a collector that was killed starts again at the latest: the table has to answer."""
+    down = [(f.at, f.at + f.duration) for f in made if isinstance(f, facts.TableDown)]
+    starts = sorted(f.at for f in made if isinstance(f, facts.StartCollector))
+    tries = (at for at in starts if at >= killed)
+    return next(at for at in tries if not any(since <= at <= until for since, until in down))
+
+
+def _seen(clocks: list[facts.Fact], made: list[facts.Fact]) -> list[facts.Fact]:
+    """Leave out what sets the clock while no collector runs, or when the next kill comes too soon."""
+    kills = [f for f in made if isinstance(f, facts.KillCollector)]
+
+    def misses(fact: facts.SetClock, kill: facts.KillCollector) -> bool:
+        if kill.changes is not None:
+            return kill.at < fact.at + LOOKED  # nobody knows when it ends
+        return kill.at - LOOKED < fact.at <= _starts_again(made, kill.at)
+
+    return [
+        f
+        for f in clocks
+        if not (isinstance(f, facts.SetClock) and any(misses(f, kill) for kill in kills))
+    ]
 
 
 def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 from tailrace.daemon.loops.driving import drive
 from tailrace.errors import TailraceError
 from tailrace.query.completeness import Scope, completeness
@@ -184,7 +184,7 @@ def _live_once(config, store):
         ended.append(daemon.health.conditions)
 
     try:
-        with Daemon(loaded, SystemClock()) as daemon:
+        with collecting(loaded, SystemClock()) as daemon:
             trio.run(main, daemon)
     except TailraceError as error:
         return Refused(str(error))

@@ -16,6 +16,7 @@ from tailrace.config.load import Loaded
 from tailrace.config.reload import Takes, changes
 from tailrace.config.schema import Config
 from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.receiving import Receiving
 from tailrace.errors import ConfigError
 from tailrace.figures import Condition
 from tailrace.security import guard
@@ -44,20 +45,20 @@ class Reloading:
         """Reload soon; once, however often it is asked for until then."""
         self._asked.set()
 
-    async def run(self) -> None:
+    async def run(self, receiving: Receiving) -> None:
         """Reload when asked to, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
             self._notifier.reloading(self._daemon.clock.monotonic())
-            self._daemon.current.tried(await self._once())
+            self._daemon.current.tried(await self._once(receiving))
             self._notifier.ready()
 
-    async def _once(self) -> list[str]:
+    async def _once(self, receiving: Receiving) -> list[str]:
         """Reload; what prevented it."""
         try:
             loaded = await trio.to_thread.run_sync(self._read)
-            await self._take_over(loaded)
+            await self._take_over(loaded, receiving)
         except ConfigError as error:
             self._failed(error.problems)
             return [*error.problems]
@@ -77,7 +78,7 @@ class Reloading:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
 
-    async def _take_over(self, loaded: Loaded) -> None:
+    async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
         """Raise ConfigError; then nothing has changed."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
@@ -89,8 +90,8 @@ class Reloading:
             for change in found if change.takes is Takes.RESTART
         ]:  # fmt: skip
             raise ConfigError(problems)
-        await daemon.receiving.replace(new, put=lambda: daemon.current.put(loaded))
-        daemon.quarantine.config = new.quarantine
+        await receiving.replace(new, put=lambda: daemon.current.put(loaded))
+        daemon.disk.quarantine.config = new.quarantine
         daemon.ingest.paces.limit(new.metrics.series_max)
         if old.log != new.log:
             log.configure(new.log)

@@ -24,7 +24,7 @@ from prometheus_client.core import Metric
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded
 from tailrace.daemon.conditions import credentials, open_files
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.memory_limit import memory
 from tailrace.daemon.reload import Reloading
 from tailrace.daemon.status import status
@@ -68,12 +68,13 @@ def run(
     clock, notifier = SystemClock(), Notifier.from_environment(os.environ)
     descriptors = Descriptors.from_environment(notifier, os.environ)
     supervision = Supervision(notifier, clock)
-    daemon = Daemon(
-        loaded, clock, descriptors=descriptors, watchdog_seconds=notifier.watchdog_seconds,
-        working=supervision.working, held=held, memory=memory(),
-    )  # fmt: skip
+    mode = Mode(watchdog_seconds=notifier.watchdog_seconds)
     with (
-        tamed_garbage_collection(), closing(descriptors), patience(managed=notifier.present), daemon
+        tamed_garbage_collection(), closing(descriptors), patience(managed=notifier.present),
+        collecting(
+            loaded, clock, mode, descriptors=descriptors, held=held, memory=memory(),
+            working=supervision.working,
+        ) as daemon,
     ):  # fmt: skip
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
         trio.run(service.main)

@@ -28,7 +28,7 @@ from tailrace.security.guard import OPEN, Guard
 def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
     """Of a daemon whose admin endpoint is at `admin`, behind this guard."""
     spool, figures = daemon.spool, daemon.figures
-    committing = daemon.committing
+    committing = daemon.loops.committing
     return Status(
         version=__version__,
         state=daemon.health.state,
@@ -39,7 +39,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
         kernels="python",
-        store=daemon.store,
+        store=daemon.disk.store,
         admin=admin,
         sources={name: source_status(daemon, name, c) for name, c in daemon.config.sources.items()},
         spool=SpoolStatus(
@@ -56,7 +56,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
             identity=spool.identity,
         ),
         memory=_memory(daemon),
-        heartbeat=daemon.heartbeats.status if daemon.heartbeats else HeartbeatStatus(),
+        heartbeat=daemon.loops.heartbeats.status if daemon.loops.heartbeats else HeartbeatStatus(),
         clock_steps=figures.clock_steps,
         clock_ahead_seconds=spool.timeline.ahead / 1e9,
         commits=committing.commits,
@@ -72,7 +72,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
     """Of a source of its configuration; the daemon need not run."""
-    source = daemon.receiving.sources[name]
+    source = daemon.sources[name]
     figures = source.figures()
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
@@ -87,7 +87,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         Awaited(session=session, stream=stream, events=events)
         for session, stream, events in ingest.awaited(name)
     ]
-    uncommitted = max(0, tally.said_missing - daemon.committing.said_missing.get(name, 0))
+    uncommitted = max(0, tally.said_missing - daemon.loops.committing.said_missing.get(name, 0))
     progress = Counter(pace.progress for pace in paces.values())
     return SourceStatus(
         type=str(config.__struct_config__.tag),

@@ -68,5 +68,5 @@ class Supervision:
             return f"{health.state}: {wrong}"
         behind = daemon.spool.durable - daemon.ingest.position
         rate = round((daemon.figures.rows_committed - self._rows) / seconds)
-        line = f"{health.state}: {rate} rows/s into {daemon.store}"
+        line = f"{health.state}: {rate} rows/s into {daemon.disk.store}"
         return f"{line}, {behind / 2**20:.1f} MiB to decode" if behind else line

@@ -36,11 +36,14 @@ class Timekeeping:
         self._told_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Say how far the wall clock is ahead, if the end of the log says something else."""
-        now = self._spool.timeline.ahead
+        """Go on where the end of the log is, and say how far the wall clock is ahead, if the log says
+        something else."""
+        timeline = self._spool.timeline
+        timeline.go_on(ahead.clock)
+        now = timeline.ahead
         if now != ahead.clock:
             self._say(now)
-        if now <= -LARGE_NS:
+        if now - ahead.clock <= -LARGE_NS:
             self._tell(f"the log's last entry is {-now / 1e9:,.0f} s later than the clock")
 
     def look(self) -> None:

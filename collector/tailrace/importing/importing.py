@@ -21,7 +21,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.check import SOURCE_NAME
 from tailrace.config.load import Loaded
 from tailrace.config.schema import SourceConfig, TailConfig
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.service import (
     first_failure,
     raise_descriptor_limit,
@@ -97,12 +97,14 @@ def run(
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     chosen = {file.path: file.replaces for file in taken}
+    work = _Import(show)
     with (
         tamed_garbage_collection(),
-        Daemon(loaded, SystemClock(), once=True, chosen=chosen) as daemon,
+        collecting(
+            loaded, SystemClock(), Mode(once=True), chosen=chosen, replayed=work.replayed
+        ) as daemon,
     ):
-        work = _Import(daemon, show)
-        trio.run(work.main)
+        trio.run(work.main, daemon)
         if work.failure is not None:
             raise work.failure
         last = status(daemon)
@@ -126,45 +128,44 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
 
 
 class _Import:
-    def __init__(self, daemon: Daemon, show: Callable[[Progress], None]) -> None:
+    def __init__(self, show: Callable[[Progress], None]) -> None:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
         """The sums that the table had before, by source."""
-        self._daemon = daemon
         self._show = show
         self._stop = trio.Event()
 
-    async def main(self) -> None:
+    async def main(self, daemon: Daemon) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
-            nursery.start_soon(self._progress)
+            nursery.start_soon(self._progress, daemon)
             try:
-                await self._daemon.run(self._stop, started=lambda: None, replayed=self._replayed)
+                await daemon.run(self._stop, started=lambda: None)
             except* TailraceError as group:
                 self.failure = first_failure(group)
             nursery.cancel_scope.cancel()
-        self._tell()
+        self._tell(daemon)
 
-    def _replayed(self) -> None:
-        daemon = self._daemon
+    def replayed(self, daemon: Daemon) -> None:
+        """Note what the table had before."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 
-    async def _progress(self) -> None:
+    async def _progress(self, daemon: Daemon) -> None:
         while True:
-            self._tell()
+            self._tell(daemon)
             await trio.sleep(LOOK_SECONDS)
 
-    def _tell(self) -> None:
-        figures = [source.figures() for source in self._daemon.receiving.sources.values()]
+    def _tell(self, daemon: Daemon) -> None:
+        figures = [source.figures() for source in daemon.sources.values()]
         self._show(
             Progress(
                 files=sum(f.files_ended for f in figures),
                 files_total=sum(f.files for f in figures),
                 bytes=sum(f.raw_bytes for f in figures),
                 bytes_total=sum(f.raw_bytes + f.behind_bytes for f in figures),
-                rows=self._daemon.figures.rows_committed,
+                rows=daemon.figures.rows_committed,
             )
         )
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, spool_path, store_path
-from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.daemon import Mode, collecting
 from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError
@@ -87,7 +87,7 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
-    with tamed_garbage_collection(), Daemon(loaded, SystemClock(), once=True) as daemon:
+    with tamed_garbage_collection(), collecting(loaded, SystemClock(), Mode(once=True)) as daemon:
 
         async def main() -> None:
             stop = trio.Event()

@@ -77,7 +77,7 @@ the wire and mark of its first event here and the time (Unix ns); None where it 
 
 Fit = Literal["same", "near", "old", "far"]
 """How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
-comes to it soon. `old`: the event of this number came too long ago to be remembered. `far`: nothing speaks
+comes to it soon. `old`: what came under this number is not remembered. `far`: nothing speaks
 against it, since the stream is new or the number far ahead."""
 
 
@@ -186,8 +186,8 @@ class Counters:
             return "near"
         if stream.had(seq, mark, self._window):
             return "same"
-        forgotten = seq >= stream.base + HEAD and seq < stream.next - self._window
-        return "old" if forgotten and not stream.lacks(seq) else None
+        unknown = not (seq < stream.base or stream.lacks(seq) or stream.tells(seq, self._window))
+        return "old" if unknown else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Whether an event would be taken for a restart."""
@@ -217,8 +217,7 @@ class Counters:
         seq = stream.next - (self.mask + 1 - distance)
         if seq < stream.base or stream.lacks(seq):
             return False
-        known = stream.mark_of(seq, self._window)
-        return known != NEVER and not stream.had(seq, mark, self._window)
+        return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
         """Whether this is a stream's next number."""

@@ -51,7 +51,7 @@ class Around:
             self._ready.set()
 
     async def _run(self, daemon: Daemon) -> None:
-        sources = daemon.receiving.sources.items()
+        sources = daemon.sources.items()
         addresses = {name: source.address for name, source in sources}
         try:
             for directory in made(self._traces):
@@ -80,7 +80,7 @@ class Around:
 
 
 def _received(daemon: Daemon) -> tuple[int, ...]:
-    figures = [source.figures() for source in daemon.receiving.sources.values()]
+    figures = [source.figures() for source in daemon.sources.values()]
     return tuple(figure.bytes + figure.queue_bytes for figure in figures)
 
 

@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 async def run(daemon: Daemon, admin: Guard) -> None:
     while True:
         found = [f"admin: {problem}" for problem in admin.problems]
-        for name, source in daemon.receiving.sources.items():
+        for name, source in daemon.sources.items():
             found += [f"sources.{name}: {problem}" for problem in source.figures().problems]
         if found:
             daemon.health.degrade(Condition.CREDENTIALS, "; ".join(found))

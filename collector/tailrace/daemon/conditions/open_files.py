@@ -24,7 +24,7 @@ _NAMES = ("EMFILE", "ENFILE")
 
 def failures(daemon: Daemon) -> dict[str, int]:
     """Return how often a descriptor could not be had since the daemon started, by what for."""
-    sources = [source.figures() for source in daemon.receiving.sources.values()]
+    sources = [source.figures() for source in daemon.sources.values()]
     return {
         "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
         "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),

@@ -40,18 +40,18 @@ async def run(daemon: Daemon) -> None:
     while True:
         if await trio.to_thread.run_sync(_is_due, daemon):
             await once(daemon)
-        commits, looked = daemon.committing.commits, trio.current_time()
+        commits, looked = daemon.loops.committing.commits, trio.current_time()
         new = 0
         while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
             await trio.sleep(WAKE_SECONDS)
-            new = daemon.committing.commits - commits
+            new = daemon.loops.committing.commits - commits
 
 
 def _is_due(daemon: Daemon) -> bool:
     """Ask the table, in a worker thread; what keeps old days from going is a condition. A table that
     cannot be read is left to the upkeep, whose failure is a condition that people see."""
     try:
-        due, held = look(daemon.store, daemon.config.store, daemon.clock)
+        due, held = look(daemon.disk.store, daemon.config.store, daemon.clock)
     except StoreError:
         return True
     trio.from_thread.run_sync(
@@ -64,7 +64,7 @@ async def once(daemon: Daemon) -> None:
     """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
     try:
         result = await trio.run_process(
-            [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.store],
+            [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.disk.store],
             env=environment(daemon.config.store, os.environ),
             check=False,
             capture_stdout=True,
