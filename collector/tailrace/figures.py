@@ -1,4 +1,4 @@
-"""What the running daemon knows of itself: one value from which both /metrics and /status are made."""
+"""The figures of the running daemon: one value from which both /metrics and /status are made."""
 
 from __future__ import annotations
 

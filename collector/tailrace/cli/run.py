@@ -125,8 +125,8 @@ def command(
 
 
 class Report:
-    """What a run reports on standard error. With `require`, an error before the program starts is raised
-    instead of reported."""
+    """The messages of a run on standard error. With `require`, an error before the program starts is
+    raised instead of reported."""
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []

@@ -32,8 +32,8 @@ FLAGS = {"store": ("store", "path")}
 class Loaded(NamedTuple):
     """A configuration, the file it came from, if any, and its digest.
 
-    `sha256` (hex) covers all keys with their effective values, wherever they came from. Of the storage
-    options it covers the names only, because their values may be secrets and may change on their own."""
+    `sha256` (hex) covers all keys with their effective values, wherever they came from. It covers only
+    the names of storage options, because their values may be secrets and may change on their own."""
 
     config: Config
     path: Path | None

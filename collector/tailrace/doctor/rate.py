@@ -96,7 +96,7 @@ async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
-                await nursery.start(partial(source.run, intake))  # types are checked here
+                await nursery.start(partial(source.run, intake))  # `partial` keeps the type check
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):

@@ -15,7 +15,7 @@ from tailrace.units import counted
 
 
 class Completeness(NamedTuple):
-    """What an answer lacks.
+    """The events that an answer lacks.
 
     `missing` counts missing events by reason, minus those that arrived later. `unknown` counts gaps of
     unknown size. `awaited` counts events that the running collector still waits for. `unasked` is why

@@ -36,8 +36,8 @@ PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """What to run, and how. `files` are FORMAT=PATH; `traces` is the directory that tracers are told to
-    write to. With `require`, the program does not start unless it is traced."""
+    """The program to run, and how. `files` are FORMAT=PATH; `traces` is the directory that tracers are
+    told to write to. With `require`, the program does not start unless it is traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]

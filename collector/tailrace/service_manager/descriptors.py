@@ -74,7 +74,7 @@ class Descriptors:
             (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
         )
         if found is not None:
-            logger.info("goes on with the socket %s of the service manager", found.name)
+            logger.info("uses the socket %s that the service manager kept", found.name)
             self._handed.remove(found)
             self._taken.add(found.name)
         return found
@@ -100,7 +100,7 @@ class Descriptors:
         """Close the sockets of this name that were handed over and not taken."""
         refused = [handed for handed in self._handed if handed.name == name]
         for handed in refused:
-            logger.info("closes the socket %s of the service manager: nobody wants it", name)
+            logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
         # The same name may come from a socket unit and from the store.

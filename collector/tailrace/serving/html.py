@@ -89,7 +89,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure as text for people. Of a dict of figures, show those that are not zero."""
+    """Return a figure as text for people. For a dict of figures, show those that are not zero."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"
