@@ -32,8 +32,7 @@ class Condition(StrEnum):
     """No day is deleted for its age, because the clock is not plausible."""
     DAMAGE = "damage"
     LEDGER = "ledger"
-    """The collector does not follow the sequence numbers of some streams, so it does not know what they
-    lack."""
+    """The sequence numbers of some streams are not followed, so nobody knows what they lack."""
     RELOAD = "reload"
     """The last reload failed: the running configuration is older than the written one."""
     PENDING = "pending"
@@ -141,7 +140,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Events of a stream that have not arrived and still may. No row of the table calls them missing yet."""
+    """Events that have not arrived and still may. No row of the table calls them missing yet."""
 
     session: str
     stream: str
@@ -211,7 +210,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
 
 
 class HeartbeatStatus(msgspec.Struct, kw_only=True):
-    """The heartbeats since the daemon started; all zero if there are none."""
+    """The heartbeats since the daemon started; all zero without heartbeats."""
 
     interval_seconds: float = 0.0
     made: int = 0
@@ -236,8 +235,7 @@ class MemoryStatus(msgspec.Struct, kw_only=True):
 class SpoolStatus(msgspec.Struct, kw_only=True):
     size_bytes: int
     free_bytes: int | None
-    """Space that may still be used on the spool's file system; None if the file system does not report
-    it."""
+    """Space that may still be used on the spool's file system; None if it does not report it."""
     end: int
     durable: int
     decoded: int

@@ -44,8 +44,7 @@ class Redaction:
 
 
 def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
-    """Return the known secrets in the configuration, in a file that may be invalid, and in the
-    environment."""
+    """Return the secrets in the configuration, in a file that may be invalid, and in the environment."""
     found = {*config.store.options.values()}
     tree = document.tree if document else {}
     store = tree.get("store")
@@ -66,8 +65,7 @@ def secrets(config: Config, document: Document | None, environ: Mapping[str, str
 
 
 def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the effective configuration: every key with its value, except secrets and values from the
-    environment."""
+    """Return the effective configuration, without secrets and without values from the environment."""
     tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
     for path in environment.read(environ)[0]:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Take a snapshot, and ask the collector that runs on the store, if any, what it still awaits of the
-    snapshot.
+    """Take a snapshot, and ask a running collector which events of it are still awaited.
 
     `limits` and `room` are passed to the Engine. Raise StoreError without a table, UnknownError for a
     selection that matches nothing."""

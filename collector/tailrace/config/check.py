@@ -136,8 +136,7 @@ class Check:
         return values
 
     def _check_listen(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
-        """Check the address, if there is one. Drop an invalid address, so that it causes one problem
-        only."""
+        """Check the address, if there is one. Drop an invalid address, to report it only once."""
         if "listen" not in values:
             return
         try:
@@ -147,8 +146,7 @@ class Check:
             self._problem(settings["listen"].where, str(error))
 
     def _check_guard(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
-        """Check that TLS keys come in pairs, and that a listener which other machines can reach is
-        guarded."""
+        """Check that TLS keys come in pairs, and that a listener open to other machines is guarded."""
 
         def given(key: str) -> bool:
             """Return whether a key was given. An invalid value counts, since it has its own problem."""

@@ -64,8 +64,7 @@ def _toml(value: object) -> str:
 
 @cache
 def _meanings() -> dict[tuple[str, str], str]:
-    """Return the string under each field, by class and field. The interpreter does not keep these
-    strings."""
+    """Return the string under each field, by class and field. The interpreter drops these strings."""
     tree = ast.parse(inspect.getsource(schema))
     return {
         (struct.name, field.target.id): inspect.cleandoc(text.value.value)

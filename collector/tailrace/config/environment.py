@@ -146,8 +146,7 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 def _endings(section: str, rest: str) -> list[str]:
     """Return how the variables of a section end after its name.
 
-    A source's variable may split into name and key at any `_` of `rest`, so return every possible
-    ending."""
+    A source's variable may split into name and key at any `_` of `rest`, so return all endings."""
     if section != "sources":
         return [
             key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")

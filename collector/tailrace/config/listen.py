@@ -31,8 +31,7 @@ def parse(text: str) -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a host that `parse` returned.
 
-    A name counts only if it is loopback by definition (RFC 6761), since the address of any other name may
-    change."""
+    A name counts only if it is loopback by definition (RFC 6761): other names' addresses may change."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

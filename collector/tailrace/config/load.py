@@ -67,8 +67,7 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Return the configuration, or None and its problems: first those of the file by line, then the
-    others.
+    """Return the configuration, or None and its problems: those of the file by line, then the others.
 
     `flags` holds the command line options (see `FLAGS`); None means not given. `formats` returns the
     types of source that can carry each format."""
@@ -149,8 +148,7 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with their required keys only, since the environment may change a source's
-    type."""
+    """Add the default sources with their required keys only: the environment may change the type."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)

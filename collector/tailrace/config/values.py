@@ -31,8 +31,7 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """Return `value` as the schema's type for `key`. Raise ValueError with what is wrong and what is
-    allowed."""
+    """Return `value` as the schema's type for `key`. Raise ValueError with what is wrong and allowed."""
     if value == "none" and optional(type_):
         return None  # TOML has no null
     try:

@@ -26,8 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def as_typed(*words: str) -> str:
-    """Return a command as a person would type it in a shell. SQL with single quotes stands in double
-    quotes."""
+    """Return a command as typed in a shell. SQL with single quotes stands in double quotes."""
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words

@@ -67,8 +67,7 @@ class Daemon:
         return self._traces / source
 
     async def start(self) -> None:
-        """Return once the collector is ready. Raise TailraceError, with its output, if it does not get
-        ready."""
+        """Return once the collector is ready. Raise TailraceError, with its output, if it never is."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),

@@ -54,8 +54,7 @@ def agent_form(seed: int, steps: int = 4000) -> list[Line]:
 
 
 def specification_form(seed: int, steps: int = 4000) -> list[Line]:
-    """Return a trace in the specification's form, which has no witnesses and no threads, so there is one
-    thread."""
+    """Return a trace in the specification's form, which has neither witnesses nor threads."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0

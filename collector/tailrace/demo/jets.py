@@ -34,8 +34,7 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class Line(NamedTuple):
-    """One line with its newline. `type` is the line's type; `record` is the record that it is or is
-    about."""
+    """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
 
     type: str
     record: int | None
@@ -101,8 +100,7 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[Line], int]:
-    """Return the lines of a thread's overlapping instructions in the order of clk, and the clk of its
-    end."""
+    """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, Line]] = []
     for number in range(instructions):

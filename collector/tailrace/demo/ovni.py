@@ -216,8 +216,7 @@ def _buffers(events: list[Event], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return what the first stream.json contains: no models, no marks, and not that the thread is
-    finished."""
+    """Return what the first stream.json contains: no models, no marks, no `finished`."""
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

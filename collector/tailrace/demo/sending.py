@@ -41,8 +41,7 @@ async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> No
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """Make `rate` writes a second to files below a directory. All files stay open to the end, as in the
-    producers."""
+    """Make `rate` writes a second to files below a directory. Files stay open, as in the producers."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
         pace = Pace(rate)

@@ -34,8 +34,7 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One tour. `say` prints one or more lines. `directory` holds the configuration and the daemon's
-    output."""
+    """One tour. `say` prints lines. `directory` is for the configuration and the daemon's output."""
 
     def __init__(
         self,

@@ -63,8 +63,7 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
 
 
 def _limits(host: Host) -> str:
-    """Return the kernel's parameters in words. The default has no effect, since every source requests a
-    size."""
+    """Return the kernel's parameters in words. Its default has no effect on our sources."""
     most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
     if most is None or usual is None:
         return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"

@@ -68,8 +68,7 @@ def _elsewhere(use: str) -> str:
 
 
 def _space(host: Host) -> Iterator[Finding]:
-    """Check the room for the spool at its limit, and for the quarantine. The table has no limit of its
-    own."""
+    """Check the room for the spool at its limit and the quarantine. The table has no limit."""
     config = host.config
     place = nearest(host.spool)
     try:

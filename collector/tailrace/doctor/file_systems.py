@@ -85,8 +85,7 @@ def _kind(mount: Mount, uses: str) -> Finding:
 
 
 def _mounts(host: Host) -> list[Mount]:
-    """Return the mounts in /proc/self/mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAGS…] - KIND SOURCE
-    SUPER`."""
+    """Parse /proc/self/mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAGS…] - KIND SOURCE SUPER`."""
     mounts = []
     for line in (host.text("proc/self/mountinfo") or "").splitlines():
         fields = line.split()

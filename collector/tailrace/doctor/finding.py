@@ -52,8 +52,7 @@ def sysctl(key: str, value: int) -> list[str]:
 
 
 def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
-    """Return the command that sets a key of the configuration. With `source`, `section` is a source's
-    name."""
+    """Return the command that sets a key. With `source`, `section` is a source's name."""
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
     option = "--store, or " if (section, key) == ("store", "path") else ""

@@ -13,8 +13,7 @@ from tailrace.store.running import Daemon, find
 
 
 class Host(NamedTuple):
-    """One host and one configuration. `root` is the parent of /proc and /run; all other paths are
-    absolute."""
+    """One host and one configuration. `root` is the parent of /proc and /run."""
 
     config: Config
     environ: Mapping[str, str]

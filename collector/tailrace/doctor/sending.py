@@ -40,8 +40,7 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count` datagrams evenly at `rate` a second. Return how many were sent, and the
-    seconds."""
+    """Send at least `count` datagrams evenly at `rate` a second. Return their number and the seconds."""
     data = _EVENT * batch
     sent = 0
     begin = time.perf_counter()

@@ -155,8 +155,7 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return all networks that can reach an address. `::` serves both families, and a name may belong to
-    either."""
+    """Return the networks that can reach an address. `::`, and any name, may be of both families."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -32,8 +32,7 @@ Node = tuple[int, int]
 
 
 class Taken(NamedTuple):
-    """A file to read. Its session `replaces` others. `source` is the source that has begun to read it, if
-    any."""
+    """A file to read. Its session `replaces` others. `source` has begun to read it, if any has."""
 
     path: str
     format: str
@@ -49,8 +48,7 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose which of the found files to read, given what was read before. With `again`, ignore finished
-    readings."""
+    """Choose which files to read, given what was read before. With `again`, ignore finished readings."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -219,8 +217,7 @@ def _is_at(read: AsRead, file: str) -> bool:
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether this is the file that was read, by path and inode. Earlier versions kept no
-    checksum."""
+    """Return whether this is the file that was read, by path and inode, without a checksum."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 

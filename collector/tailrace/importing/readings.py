@@ -32,8 +32,7 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """One session's reading of a file. `session` is the name of its first run; later runs have longer
-    names."""
+    """One session's reading of a file. `session` is the name of its first run, without a suffix."""
 
     source: str
     format: str

@@ -29,8 +29,7 @@ _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
-    """Return the rules that records of a format can break. Rules about ids apply to all formats without
-    counters."""
+    """Return the rules that a format's records can break. Only events without numbers have ids."""
     of_format = FORMATS[format_]
     return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
 

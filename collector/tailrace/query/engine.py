@@ -128,8 +128,7 @@ class Engine:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of how much of the running statement is done: 0 to 1. Safe from any
-        thread."""
+        """Return DuckDB's estimate of how much of the statement is done: 0 to 1. Safe from any thread."""
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:

@@ -62,8 +62,7 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> Condition:
-        """Return the condition on gaps that may concern these rows, including gaps of no known stream or
-        session."""
+        """Return the condition on gaps that may concern these rows, even of unknown streams or sessions."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 

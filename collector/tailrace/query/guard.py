@@ -88,8 +88,7 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """Return the statement without its semicolon and any comment after it, so that it can stand in
-    parentheses."""
+    """Return the statement without semicolon and final comment, so that it fits in parentheses."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
     data = statement.encode(errors="surrogatepass")  # positions count bytes
     if ends and data[ends[-1] :].startswith(b";"):

@@ -98,8 +98,7 @@ def verdict(status: int, limits: Limits) -> str:
 
 
 def _end_with(lifeline: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed, whatever the process does
-    then."""
+    """Have the kernel end this process when the other end of a pipe is closed."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

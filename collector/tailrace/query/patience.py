@@ -33,8 +33,7 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, or raise what it raises. On KeyboardInterrupt, interrupt the engine
-        first."""
+        """Return the result of `call`, or raise its error. On KeyboardInterrupt, interrupt the engine."""
         future = self._pool.submit(call)
         began = time.monotonic()
         said = False

@@ -58,8 +58,7 @@ class Filters(NamedTuple):
         )
 
     def rows(self, view: View) -> Condition:
-        """Return the condition on the rows of a view. A view without times is filtered by its sessions'
-        times."""
+        """Return the condition on a view's rows, by their own times or else by their sessions' times."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
             *_equal("name", self.name),

@@ -77,8 +77,7 @@ class Result:
         return Result(self._asking, self._question, complete_only=True)
 
     def batches(self) -> pyarrow.RecordBatchReader:
-        """Return the rows as Arrow record batches, while they are found. Only a few are in memory at a
-        time."""
+        """Return the rows as Arrow record batches, as they are found. Few are in memory at a time."""
         begun = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
         words = {METADATA: json.dumps(_words(begun.completeness))}
         schema = begun.answer.schema.with_metadata(words)

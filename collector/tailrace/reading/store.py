@@ -53,8 +53,7 @@ def open(  # noqa: A001 - callers say `tailrace.open`
 
 
 class Store:
-    """One snapshot of a store's table, until `refresh`. It is safe to read beside a daemon and its
-    upkeep.
+    """One snapshot of a store's table, until `refresh`; safe to read beside a daemon and its upkeep.
 
     Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and
     `reason` are a text or several, of which one must be equal; for `session` the beginning of an id is

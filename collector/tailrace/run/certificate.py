@@ -106,8 +106,7 @@ def digest(certificate: Certificate) -> bytes:
 
 
 def write(certificate: Certificate, path: Path) -> Path:
-    """Write the certificate to a new file: `path`, or beside it under the next free number. Return the
-    path.
+    """Write the certificate to a new file, `path` or the next free number beside it, and return its path.
 
     An existing file is never overwritten. Raise StoreError when the certificate cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)

@@ -20,8 +20,7 @@ program before we receive the signal ourselves."""
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the program to its end, and return its exit status as a shell does: 128 + N if signal N ended
-    it.
+    """Run the program to its end. Return its exit status as a shell does: 128 + N after signal N.
 
     A terminal sends its signals to the whole process group, and so to the program. A signal sent to us
     alone is forwarded. Raise ConfigError when there is no such program."""

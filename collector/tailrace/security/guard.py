@@ -19,8 +19,7 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """The guards of one listener. A guard that is not configured (None, or an empty list) admits
-    everybody."""
+    """The guards of one listener. A missing guard (None, or an empty list) admits everybody."""
 
     certificates: Certificates | None = None
     tokens: Tokens | None = None
@@ -43,8 +42,7 @@ OPEN = Guard()
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Build the guard of the section `owner`, as in "sources.runs". Raise ConfigError if a file cannot be
-    used."""
+    """Build the guard of section `owner`, as in "sources.runs". Raise ConfigError for unusable files."""
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])

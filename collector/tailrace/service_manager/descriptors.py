@@ -41,8 +41,7 @@ class Descriptors:
 
     @classmethod
     def from_environment(cls, notifier: Notifier, environ: MutableMapping[str, str]) -> Self:
-        """Return the sockets handed to this process, and remove the manager's variables from the
-        environment."""
+        """Return the sockets handed to this process, and remove the manager's variables."""
         pid = environ.pop("LISTEN_PID", "")
         count = environ.pop("LISTEN_FDS", "")
         names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -80,8 +79,7 @@ class Descriptors:
         return found
 
     def close_rest(self) -> bool:
-        """Close every socket that nobody has taken, here and in the manager. Return whether there was
-        any."""
+        """Close every untaken socket, here and in the manager. Return whether there was any."""
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
             self._refuse(name)

@@ -20,8 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """A connection to the manager. `address` is its socket, with `@` for the abstract namespace, or
-    empty.
+    """A connection to the manager. `address` is its socket (`@`: abstract namespace), or empty.
 
     `watchdog_seconds` is how long the manager waits for the next `alive`; None means for ever."""
 
@@ -55,8 +54,7 @@ class Notifier:
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Tell that a new configuration is being read since `monotonic` (seconds). `ready` ends this
-        state."""
+        """Tell that a new configuration is being read since `monotonic` (seconds), until `ready`."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
     def stopping(self) -> None:
