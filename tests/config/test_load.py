@@ -26,9 +26,7 @@ TAIL = '[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/a/*"]\n'
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - read, not bound
 TCP = f'[sources.far]\ntype = "tcp"\nformat = "heph"\nlisten = "{EVERYWHERE}:1"\n'
 
-GUARD_TCP = (
-    "other machines can reach this address; allowed: tls_certificate or allow, or open_to_all = true"
-)
+GUARD_TCP = "other machines can reach this address; allowed: tls_certificate or allow, or open_to_all = true"
 GUARD_UDP = "other machines can reach this address; allowed: allow, or open_to_all = true"
 SIZES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
 TYPES = 'one of "udp", "tcp", "unix", "tail"'

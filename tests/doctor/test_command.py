@@ -145,7 +145,9 @@ def test_a_store_of_somebody_else_is_a_problem(doctor, tmp_path):
     finally:
         store.chmod(0o700)
     assert f"This user may not write to {store}, which belongs to the store." in problems(output)
-    assert f"This user may not write to {store}/lock, which belongs to the store." in problems(locked)
+    assert f"This user may not write to {store}/lock, which belongs to the store." in problems(
+        locked
+    )
 
 
 @without_privileges

@@ -183,7 +183,7 @@ def test_a_program_that_was_not_traced_is_within_no_budget(tmp_path, program, st
     done, certificate = run(tmp_path, program, "--max-loss", 1000)
     assert done.returncode == status
     assert certificate["totals"]["expected"] == 0
-    assert "no event came" in done.stderr
+    assert "no event arrived" in done.stderr
     assert run(tmp_path, program)[0].returncode == certificate["program"]["exit_status"]
 
 

@@ -83,5 +83,7 @@ def test_what_is_said_never_shows_a_token(path, clock):
 
 def test_a_file_that_everybody_can_read_is_refused(path, clock):
     path.chmod(0o644)
-    with pytest.raises(UnusableError, match="can be read by every user of this host; run chmod o-r"):
+    with pytest.raises(
+        UnusableError, match="can be read by every user of this host; run chmod o-r"
+    ):
         Tokens(path, clock=clock)

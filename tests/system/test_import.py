@@ -393,7 +393,9 @@ def test_mistakes_are_clear(tmp_path):
     assert "no-such: there is no such file" in do(store, tmp_path / "no-such", code=2)
     said = do(store, "--format", "et3", "--dialect", "odd", tmp_path / "a.trace", code=2)
     assert "dialect: must be one of auto, specification, agent for et3" in said
-    assert "is not a valid name for a source" in do(store, "--source", "A b", tmp_path / "a.trace", code=2)
+    assert "is not a valid name for a source" in do(
+        store, "--source", "A b", tmp_path / "a.trace", code=2
+    )
     assert "'nonsense' is not" in do(store, "--format", "nonsense", tmp_path / "a.trace", code=2)
 
 
