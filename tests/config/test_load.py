@@ -107,7 +107,7 @@ SETTINGS = [
      "FILE:2: sources.sim: must be a section, as in [sources.name], not a whole number"),
     (UDP.replace("sim", "Sim"), "FILE:1: sources.Sim: is not a valid name for a source; "
      "allowed: a to z, 0 to 9 and _"),
-    (UDP.replace("sim", "tailrace"), "FILE:1: sources.tailrace: is the source of the daemon's own "
+    (UDP.replace("sim", "tailrace"), "FILE:1: sources.tailrace: is reserved for the daemon's own "
      "rows; allowed: any other name"),
     (UDP.replace("sim", '"a.b"'), 'FILE:1: sources."a.b": is not a valid name for a source; '
      "allowed: a to z, 0 to 9 and _"),

@@ -22,7 +22,7 @@ class Heph:
     ) -> None:
         """`make` makes the sender, given what greets. `first` is the number of each stream's first event."""
         self._zero = time.monotonic_ns()
-        self._epoch = time.time_ns()
+        self.epoch = time.time_ns()
         self._time = time
         self._random = random
         self._first = first
@@ -71,4 +71,4 @@ class Heph:
         return Part(data, name)
 
     def _greet(self) -> list[Part]:
-        return [Part(heph_epoch(self._epoch))]
+        return [Part(heph_epoch(self.epoch))]

@@ -64,9 +64,13 @@ class Begun(NamedTuple):
 
 
 class Book:
-    """What collectors took in, for the oracle."""
+    """What collectors took in, for the oracle: of the spool in being."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know nothing: there is another spool."""
         self.entries: dict[int, Entry] = {}
         """What was on disk and read from there, by position."""
         self.opened: dict[int, Begun] = {}

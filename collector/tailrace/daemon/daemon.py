@@ -44,7 +44,7 @@ from tailrace.store import running
 
 
 class Progress(NamedTuple):
-    """What has got done so far."""
+    """How far the daemon has come."""
 
     decoded: int
     """Position in the spool."""
@@ -195,7 +195,7 @@ class Daemon:
             running.finish(self.disk.directory)
 
     def _cut(self, rejected: Rejected) -> None:
-        """Be rid of a session's peer."""
+        """Cut a session's peer."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)

@@ -1,4 +1,4 @@
-"""How much memory this process may have, and how much of it is used.
+"""Finds how much memory this process may use, and how much it uses.
 
 Limits: of each control group on the way up (version 2, or version 1), of the process (RLIMIT_AS, which
 counts addresses), else the machine's memory.
@@ -35,7 +35,7 @@ class Memory(NamedTuple):
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return how much of a limit is used, of that with the least room, with so many bytes more."""
+        """Return the used share of the tightest limit, with so many more bytes."""
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
@@ -53,7 +53,7 @@ def memory(root: Path = Path("/")) -> Memory:
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the limits of this process's control groups. Inside a container its own group is the top."""
+    """Yield the limits of this process's control groups. Inside a container the top is its own group."""
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

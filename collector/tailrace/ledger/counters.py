@@ -263,6 +263,38 @@ class Counters:
         streams = self.state.streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
+    def end_of(self, name: str) -> tuple[int, int] | None:
+        """Return a stream's next number, behind what its client threw away last, and the mark of its
+        last event; None where neither is known."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return None
+        following = max([stream.next, *(said.last + 1 for said in stream.discarded)])
+        return (following, stream.last_mark(self._window)) if following else None
+
+    def begin_behind(self, name: str, numbers: range) -> None:
+        """Let a stream that begins with some of these numbers begin behind them, as far as they are missing:
+        another session accounts for them."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return
+        before = stream.ranges
+        while stream.base in numbers:
+            hole = take(stream.holes, stream.base)
+            gap = None if hole else take(stream.gaps, stream.base)
+            if gap:
+                self.findings.append(Finding(Kind.HEAL, name, stream.base, 1, gap.reason))
+            if not (hole or gap):
+                break
+            self.state.missing -= 1
+            stream.base += 1
+        self.windows.count(stream.ranges - before)
+
+    def accounts_for(self, name: str) -> range:
+        """Return the numbers of a stream that came, are missing, or were thrown away."""
+        end = self.end_of(name)
+        return range(self.state.streams[name].base, end[0]) if end else range(0)
+
     def last_mark(self, name: str) -> int:
         """That of a stream's last number, 0 for a stream of which nothing came."""
         stream = self.state.streams.get(name)
@@ -369,7 +401,7 @@ class Counters:
         if stream is None:
             self._count_unfollowed(name)
             return None
-        if stream.fresh and count:
+        if stream.fresh:
             self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1
