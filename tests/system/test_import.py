@@ -87,7 +87,7 @@ def test_what_was_imported_is_not_imported_again(traces, tmp_path):
     do(store, traces)
     before = rows(store)
     said = do(store, traces)
-    assert "8 files are in the table already (--again takes them in once more)" in said
+    assert "8 files are in the table already (--again imports them once more)" in said
     assert "nothing to import" in said
     assert rows(store) == before
     (traces / "more.jets").write_bytes(jets(3))
@@ -390,7 +390,7 @@ def test_a_file_is_what_it_is_said_to_be(tmp_path):
 def test_mistakes_are_clear(tmp_path):
     store = tmp_path / "store"
     (tmp_path / "a.trace").write_bytes((VECTORS / "et3/spec_simple.in").read_bytes())
-    assert "no-such: there is no such file" in do(store, tmp_path / "no-such", code=2)
+    assert "no-such: does not exist" in do(store, tmp_path / "no-such", code=2)
     said = do(store, "--format", "et3", "--dialect", "odd", tmp_path / "a.trace", code=2)
     assert "dialect: must be one of auto, specification, agent for et3" in said
     assert "is not a valid name for a source" in do(
