@@ -21,7 +21,15 @@ from random import Random
 
 from msgspec.structs import replace
 
-from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
+from tests.simulation import (
+    facts,
+    generate_files,
+    generate_restarts,
+    generate_streams,
+    generate_wire,
+    limits,
+    quick,
+)
 from tests.simulation.facts import Files, Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
@@ -51,6 +59,8 @@ DATAGRAMS = 5000
 
 def generate(seed: int) -> Scenario:
     """Return the scenario of a seed."""
+    if crowded := generate_streams.draw(seed):
+        return crowded
     restarts = Random(f"restarts/{seed}")
     if restarts.random() < 0.15:
         made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
