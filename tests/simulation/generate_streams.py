@@ -1,5 +1,8 @@
 """Draws programs of which much is to be remembered, and told: with more streams than an answer or the
 collector has room for, with many holes, or with events that overtake the first of their stream.
+
+Buffers are large: of a stream of which nothing came and all is forgotten, no answer says anything, and the
+client waits for ever (`open/forgotten-of-a-stream-of-which-nothing-came.json`).
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ def _crumbs(random: Random, seed: int) -> Scenario:
     """Return a client that sends event by event, loses many of them, and hears few answers. Its second
     thread goes on while the first one waits."""
     made: list[facts.Fact] = [
-        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=random.choice([2**15, 2**20]))
+        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=random.choice([2**19, 2**20]))
     ]  # fmt: skip
     base = random.choice([1, 2**32 - 10])
     at, streams = MS, range(base, base + random.choice([1, 1, 2, 6]))
@@ -107,7 +110,7 @@ def _program(random: Random, number: int) -> list[facts.Fact]:
     made: list[facts.Fact] = [
         facts.Begin(
             at=at, program=number, transport=transport, address=f"{transport}-{number}:1",
-            buffer=random.choice([2**15, 2**20]),
+            buffer=random.choice([2**19, 2**20]),
         )
     ]  # fmt: skip
     base = random.choice([1, 2**32 - 200])
