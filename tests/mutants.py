@@ -130,8 +130,12 @@ def drawn(stage: Path, mutmut: str, places: range, seed: int) -> list[str]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make mutants ARGS=...", description=__doc__)
     parser.add_argument("group", choices=GROUPS)
-    parser.add_argument("names", nargs="*", help="mutants, patterns among them; all if there are none")
-    parser.add_argument("--drawn", default="", help="0-100: mutants at these places of a drawn order")
+    parser.add_argument(
+        "names", nargs="*", help="mutants, patterns among them; all if there are none"
+    )
+    parser.add_argument(
+        "--drawn", default="", help="0-100: mutants at these places of a drawn order"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of that order")
     options = parser.parse_args(arguments)
     beside = str(Path(sys.executable).parent)

@@ -23,7 +23,6 @@ from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
-
 LOST = frozenset({"given_up", "lost", "refused", "uncounted"})
 """Why events are discarded that a client had taken."""
 

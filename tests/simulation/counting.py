@@ -71,7 +71,7 @@ def watched() -> Iterator[None]:
 
 
 def _watched(give_way: Callable[[Any, int], None], unit: int) -> Callable[[Any, int], None]:
-    def give_way_watched(self: Any, size: int) -> None:  # noqa: ANN401 - a holding
+    def give_way_watched(self: Any, size: int) -> None:
         held, evicted = self.held, self.evicted
         give_way(self, size)
         gone, said = held - self.held, (self.evicted - evicted) * unit

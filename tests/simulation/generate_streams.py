@@ -147,7 +147,11 @@ def _troubles(random: Random, end: int) -> list[facts.Fact]:
 
 def _fates(random: Random) -> dict[str, list[int]]:
     """Return the losses of a network that loses much, or nothing."""
-    up, down, silent = random.choice([0, 0.05, 0.3]), random.choice([0, 0.3]), random.choice([0, 0, 5, 40])
+    up, down, silent = (
+        random.choice([0, 0.05, 0.3]),
+        random.choice([0, 0.3]),
+        random.choice([0, 0, 5, 40]),
+    )
     fates: dict[str, list[int]] = {f"down/{number}": [] for number in range(silent)}
     for number in range(2000):
         if random.random() < up:

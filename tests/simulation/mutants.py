@@ -101,7 +101,13 @@ def table(mutants: list[Mutant]) -> str:
     others = [m for m in mutants if not m.area and not m.equivalent]
     lines += ["## Links, courses, owners and runs", "", _killed(others), ""]
     lines += [*_HEAD, *map(_hunted, others)]
-    lines += ["", "## Mutants that change nothing", "", "| mutant | change | why |", "|---|---|---|"]
+    lines += [
+        "",
+        "## Mutants that change nothing",
+        "",
+        "| mutant | change | why |",
+        "|---|---|---|",
+    ]
     lines += [f"| {_label(m)} | {_said(m)} | {m.equivalent} |" for m in mutants if m.equivalent]
     return "\n".join(lines) + "\n"
 
@@ -110,7 +116,7 @@ _HEAD = ["| mutant | change | killed by | CPU s |", "|---|---|---|---|"]
 _DRAWN = [
     "mutmut 3.8.1 made all mutants of each area, and ran them against the tests of the area (`tests/MUTANTS.md`), none of which",
     "is a test of the simulator: 2326 of the ledger, 398 of announced sessions and answers, 778 of the client's queue and session,",
-    "and 160 of 725 of recovery (`make mutants ARGS=\"recovery --drawn 0-160 --seed 1\"`). What lived was shuffled",
+    'and 160 of 725 of recovery (`make mutants ARGS="recovery --drawn 0-160 --seed 1"`). What lived was shuffled',
     "(`random.Random(1)`, the names in order), and taken in that order. Left out was what changes nothing that anybody",
     "could see, by plain reading, and what the wider tests kill: `tests/ingest` for ledger and answers, `test_link`,",
     "`test_sender`, `test_emitter` and `test_process` for the client, `tests/system/test_unfinished.py` for recovery.",
@@ -126,7 +132,10 @@ def _killed(hunted: list[Mutant]) -> str:
 def _hunted(mutant: Mutant) -> str:
     by, seconds = f"not: {mutant.note}", ""
     if mutant.found:
-        by, seconds = f"seed {mutant.found.seed}: {mutant.found.kind}", f"{mutant.found.seconds:.0f}"
+        by, seconds = (
+            f"seed {mutant.found.seed}: {mutant.found.kind}",
+            f"{mutant.found.seconds:.0f}",
+        )
     return f"| {_label(mutant)} | {_said(mutant)} | {by} | {seconds} |"
 
 
