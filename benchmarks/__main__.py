@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…]`: measure, print a table, compare with the design's floors.
+"""`python -m benchmarks [NAME…]`: measure, print a table, compare with the floors (benchmarks/README.md).
 
 Each throughput is events from the first byte sent to the last row committed, over the wall time,
 with the real daemon in its own process on this machine and the sender beside it; "CPU" is the

@@ -54,3 +54,29 @@ def test_a_clock_that_is_slewed_is_not_called_set_until_it_is_far_off(slewed):
     clock.wall += slewed
     assert timeline.look() == 2 * slewed
     assert timeline.look() == 0
+
+
+@given(st.integers(-10 * YEAR, 10 * YEAR), st.integers(0, YEAR), st.integers(0, 10**9))
+def test_time_goes_on_between_two_lives_although_the_clock_was_set_in_the_first(step, before, away):
+    """Without that, a clock that was set back had to be as late as the log's last entry again first."""
+    clock = SetClock()
+    timeline = Timeline(clock, 0)
+    clock.passes(before)
+    clock.wall += step
+    timeline.look()
+    last = timeline.now()
+    clock.passes(away)
+    later = Timeline(clock, last)
+    later.go_on(timeline.ahead)
+    assert abs(later.now() - last - away) <= STEP_NS
+    assert later.now() + later.ahead == clock.wall
+
+
+def test_time_stands_still_between_two_lives_where_the_clock_was_set_back_meanwhile():
+    clock = SetClock()
+    last = clock.wall + YEAR
+    clock.passes(1000)
+    timeline = Timeline(clock, last)
+    timeline.go_on(7)
+    assert timeline.now() == last
+    assert timeline.ahead == clock.wall - last

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace import log
 from tailrace.config.schema import LogConfig
+from tailrace.daemon.health import Health
 from tailrace.figures import Condition
-from tailrace.pipeline.health import Health
 
 logger = logging.getLogger("tailrace.test")
 

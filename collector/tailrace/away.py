@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def move_away(path: Path) -> Path:
-    """Rename to `NAME.bad`, or `NAME.bad2` and so on where that is taken; return the new path.
+    """Rename to `<name>.bad`, or `<name>.bad2` and so on where that is taken; return the new path.
 
     Raise OSError."""
     bad, number = path.with_name(f"{path.name}.bad"), 1

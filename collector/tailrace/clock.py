@@ -39,10 +39,16 @@ class Timeline:
 
     def __init__(self, clock: Clock, last: int) -> None:
         """`last` is the time of the log's last entry."""
-        wall = clock.wall_ns()
         self._clock = clock
-        self._begin = max(last, wall)
-        self._monotonic = clock.monotonic()
+        self._last = last
+        self.go_on(0)
+
+    def go_on(self, ahead: int) -> None:
+        """Go on from the log's last entry by what the wall clock says has passed since then. The wall clock
+        was so far ahead (ns) when the log last said so."""
+        wall = self._clock.wall_ns()
+        self._begin = max(self._last, wall - ahead)
+        self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
         """How far the wall clock is ahead (ns), as it was at the last look."""
 

@@ -15,7 +15,7 @@
     └── QueryError       the statement cannot be run: change it (exit 1)
         └── UnknownError a source, session or stream was asked for that there is not (exit 2)
 
-Bad *input* is never an exception: it is a record (`Malformed`), a count and a quarantine entry.
+Bad *input* is never an exception: it is a record (`Kind.MALFORMED`), a count and a quarantine entry.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class HeartbeatStatus(msgspec.Struct, kw_only=True):
 
 
 class MemoryStatus(msgspec.Struct, kw_only=True):
-    """See `pipeline.memory`."""
+    """See `daemon.memory`."""
 
     state_bytes: int
     """What all sessions hold, which `ledger.state_max` bounds."""

@@ -1,7 +1,7 @@
 """Records to rows: begins and ends to spans, references, flaws, wall time. Pure.
 
 Works on columns: lists in `Record`'s field order, changed in place. Rules that need memory of a
-session's record ids are checked here (JETS specification, "Constraints"); their names are the
+session's record ids are checked here (docs/formats/jets.md explains each); their names are the
 `FLAWS`, counted and written into the row's attributes under `$flaw`. A record with a flaw is kept.
 """
 

@@ -15,8 +15,6 @@ from click.testing import CliRunner
 import tailrace
 from tailrace.cli import COMMANDS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.config.chosen import file_formats
-from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError, StoreError, SyncError
 
 COLLECTOR = Path(tailrace.__path__[0])
@@ -204,7 +202,3 @@ def test_a_wrong_configuration_ends_a_command_with_its_problems(show, file):
         f"{file}:1: stor: unknown section; did you mean store?\n"
         f"{file}:2: spol: unknown section; did you mean spool?\n"
     )
-
-
-def test_the_formats_are_those_there_are_decoders_for():
-    assert set(file_formats()) == set(FORMATS)

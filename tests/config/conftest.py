@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.chosen import transports
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
 
@@ -12,7 +13,7 @@ from tailrace.errors import ConfigError
 def loaded(tmp_path):
     """Load a text; `(text, environ=…, flags=…, formats=…)` to a Loaded."""
 
-    def load_text(text, *, environ=None, flags=None, formats=()):
+    def load_text(text, *, environ=None, flags=None, formats=transports):
         path = tmp_path / "tailrace.toml"
         path.write_text(text)
         return load(path, environ=environ or {}, flags=flags or {}, formats=formats)

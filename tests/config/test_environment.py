@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.chosen import transports
 from tailrace.config.check import NEEDED
 from tailrace.config.describe import describe
 from tailrace.config.load import load
@@ -46,7 +47,7 @@ def source(name, type_):
 
 
 def loaded_with(environ):
-    return load(None, environ=environ, flags={}).config
+    return load(None, environ=environ, flags={}, formats=transports).config
 
 
 @pytest.mark.parametrize(

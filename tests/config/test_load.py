@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.chosen import transports
+from tailrace.config.keys import SOURCES
 from tailrace.config.load import load, spool_path, store_path
 from tailrace.config.schema import (
+    DEFAULT_SOURCES,
     Config,
     StoreConfig,
     TailConfig,
@@ -13,6 +16,7 @@ from tailrace.config.schema import (
     UdpConfig,
     UnixConfig,
 )
+from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 
 UDP = '[sources.sim]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:1"\n'
@@ -149,7 +153,7 @@ SETTINGS = [
      'FILE:3: sources.sim.format: must be one of "heph", "jets", which a tcp source can carry; '
      "not 'et3'"),
     (TAIL.replace("ovni", "otf2"),
-     'FILE:3: sources.runs.format: must be one of "heph", "jets", "ovni", "dftracer", "et3", '
+     'FILE:3: sources.runs.format: must be one of "dftracer", "et3", "heph", "jets", "ovni", '
      "which a tail source can carry; not 'otf2'"),
     (UDP + 'paths = ["/a"]\n', "FILE:5: sources.sim.paths: unknown key; allowed: type, format, "
      "listen, allow, open_to_all, receive_buffer, record_max, peers_max, new_peers_rate, "
@@ -248,7 +252,7 @@ def test_the_widest_number_is_the_tables(loaded, problems):
 
 
 def test_no_file_is_the_defaults():
-    assert load(None, environ={}, flags={}).config == Config()
+    assert load(None, environ={}, flags={}, formats=transports).config == Config()
 
 
 def test_an_empty_file_is_the_defaults(loaded):
@@ -274,9 +278,21 @@ def test_the_same_port_on_another_protocol_and_port_zero_are_free(problems):
     assert problems(UDP + tcp + zero.replace("sim", "a") + zero.replace("sim", "b")) == []
 
 
-def test_a_caller_may_know_of_a_sixth_format_for_files(problems):
-    assert problems(TAIL.replace("ovni", "sixth"), formats=["sixth", "heph"]) == []
-    assert len(problems(UDP.replace("heph", "sixth"), formats=["sixth"])) == 1
+def test_a_format_says_which_sources_carry_it(problems):
+    def formats():
+        return {"sixth": ("tail",), "seventh": ("udp",)}
+
+    assert problems(TAIL.replace("ovni", "sixth"), formats=formats) == []
+    assert problems(UDP.replace("heph", "seventh"), formats=formats) == []
+    assert problems(UDP.replace("heph", "sixth"), formats=formats) == [
+        "FILE:3: sources.sim.format: must be one of \"seventh\", which a udp source can carry; not 'sixth'"
+    ]
+
+
+def test_the_built_in_sources_carry_their_formats():
+    for source in DEFAULT_SOURCES.values():
+        types = {type(source): name for name, struct in SOURCES.items()}
+        assert types[type(source)] in FORMATS[source.format].transports
 
 
 def test_an_option_counts_more_than_the_environment_and_that_more_than_the_file(loaded):
@@ -294,14 +310,14 @@ def test_a_mistake_that_is_overridden_does_not_count(problems):
 
 def test_a_missing_file_is_a_problem(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "no.toml", environ={}, flags={})
+        load(tmp_path / "no.toml", environ={}, flags={}, formats=transports)
     assert caught.value.problems == [
         f"{tmp_path}/no.toml: cannot be read: No such file or directory"
     ]
 
 
 def test_the_hash_is_over_what_counts_in_the_end(loaded):
-    default = load(None, environ={}, flags={}).sha256
+    default = load(None, environ={}, flags={}, formats=transports).sha256
     assert loaded("# nothing\n[store]\ncommit_rows = 100000\n").sha256 == default
     assert loaded("[store]\ncommit_rows = 100001\n").sha256 != default
     assert loaded("[store]\ncommit_interval = '1000001 us'\n").sha256 != default
@@ -343,8 +359,8 @@ def test_each_store_at_a_url_has_a_local_spool_of_its_own(loaded):
 @pytest.mark.parametrize("character", ["[", "]", "%", "*", "?"])
 def test_a_store_whose_path_the_table_would_misread_is_refused(character):
     with pytest.raises(ConfigError, match=r"--store: .*must not contain"):
-        load(None, environ={}, flags={"store": f"/data/a{character}b"})
-    load(None, environ={}, flags={"store": f"s3://bucket/a{character}b"})
+        load(None, environ={}, flags={"store": f"/data/a{character}b"}, formats=transports)
+    load(None, environ={}, flags={"store": f"s3://bucket/a{character}b"}, formats=transports)
 
 
 GUARDS = ["allow = ['10.0.0.0/8']", "tls_certificate = '/c'\ntls_key = '/k'", "open_to_all = true"]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from tailrace.chosen import transports
 from tailrace.config.describe import describe
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, Config
@@ -65,16 +66,16 @@ def test_the_reference_says_what_a_key_means_and_its_default(key):
 
 
 def test_the_reference_is_the_built_in_configuration():
-    reference = load(REFERENCE, environ={}, flags={})
+    reference = load(REFERENCE, environ={}, flags={}, formats=transports)
     assert reference.config == Config()
     assert [*reference.config.sources] == [*DEFAULT_SOURCES]
-    assert reference.sha256 == load(None, environ={}, flags={}).sha256
+    assert reference.sha256 == load(None, environ={}, flags={}, formats=transports).sha256
 
 
 def test_what_the_reference_leaves_to_be_put_to_use_loads(tmp_path):
     path = tmp_path / "all.toml"
     path.write_text(re.sub(r"(?m)^#(?! |$)", "", REFERENCE.read_text()))
-    config = load(path, environ={}, flags={}).config
+    config = load(path, environ={}, flags={}, formats=transports).config
     assert config.sources["runs"].format == "ovni"
     assert config.sources["heph_unix"].mode == "0600"
     assert config.store.retention_age == 90 * 86_400
@@ -86,7 +87,7 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_loads_and_says_only_what_differs(path):
-    config = load(path, environ={}, flags={}).config
+    config = load(path, environ={}, flags={}, formats=transports).config
     assert config.sources
     for section, keys in tomllib.loads(path.read_text()).items():
         if section != "sources":
@@ -120,7 +121,7 @@ def test_any_damage_to_the_reference_loads_or_is_named_with_file_and_line(
     path.write_bytes(text.encode(errors="surrogatepass"))
     problems = []
     try:
-        assert load(path, environ={}, flags={}).config
+        assert load(path, environ={}, flags={}, formats=transports).config
     except ConfigError as error:
         problems = error.problems
     for problem in problems:

@@ -1,4 +1,4 @@
-"""The promises of `decoding/decoder.py`, for every format and every vector; no per-format code.
+"""The promises of `decoding/contract.py`, for every format and every vector; no per-format code.
 
 A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
 record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
@@ -27,7 +27,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tailrace.decoding.decoder import Decoder, EndingDecoder, Format
+from tailrace.decoding.contract import Decoder, EndingDecoder, Format
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from tailrace.decoding.dftracer_names import NAMES_MAX
-from tailrace.decoding.dftracer_run import GAPS_MAX
-from tailrace.decoding.formats.dftracer import FORMAT, JOINS_MAX
+from tailrace.decoding.formats.dftracer.decoder import FORMAT, JOINS_MAX
+from tailrace.decoding.formats.dftracer.names import NAMES_MAX
+from tailrace.decoding.formats.dftracer.run import GAPS_MAX
 from tailrace.model.gap import Reason
 from tailrace.model.holding import TEXT_MAX
 from tailrace.model.record import KEY, SCOPE, Kind, Missing, Record, SessionFacts

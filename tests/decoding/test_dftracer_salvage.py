@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from tailrace.decoding.dftracer_salvage import RECORD_MAX, repair
+from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, repair
 from tests.decoding.dftracer_lines import event
 
 characters = st.sampled_from('ab ,:{}[]"\\/\n\t\x01é1-') | st.characters(codec="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tailrace.decoding.formats import dftracer
+from tailrace.decoding.formats.dftracer import decoder as dftracer
 from tailrace.model.record import Record
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.decoding import et3_maps, et3_stack
-from tailrace.decoding.formats.et3 import FORMAT
+from tailrace.decoding.formats.et3 import maps, stack
+from tailrace.decoding.formats.et3.decoder import FORMAT
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "et3"
@@ -256,16 +256,16 @@ def test_a_last_line_cut_off_in_its_comment_has_all_its_fields() -> None:
 
 
 def test_frames_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
-    depth = et3_stack.DEPTH_MAX + 1
+    depth = stack.DEPTH_MAX + 1
     records = decode(f"M 1 0 {MAIN}\n" * depth + f"E 1 {MAIN}\n" * depth)
     ends = [record.id for record in records if record.kind == Kind.END]
-    kept = depth - et3_stack.DEPTH_MAX // 2
+    kept = depth - stack.DEPTH_MAX // 2
     assert ends == [*range(depth, depth - kept, -1), *[None] * (depth - kept)]
     assert missing(records) == 0
 
 
 def test_threads_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
-    threads = range(10**8, 10**8 + 2 * et3_stack.THREADS_MAX + 2, 2)
+    threads = range(10**8, 10**8 + 2 * stack.THREADS_MAX + 2, 2)
     lines = [f"M 1 0 {thread}\n" for thread in threads]
     records = decode("".join([*lines, f"E 1 {threads[-1]}\n", f"E 1 {threads[0]}\n"]), "", "agent")
     assert [record.id for record in records[-2:]] == [len(threads), None]
@@ -273,11 +273,11 @@ def test_threads_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
     decoder = start()
     for thread in threads:
         decoder.feed(f"M 1 0 {thread}\nM 2 0 {thread}\nE 1 {thread}\n".encode())
-    assert len(decoder.state.form.stacks.passed) <= et3_stack.THREADS_MAX
+    assert len(decoder.state.form.stacks.passed) <= stack.THREADS_MAX
 
 
 def test_methods_passed_over_beyond_the_bound_are_given_up_and_claim_nothing() -> None:
-    methods = range(2, et3_stack.PASSED_MAX + 3)
+    methods = range(2, stack.PASSED_MAX + 3)
     entries = [f"M {method} 0 {MAIN}\n" for method in (1, *methods)]
     exits = [f"E {method} {MAIN}\n" for method in (1, 2, 2)]
     assert missing(decode("".join([*entries[:-1], *exits]))) == 1
@@ -420,7 +420,7 @@ def test_a_method_of_the_specification_is_named_after_its_class(classes_first: b
 def test_of_a_document_with_too_many_names_it_is_said_how_many_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(et3_maps, "READ_MAX", 2)
+    monkeypatch.setattr(maps, "READ_MAX", 2)
     *names, left_out = start().document("classs.list", b"A,1\nB,2\nC,5\nno line\nB,2\nD,6\n")[:4]
     assert [name.name for name in names[:2]] == ["A", "B"]
     assert left_out.name == "map_names_left_out"
@@ -438,8 +438,8 @@ def test_names_too_long_to_remember_are_said_and_asked_for() -> None:
 def test_names_beyond_the_bound_are_said_and_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(et3_maps, "NAMES_MAX", 2)
-    monkeypatch.setattr(et3_maps, "MADE_MAX", 2)
+    monkeypatch.setattr(maps, "NAMES_MAX", 2)
+    monkeypatch.setattr(maps, "MADE_MAX", 2)
     decoder = start()
     data = b"A,1\nB,2\nC,5\n"
     assert len(decoder.document("classs.list", data)) == 3

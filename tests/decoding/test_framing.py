@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding.framing import PIECE, WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.decoding.lines import PIECE, WHITE, Lines, LinesState, Piece, split_lines
 
 
 def cut(lines: Lines, parts: list[bytes]) -> list[Piece]:

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding import heph_body, heph_layout
-from tailrace.decoding.decoder import Acknowledgement
-from tailrace.decoding.formats.heph import FORMAT
-from tailrace.decoding.heph_session import stored_name
+from tailrace.decoding.contract import Acknowledgement
+from tailrace.decoding.formats.heph import body as heph_body, layout
+from tailrace.decoding.formats.heph.decoder import FORMAT
+from tailrace.decoding.formats.heph.session import stored_name
 from tailrace.model.record import Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "heph"
@@ -64,7 +64,7 @@ def only(data: bytes) -> Record:
 
 
 def read_value(value: object) -> object:
-    """A JSON value as the docstring of `heph_body` says it is to be read."""
+    """A JSON value as the docstring of `body` says it is to be read."""
     if isinstance(value, dict):
         return struct.unpack(">d", bytes.fromhex(value["$f64"]))[0]
     return [read_value(element) for element in value] if isinstance(value, list) else value
@@ -150,7 +150,7 @@ def test_a_layout_says_what_the_full_reader_says(
     bodies.append(bodies[1][:place] + bytes([value]) + bodies[1][place + 1 :])
     for body in bodies:
         heph_body._read(body, 3)
-        known = heph_layout.read(body, 3)
+        known = layout.read(body, 3)
         if known:
             assert heph_body._read_any(body) == (*known, None, ())
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tailrace.decoding.formats.jets import FORMAT
-from tailrace.decoding.jets_line import read_line
-from tailrace.decoding.jets_usual import read_usual
+from tailrace.decoding.formats.jets.decoder import FORMAT
+from tailrace.decoding.formats.jets.line import read_line
+from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.model.record import Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "jets"
@@ -32,7 +32,7 @@ def only(line: str) -> Record:
     return record
 
 
-# What the reference reader takes, and we with it (formats in the wild: rjets, parser.rs)
+# What the reference reader takes, and we with it (rjets, parser.rs; tests/vectors/jets/README.md)
 TAKEN = (
     "blank_lines", "crlf", "end_before", "event_after_end", "extra_fields", "footer_mid",
     "footer_null", "no_end", "no_footer", "ok", "orphan_parent", "self_parent", "two_ends",

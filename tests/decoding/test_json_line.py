@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding.json_line import BEYOND, DEPTH_MAX, read_object
+from tailrace.decoding.json_object import BEYOND, DEPTH_MAX, read_object
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
 values = st.recursive(

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.decoding.formats.ovni import FORMAT
-from tailrace.decoding.ovni_events import EVENTS
-from tailrace.decoding.ovni_stack import OPEN_MAX
-from tailrace.decoding.ovni_usual import UsualReader
+from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX
+from tailrace.decoding.formats.ovni.table import EVENTS
+from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, ends, event, jumbo, mark, starts, u32
 from tests.decoding.ovni_traces import NAMES, TRACES, Event, decode, dumped, streams

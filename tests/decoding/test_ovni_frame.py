@@ -6,9 +6,15 @@ import random
 
 import pytest
 
-from tailrace.decoding.formats.ovni import FORMAT
-from tailrace.decoding.ovni_events import EVENTS
-from tailrace.decoding.ovni_frame import CLOCK_END, JUMBO_MAX, NUMBERS, event_size, find_event
+from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni.frame import (
+    CLOCK_END,
+    JUMBO_MAX,
+    NUMBERS,
+    event_size,
+    find_event,
+)
+from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import Kind
 from tests.decoding.ovni_bytes import HEADER, event, jumbo, starts, u32
 
@@ -112,7 +118,7 @@ def test_no_byte_of_an_unreadable_run_is_looked_at_again_and_again(
         looked.append(stop - begin)
         return find_event(buffer, begin, stop, *rest)
 
-    monkeypatch.setattr("tailrace.decoding.formats.ovni.find_event", find)
+    monkeypatch.setattr("tailrace.decoding.formats.ovni.decoder.find_event", find)
     decoder = FORMAT.decoder(1 << 16, None)
     decoder.feed(HEADER + starts(5))
     for _ in range(3000):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given, strategies as st
 
-from tailrace.decoding.ovni_stack import OPEN_MAX, Stack, StackState
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack, StackState
 
 CHANNELS = ["a", "b"]
 STEPS = st.lists(

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tailrace.decoding.decoder import FileDecoder
+from tailrace.decoding.contract import FileDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.demo.files import dftracer_tail, et3_tail, ovni_tail
 

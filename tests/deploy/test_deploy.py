@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tailrace.chosen import transports
 from tailrace.cli import COMMANDS
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
@@ -27,7 +28,7 @@ DAEMONSET = (ROOT / "deploy/kubernetes/daemonset.yaml").read_text()
 
 def test_the_environment_of_the_compose_file_is_a_configuration():
     environ = dict(re.findall(r'^ +(TAILRACE_\w+): "(.*)"$', COMPOSE, re.MULTILINE))
-    config = load(None, environ=environ, flags={}).config
+    config = load(None, environ=environ, flags={}, formats=transports).config
     everywhere = "0.0.0.0"  # noqa: S104 - inside its container
     assert config.admin.listen == f"{everywhere}:9464"
     ports = {(type(s) is UdpConfig, split(s.listen)[1]) for s in DEFAULT_SOURCES.values()}
@@ -84,7 +85,7 @@ def test_the_daemonset_is_one_and_its_environment_a_configuration():
     kubernetes_validate.validate(daemonset, "1.37", strict=True)
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     environ = {variable["name"]: variable["value"] for variable in container["env"]}
-    config = load(None, environ=environ, flags={}).config
+    config = load(None, environ=environ, flags={}, formats=transports).config
     listening = {(split(s.listen)[1], type(s) is UdpConfig) for s in config.sources.values()}
     listening.add((split(config.admin.listen)[1], False))
     ports = {(p["containerPort"], p.get("protocol") == "UDP") for p in container["ports"]}
@@ -127,9 +128,12 @@ def of_the_daemonset():
 
 @pytest.mark.parametrize("environ", [of_compose, of_the_daemonset])
 def test_no_disk_is_filled_by_default(environ):
-    config = load(None, environ=environ(), flags={}).config
+    config = load(None, environ=environ(), flags={}, formats=transports).config
     assert config.store.retention_size is not None
-    assert config.spool.max_size < load(None, environ={}, flags={}).config.spool.max_size
+    assert (
+        config.spool.max_size
+        < load(None, environ={}, flags={}, formats=transports).config.spool.max_size
+    )
 
 
 def test_what_compose_starts_starts_anew_and_keeps_its_data():

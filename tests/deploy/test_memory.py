@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tailrace.daemon import service
 from tailrace.errors import MemoryLimitError
-from tailrace.pipeline import service
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.memory_limit import MemoryLimit

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import tailrace_client
+from tailrace.chosen import transports
 from tailrace.config.load import load
 
 SLURM = Path(__file__).parents[2] / "deploy/slurm"
@@ -63,7 +64,7 @@ def python_of_everybody():
     system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     for python in (sys.executable, system):
         with_ours = ["/usr/bin/env", f"PYTHONPATH={search_path()}", python]
-        if as_user(*with_ours, "-c", "import tailrace.pipeline.service").returncode == 0:
+        if as_user(*with_ours, "-c", "import tailrace.daemon.service").returncode == 0:
             return python
     return None
 
@@ -200,7 +201,7 @@ def test_root_owns_what_root_reads_and_only_sockets_are_in_what_the_user_owns(no
     for path in (node.run, node.run / "process", node.run / "tailrace.toml"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o022 == 0
     assert all(path.is_socket() for path in (node.run / "sockets").iterdir())
-    config = load(node.run / "tailrace.toml", environ={}, flags={}).config
+    config = load(node.run / "tailrace.toml", environ={}, flags={}, formats=transports).config
     assert config.store.retention_size is not None
     assert stat.S_IMODE((node.run / "sockets").stat().st_mode) == 0o700
     assert stat.S_IMODE(node.kept.stat().st_mode) == 0o700

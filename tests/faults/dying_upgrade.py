@@ -14,9 +14,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 
 
 def main() -> None:
@@ -31,8 +32,8 @@ def main() -> None:
         if not child:
             kill_at(number, os.fsencode(copy))
             small = {"TAILRACE_SPOOL_SEGMENT_SIZE": "1 MiB"}
-            loaded = load(None, environ=small, flags={"store": str(copy)})
-            with Daemon(loaded, SystemClock()):
+            loaded = load(None, environ=small, flags={"store": str(copy)}, formats=transports)
+            with collecting(loaded, SystemClock()):
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.daemon.daemon import collecting
 from tailrace.ingest.state import VERSION
 from tailrace.ingest.upgrade import version_of
-from tailrace.pipeline.daemon import Daemon
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store.schema import SCHEMA_VERSION, version_of as schema_of
 from tests.faults import preload
@@ -61,11 +62,12 @@ def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed
         store = copies / str(number)
         left = versions(store)
         seen[left] += 1
-        with Daemon(
-            load(None, environ=SMALL, flags={"store": str(store)}), SystemClock()
+        with collecting(
+            load(None, environ=SMALL, flags={"store": str(store)}, formats=transports),
+            SystemClock(),
         ) as daemon:
-            assert daemon.table.recovery.reasons == []
-            position = daemon.table.position()
+            assert daemon.disk.table.recovery.reasons == []
+            position = daemon.disk.table.position()
             if left == (SCHEMA_VERSION, VERSION):
                 # Nothing is to be upgraded, so the replay is left to the time when it receives.
                 assert daemon.ingest.position <= position

@@ -1,11 +1,12 @@
 """The promise that a sixth format costs one file and one vector: a copy of the tree gets just these,
-and the format is held to the decoders' contract, followed live, imported, stored and queried."""
+and the format is held to the decoders' contract, received, followed live, imported, stored and queried."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,32 @@ def test_its_files_are_followed(tree, environ, tmp_path, collectors):
     collector.settle()
     check_table(tree, environ, collector.store)
     collector.stop()
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_it_is_received(tree, environ, collectors, transport):
+    source = f'[sources.toys]\ntype = "{transport}"\nformat = "toy"\nlisten = "127.0.0.1:0"'
+    collector = collectors(sources=source, environ=environ).start()
+    kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as producer:
+        producer.connect(collector.address("toys"))
+        for line in LINES.splitlines(keepends=True):
+            producer.sendall(line)
+    until(
+        lambda: collector.status()["sources"]["toys"]["received_bytes"] == len(LINES),
+        "the lines",
+    )
+    collector.settle()
+    check_table(tree, environ, collector.store)
+    collector.stop()
+
+
+def test_a_source_that_cannot_carry_it_is_refused(tree, environ, tmp_path):
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sources.toys]\ntype = "unix"\nformat = "toy"\nlisten = "/run/toys.sock"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "check", config],
+        cwd=tree, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "which a unix source can carry; not 'toy'" in done.stdout

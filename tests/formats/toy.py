@@ -11,8 +11,8 @@ from operator import attrgetter
 
 import msgspec
 
-from tailrace.decoding.decoder import Format
-from tailrace.decoding.framing import Lines, LinesState, split_lines
+from tailrace.decoding.contract import Format
+from tailrace.decoding.lines import Lines, LinesState, split_lines
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Record, malformed, missing, named
 
@@ -92,6 +92,7 @@ class ToyDecoder:
 FORMAT = Format(
     name="toy",
     decoder=ToyDecoder,
+    transports=("udp", "tcp", "tail"),
     state_type=ToyState,
     waiting=attrgetter("lines"),
     flaws=frozenset(),

@@ -315,6 +315,26 @@ def test_marks_that_are_forgotten_leave_every_number_seen():
     assert counters.last_mark("1") == mark(40)
 
 
+def test_of_a_gap_that_is_forgotten_nobody_knows_which_numbers_came():
+    """Their slots still have the marks of events that came a window before."""
+    counters, _ = ledger()
+    feed(counters, [*range(WINDOW), WINDOW + 3])
+    counters.windows.close()
+    asked = ("1", WINDOW + 1, mark(WINDOW + 1))
+    assert (counters.fits(*asked), counters.contradicts(*asked)) == ("near", False)
+    counters.windows.give_way(10**6)
+    assert (counters.fits(*asked), counters.contradicts(*asked)) == ("old", False)
+    another = ("1", WINDOW + 3, mark(WINDOW + 1))
+    assert (counters.fits(*another), counters.contradicts(*another)) == (None, True)
+
+
+def test_events_whose_marks_are_given_up_may_be_of_the_run():
+    counters, _ = ledger()
+    feed(counters, range(5))
+    counters.give_way(10**6)
+    assert (counters.fits("1", 3, mark(3)), counters.contradicts("1", 3, mark(3))) == ("old", False)
+
+
 @given(st.lists(st.tuples(st.integers(-5, 35), st.integers(1, 6)), max_size=6))
 def test_parts_of_a_hole_are_the_ranges_in_it_and_what_is_between(spans):
     """Ranges in order may touch, and lie before the hole, across its ends or behind it."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.decoding.heph_session import stored_name
+from tailrace.decoding.formats.heph.session import stored_name
 from tests.ingest.log import (
     Log,
     heph_epoch,

@@ -36,7 +36,9 @@ FILES = [
         "asking", "discards", "farewell", "forgotten", "link", "queue", "recorder", "session", "window",
     )),
     *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
-    *(f"collector/tailrace/pipeline/{name}.py" for name in ("acknowledge", "commit", "pending", "replay")),
+    "collector/tailrace/daemon/replay.py",
+    "collector/tailrace/daemon/conditions/pending.py",
+    *(f"collector/tailrace/daemon/loops/{name}.py" for name in ("acknowledge", "commit")),
 ]  # fmt: skip
 RARE = 50
 """A branch is rare that one seed in so many reaches, or fewer do."""

@@ -78,9 +78,9 @@ DEFECTS = {
         "            None\n",
     ),
     "who-comes-back-lacks-all-before": Defect(
-        f"{INGEST}/run.py",
-        "        if self._departures is None or state.id:\n",
-        "        if self._departures is None or state.name:\n",
+        f"{INGEST}/siblings.py",
+        "        if state.id:\n            return None\n",
+        "        if state.name:\n            return None\n",
     ),
     "holes-are-named-for-ten-seconds": Defect(
         f"{INGEST}/answers.py",

@@ -1,4 +1,4 @@
-"""Takes the steps of the collector's loops (`tailrace.pipeline.steps`) in virtual time."""
+"""Takes the steps of the collector's loops (`tailrace.daemon.loops.steps`) in virtual time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from tailrace.pipeline.steps import Flag, Steps, Wait
+from tailrace.daemon.loops.steps import Flag, Steps, Wait
 from tests.simulation.disk import Crash
 from tests.simulation.world import MS, SECOND, World
 

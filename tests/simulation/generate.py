@@ -7,7 +7,10 @@ has the shortest scenario of each):
   waits for events of the first one. So no datagram is later, and the collector leaves none unread for longer.
 - Whose an event is that comes before its program said its first word, where the program says it once. So the
   first datagram of a program without a client arrives, and arrives first (`Network.introduce`). Its collector
-  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk.
+  is there to receive it, with room in the kernel, and is not killed until the datagram is on disk. All clients
+  want answers there, since a client that wants none says its first word in a few datagrams.
+- Whose an event is after the wall clock was set while no collector ran, or so late before a kill that the
+  log does not say so.
 
 Where a program sends Heph in datagrams and announces no session, no limit makes the collector forget gaps: a
 late event from a forgotten gap looks like a copy there ("What came below a gap that is no longer remembered").
@@ -30,7 +33,7 @@ from tests.simulation import (
     limits,
     quick,
 )
-from tests.simulation.facts import Files, Scenario
+from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
@@ -42,6 +45,8 @@ SLACK = 60 * MS
 """How exactly the collector knows how late an event is, and how long a datagram takes in any case."""
 SAVED = 100 * MS
 """After so long a datagram is on disk."""
+LOOKED = 3 * SECOND
+"""After so long the log says that the wall clock was set."""
 LONG = 20 * SECOND
 INTRODUCTIONS = 9
 """Datagrams that an outage takes at the beginning, at times: more than a client that wants no answer announces
@@ -51,6 +56,8 @@ LINGER = 12 * SECOND
 """A client that does nothing more for so long has sent all it had."""
 LIVES_MAX = 11
 """More programs at one address than epochs are remembered there."""
+MIXED = 0.15
+"""Share of the scenarios in which programs write files beside programs that send."""
 _OF_THE_NETWORK = (facts.Partition, facts.Rot)
 """Troubles that files are not held against."""
 DATAGRAMS = 5000
@@ -58,9 +65,14 @@ DATAGRAMS = 5000
 
 
 def generate(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+    """Return the scenario of a seed. In a share of them, programs write files beside the others."""
     if crowded := generate_streams.draw(seed):
         return crowded
+    scenario, random = _of_the_wire(seed), Random(f"mixed/{seed}")
+    return _with_files(scenario, random) if random.random() < MIXED else scenario
+
+
+def _of_the_wire(seed: int) -> Scenario:
     restarts = Random(f"restarts/{seed}")
     if restarts.random() < 0.15:
         made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
@@ -80,7 +92,8 @@ def generate(seed: int) -> Scenario:
     troubles = _troubles(random, end, late // 2 if shared else None)
     headers = generate_wire.are_told_by_headers(made)
     if headers:
-        troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
+        ends = (facts.KillCollector, facts.DiskFails)
+        troubles = [f for f in troubles if not isinstance(f, ends)]
     if generate_wire.are_without_clients(made):
         troubles = [f for f in troubles if not isinstance(f, facts.Rot)]
     first_words = _first_words(made) if shared else []
@@ -96,7 +109,8 @@ def generate(seed: int) -> Scenario:
         made += generate_wire.peers(wire, made)
         if not headers:
             made += generate_wire.reloads(wire, made, end)
-    made += generate_wire.clocks(wire, end)
+    clocks = generate_wire.clocks(wire, end)
+    made += _seen(clocks, made) if shared else clocks
     state = 0
     if not shared and random.random() < 0.1:
         state = random.choice([2**14, 2**16])
@@ -125,24 +139,24 @@ def generate(seed: int) -> Scenario:
     )
 
 
-def generate_of_files(seed: int, *, open_too: bool = False) -> Scenario:
-    """Return the scenario of a seed in which programs write files only.
+def _with_files(scenario: Scenario, random: Random) -> Scenario:
+    """Return a scenario in which programs write files, too. No damaged log may lack their records."""
+    end = max(fact.at for fact in scenario.facts)
+    made = [fact for fact in scenario.facts if not isinstance(fact, facts.Rot)]
+    made += generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
+    made.sort(key=lambda fact: fact.at)
+    return replace(scenario, facts=made, files=generate_files.files(random))
 
-    Leave out what goes wrong still, unless `open_too` (see `open/`): fewer places than files, and inodes of
-    deleted files used again together with files that are packed and a collector that is killed."""
+
+def generate_of_files(seed: int) -> Scenario:
+    """Return the scenario of a seed in which programs write files only."""
     random = Random(f"files/{seed}")
     made = generate_files.traces(random)
     end = max(fact.at for fact in made)
     made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
     made += generate_wire.clocks(Random(f"wire/{seed}"), end)
     made.sort(key=lambda fact: fact.at)
-    files = generate_files.files(random)
-    if not open_too:
-        files = replace(files, places=Files().places)
-        kinds = {type(fact) for fact in made}
-        if {facts.PackTrace, facts.KillCollector} <= kinds:
-            files = replace(files, reuses=False)
-    return Scenario(seed=seed, facts=made, fates={}, files=files)
+    return Scenario(seed=seed, facts=made, fates={}, files=generate_files.files(random))
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:
@@ -211,15 +225,38 @@ def _first_words(made: list[facts.Fact]) -> list[int]:
 
 def _spare(troubles: list[facts.Fact], first_words: list[int]) -> list[facts.Fact]:
     """Leave out the kills that lose one of the datagrams that are sent at these times."""
-    starts = [fact.at for fact in troubles if isinstance(fact, facts.StartCollector)]
 
     def loses(kill: facts.KillCollector) -> bool:
         if kill.changes is not None:
             return bool(first_words)  # nobody knows when that is
-        again = min(at for at in starts if at >= kill.at)
+        again = _starts_again(troubles, kill.at)
         return any(kill.at - SAVED < at <= again for at in first_words)
 
     return [f for f in troubles if not (isinstance(f, facts.KillCollector) and loses(f))]
+
+
+def _starts_again(made: list[facts.Fact], killed: int) -> int:
+    """Return when a collector that was killed starts again at the latest: the table has to answer."""
+    down = [(f.at, f.at + f.duration) for f in made if isinstance(f, facts.TableDown)]
+    starts = sorted(f.at for f in made if isinstance(f, facts.StartCollector))
+    tries = (at for at in starts if at >= killed)
+    return next(at for at in tries if not any(since <= at <= until for since, until in down))
+
+
+def _seen(clocks: list[facts.Fact], made: list[facts.Fact]) -> list[facts.Fact]:
+    """Leave out what sets the clock while no collector runs, or when the next kill comes too soon."""
+    kills = [f for f in made if isinstance(f, facts.KillCollector)]
+
+    def misses(fact: facts.SetClock, kill: facts.KillCollector) -> bool:
+        if kill.changes is not None:
+            return kill.at < fact.at + LOOKED  # nobody knows when it ends
+        return kill.at - LOOKED < fact.at <= _starts_again(made, kill.at)
+
+    return [
+        f
+        for f in clocks
+        if not (isinstance(f, facts.SetClock) and any(misses(f, kill) for kill in kills))
+    ]
 
 
 def _course(random: Random, made: list[facts.Fact], program: int, at: int, *, phases: int) -> int:

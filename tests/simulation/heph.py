@@ -25,7 +25,7 @@ class Heph:
         """`make` makes the sender, given what greets. `first` is the number of each stream's first event, which
         `introduces` its stream: it arrives before the others."""
         self._zero = time.monotonic_ns()
-        self._epoch = time.time_ns()
+        self.epoch = time.time_ns()
         self._time = time
         self._random = random
         self._first = first
@@ -75,4 +75,4 @@ class Heph:
         return Part(data, name)
 
     def _greet(self) -> list[Part]:
-        return [Part(heph_epoch(self._epoch))]
+        return [Part(heph_epoch(self.epoch))]

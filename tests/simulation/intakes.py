@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tailrace.daemon.intake import SourceIntake
 from tailrace.ingest.state import OpenInfo
-from tailrace.pipeline.intake import SourceIntake
 
 
 class Intake(SourceIntake):

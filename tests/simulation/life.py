@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.loops.loops import Chance, Loops, Opened
+from tailrace.daemon.loops.steps import Steps, wait
+from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Rejected
 from tailrace.ingest.state import OpenInfo
-from tailrace.pipeline.current import Current
-from tailrace.pipeline.health import Health
-from tailrace.pipeline.loops import Chance, Loops, Opened
-from tailrace.pipeline.replay import restored
-from tailrace.pipeline.steps import Steps, wait
 from tailrace.sources.connection import Connection as Served
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.tcp import TcpListener
@@ -64,9 +64,13 @@ class Begun(NamedTuple):
 
 
 class Book:
-    """What collectors took in, for the oracle."""
+    """What collectors took in, for the oracle: of the spool in being."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know nothing: there is another spool."""
         self.entries: dict[int, Entry] = {}
         """What was on disk and read from there, by position."""
         self.opened: dict[int, Begun] = {}
@@ -327,7 +331,7 @@ class Life:
         loops.syncing.admit()
 
     def _follow(self, ahead: Ahead) -> Steps[None]:
-        """Follow files, once all is decoded that an earlier life left (see `pipeline.receiving`)."""
+        """Follow files, once all is decoded that an earlier life left (see `daemon.receiving`)."""
         files = self._machine.files
         if files is None:
             return
@@ -348,7 +352,7 @@ class Life:
         return intake
 
     def _end_others(self, sources: set[str], ahead: Ahead) -> None:
-        """End the sessions of sources that are configured no more (see `pipeline.receiving`)."""
+        """End the sessions of sources that are configured no more (see `daemon.receiving`)."""
         for name in sources - self._current.config.sources.keys():
             mine = {number: info for number, info in ahead.sessions.items() if info.source == name}
             intake = self._intake(name, mine, ahead)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from tailrace.clock import STEP_NS
-from tailrace.pipeline.loops import TICK_SECONDS
+from tailrace.daemon.loops.loops import TICK_SECONDS
 from tests.ingest.test_machine import of
 from tests.simulation import facts
 from tests.simulation.play import Play

@@ -130,7 +130,6 @@ class Play:
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
                 collector.kill(power=fact.power, changes=fact.changes)
-                self.yard.forget()
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.pipeline.steps import Flag
+from tailrace.daemon.loops.steps import Flag
 from tailrace.sources.datagrams import DRAIN_MAX, Queue
 from tailrace.sources.peers import Address
 from tests.simulation.network import Connection, Network

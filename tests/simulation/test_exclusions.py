@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import facts
+from tests.simulation import facts, generate
 from tests.simulation.facts import Scenario
 from tests.simulation.play import Play
 from tests.simulation.verdict import judge
@@ -99,3 +99,22 @@ HALF_OPEN = scenario(
 def test_what_the_generator_leaves_out_would_be_called_wrong(excluded, kind):
     """Blind spots: "Which life a JETS line", "Where a stream goes on"."""
     assert judge(excluded).kind == kind
+
+
+def test_a_kill_that_loses_first_words_is_left_out_until_the_table_lets_a_collector_start():
+    """Blind spot: "Events that come before the first word"."""
+    kill = facts.KillCollector(at=5 * SECOND)
+    down = facts.TableDown(at=4 * SECOND, duration=3 * SECOND, landed=False)
+    starts = [facts.StartCollector(at=n * SECOND) for n in (6, 8)]
+    troubles = [kill, down, *starts]
+    assert generate._spare(troubles, [9 * SECOND]) == troubles
+    assert generate._spare(troubles, [7 * SECOND + 1]) == [down, *starts]
+
+
+def test_a_clock_is_set_at_a_shared_address_only_where_the_log_says_so_before_a_kill():
+    """Blind spot: "if the wall clock was set while no collector ran"."""
+    steps = [facts.SetClock(at=n * SECOND, by=SECOND) for n in (1, 4, 5, 7)]
+    life = [facts.KillCollector(at=5 * SECOND), facts.StartCollector(at=6 * SECOND)]
+    assert generate._seen(steps, life) == [steps[0], steps[3]]
+    crash = [facts.KillCollector(at=5 * SECOND, changes=3)]
+    assert generate._seen(steps, crash) == steps[:1]

@@ -10,9 +10,10 @@ import sys
 
 import trio
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 from tailrace.sources.places import hold
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until
@@ -23,7 +24,7 @@ from tests.system.test_udp_buffer import TINY
 def _loaded(directory, sources):
     file = directory / "tailrace.toml"
     file.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{sources}')
-    return load(file, environ={}, flags={"store": str(directory / "store")})
+    return load(file, environ={}, flags={"store": str(directory / "store")}, formats=transports)
 
 
 def _seen(daemon, name):
@@ -57,7 +58,7 @@ def test_what_is_sent_before_there_is_a_daemon_is_taken_in_by_it(tmp_path):
     for _ in range(3):
         with socket.create_connection(_address(held, "tcp", "tcp")) as sock:
             sock.sendall(b"".join(events))
-    with Daemon(loaded, SystemClock(), held=held) as daemon:
+    with collecting(loaded, SystemClock(), held=held) as daemon:
 
         async def all_is_decoded():
             await until(lambda: _seen(daemon, "udp") == 100 and _seen(daemon, "tcp") == 300)
@@ -81,7 +82,7 @@ def test_what_the_kernel_drops_before_there_is_a_daemon_is_counted_and_named(tmp
             sock.sendto(heph_event(1, 1000), address)
             await until(lambda: daemon.ingest.tally("udp").gaps)
 
-        with Daemon(loaded, SystemClock(), held=held) as daemon:
+        with collecting(loaded, SystemClock(), held=held) as daemon:
             _run(daemon, the_hole_is_named)
     account, drops = daemon.ingest.account("udp"), daemon.ingest.common("udp").drops
     assert account.missing == 1001 - account.seen > 0

@@ -16,11 +16,12 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.daemon.daemon import collecting
+from tailrace.daemon.loops.driving import drive
 from tailrace.errors import TailraceError
-from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.driving import drive
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
@@ -169,7 +170,7 @@ class Refused(NamedTuple):
 
 def _live_once(config, store):
     """Start a daemon in this process, let it catch up, and stop it; Refused if it does not start."""
-    loaded = load(config, environ={}, flags={"store": str(store)})
+    loaded = load(config, environ={}, flags={"store": str(store)}, formats=transports)
     ended = []
 
     async def main(daemon):
@@ -183,7 +184,7 @@ def _live_once(config, store):
         ended.append(daemon.health.conditions)
 
     try:
-        with Daemon(loaded, SystemClock()) as daemon:
+        with collecting(loaded, SystemClock()) as daemon:
             trio.run(main, daemon)
     except TailraceError as error:
         return Refused(str(error))

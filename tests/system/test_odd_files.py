@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.pipeline.finding import find
+from tailrace.importing.discover import find
 from tests.system.collector import until
 from tests.system.test_import import VECTORS, ask, command, do, jets
 

@@ -8,9 +8,10 @@ import pytest
 import trio
 from msgspec import structs
 
+from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
-from tailrace.pipeline.daemon import Daemon
+from tailrace.daemon.daemon import collecting
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until
@@ -51,9 +52,11 @@ def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, commi
     collector.kill()
 
     found = {}
-    loaded = load(collector.config, environ={}, flags={"store": str(collector.store)})
-    with Daemon(loaded, SystemClock()) as daemon:
-        left, sources = daemon.spool.durable, daemon.receiving.sources
+    loaded = load(
+        collector.config, environ={}, flags={"store": str(collector.store)}, formats=transports
+    )
+    with collecting(loaded, SystemClock()) as daemon:
+        left, sources = daemon.spool.durable, daemon.sources
 
         def started():
             found["behind"] = left - daemon.ingest.position
@@ -164,23 +167,26 @@ def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(col
     with path.open("ab") as file:
         file.write(b"".join(heph_event(3, n) for n in range(10, 20)))
 
-    again = load(collector.config, environ={}, flags={"store": str(collector.store)})
+    again = load(
+        collector.config, environ={}, flags={"store": str(collector.store)}, formats=transports
+    )
     others = {name: s for name, s in again.config.sources.items() if name != "files"}
     without = again._replace(config=structs.replace(again.config, sources=others))
     behind = []
-    with Daemon(without, SystemClock()) as daemon:
+    with collecting(without, SystemClock()) as daemon:
         left = daemon.spool.durable
 
         async def main():
-            stop, started = trio.Event(), trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(lambda: daemon.run(stop, started=started.set))
-                await started.wait()
-                await daemon.receiving.replace(again.config, put=lambda: daemon.current.put(again))
+            stop = trio.Event()
+
+            async def beside(receiving):
+                await receiving.replace(again.config, put=lambda: daemon.current.put(again))
                 behind.append(left - daemon.ingest.position)
-                await taken_in(lambda: daemon.receiving.sources["files"].figures().bytes)
+                await taken_in(lambda: daemon.sources["files"].figures().bytes)
                 await taken_in(lambda: daemon.ingest.position == daemon.spool.end)
                 stop.set()
+
+            await daemon.run(stop, started=lambda: None, beside=beside)
 
         trio.run(main)
     assert behind[0] > 0

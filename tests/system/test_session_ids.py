@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from tailrace.decoding.heph_session import stored_name
+from tailrace.decoding.formats.heph.session import stored_name
 from tests.cli.command import run
 from tests.ingest.log import heph_epoch
 from tests.system.announcing import Client, connected, option

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tailrace.bundle.parts import Subject
 from tailrace.bundle.redaction import document_or_none
+from tailrace.chosen import transports
 from tailrace.clock import Clock
-from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine
 from tailrace.config.schema import Config, StoreConfig
 from tailrace.doctor.host import Host
@@ -21,7 +21,7 @@ def find(
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}
-    loaded, problems = examine(config, environ=environ, flags=flags, formats=file_formats())
+    loaded, problems = examine(config, environ=environ, flags=flags, formats=transports)
     if loaded is None:
         path = store or environ.get("TAILRACE_STORE_PATH", "") or _path(config)
         loaded = Loaded(Config(store=StoreConfig(path=path)), config, "")

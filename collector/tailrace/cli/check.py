@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
+from tailrace.chosen import transports
 from tailrace.cli import ExitCode
-from tailrace.config.chosen import file_formats
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
+from tailrace.daemon import memory
 from tailrace.doctor import unit
-from tailrace.pipeline import memory
 from tailrace.security import guard
 
 
@@ -32,7 +32,7 @@ def command(file: Path, *, as_json: bool) -> None:
     or says what the configuration comes to, and warns of what the installed systemd unit keeps from
     being reached.
     """
-    loaded, problems = examine(file, environ=os.environ, flags={}, formats=file_formats())
+    loaded, problems = examine(file, environ=os.environ, flags={}, formats=transports)
     if loaded is not None and (unusable := guard.problems(loaded)):
         loaded, problems = None, unusable
     click.echo(_json(file, loaded, problems) if as_json else _text(file, loaded, problems))

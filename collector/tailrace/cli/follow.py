@@ -48,9 +48,9 @@ def command(
     """
     loaded = load_config(config, store)
 
+    from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter
     from tailrace.query.filters import Selection
     from tailrace.query.follow import Follower
-    from tailrace.query.lines import KIND, SOURCE, RowPrinter
 
     if source is not None:
         open_store(loaded, Selection.of_options(source))[0].close()

@@ -11,15 +11,15 @@ import click
 
 from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.config.chosen import file_formats
+from tailrace.decoding.formats import FORMATS
 from tailrace.terminal import unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tailrace.pipeline.finding import LeftOut, Why
-    from tailrace.pipeline.importing import Progress
-    from tailrace.pipeline.summary import Summary
+    from tailrace.importing.discover import LeftOut, Why
+    from tailrace.importing.importing import Progress
+    from tailrace.importing.summary import Summary
 
 SHOWN = 10
 """Files left out for one reason that are named; the others are counted, and --json has all."""
@@ -32,8 +32,8 @@ SHOWN = 10
     "--format",
     "format_",
     metavar="NAME",
-    type=click.Choice(file_formats()),
-    help=f"What the files are; without it their names and first bytes tell: {', '.join(file_formats())}.",
+    type=click.Choice(list(FORMATS)),
+    help=f"What the files are; without it their names and first bytes tell: {', '.join(FORMATS)}.",
 )
 @click.option("--dialect", metavar="NAME", default="auto", help="Dialect of the format.")
 @click.option("--source", metavar="NAME", default="import", help="Name of the source in the table.")
@@ -80,10 +80,10 @@ def command(
 
     from tailrace import log
     from tailrace.cli.serve import final_ledger
-    from tailrace.pipeline import importing, summary as summaries
-    from tailrace.pipeline.choosing import choose
-    from tailrace.pipeline.finding import find
-    from tailrace.pipeline.readings import readings
+    from tailrace.importing import importing, summary as summaries
+    from tailrace.importing.choosing import choose
+    from tailrace.importing.discover import find
+    from tailrace.importing.readings import readings
 
     log.configure(loaded.config.log, quiet=True)
     importing.check_name(source)

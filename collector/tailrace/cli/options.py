@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tailrace.chosen import choose
 from tailrace.cli import report
-from tailrace.config.chosen import choose
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size

@@ -80,8 +80,8 @@ def command(
     limits = Limits(seconds=timeout, memory=memory)
     room = go_apart(limits)
 
+    from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Scope, completeness
-    from tailrace.query.console import Console
     from tailrace.query.filters import Selection
 
     selection = Selection.of_options(source)

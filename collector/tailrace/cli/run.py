@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from tailrace.chosen import choose
 from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, json_option, signatures
-from tailrace.config.chosen import choose
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.chosen import choose
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
-from tailrace.config.chosen import choose
 from tailrace.sources.places import hold
 from tailrace.units import counted
 
@@ -39,7 +39,7 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     held = {} if managed else hold(loaded.config, SystemClock())
 
     from tailrace import log
-    from tailrace.pipeline import service
+    from tailrace.daemon import service
 
     log.configure(loaded.config.log)
     try:

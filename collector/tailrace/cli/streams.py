@@ -62,8 +62,8 @@ def command(
     """
     loaded = load_config(config, store)
 
+    from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Scope, completeness
-    from tailrace.query.console import Console
     from tailrace.query.filters import Selection
     from tailrace.query.views import STREAMS
 

@@ -6,7 +6,7 @@ Between them: a source carries a format its type can, and no two listeners share
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tailrace.config import listen
@@ -25,13 +25,8 @@ from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Wher
 from tailrace.config.schema import OWN_SOURCE, Config, Section
 from tailrace.config.values import convert
 
-FORMATS: dict[str, tuple[str, ...]] = {
-    "udp": ("heph", "jets"),
-    "tcp": ("heph", "jets"),
-    "unix": ("heph", "jets"),
-    "tail": ("heph", "jets", "ovni", "dftracer", "et3"),
-}
-"""The formats each type of source can carry. Whoever loads may know of more for files."""
+Transports = Callable[[], Mapping[str, Collection[str]]]
+"""Returns the types of source that can carry each format. Called only if a format was written."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
@@ -58,10 +53,10 @@ class Given:
 class Check:
     """One check of everything given; `problems` is what was found."""
 
-    def __init__(self, given: Given, formats: Collection[str]) -> None:
+    def __init__(self, given: Given, formats: Transports) -> None:
         self.problems: list[Problem] = []
         self._given = given
-        self._formats = FORMATS | {"tail": tuple(dict.fromkeys([*FORMATS["tail"], *formats]))}
+        self._formats = formats
 
     def config(self) -> Config | None:
         """The configuration, or None if there are problems."""
@@ -170,7 +165,9 @@ class Check:
             self._problem(where, f"can be reached from other machines; allowed: {allowed}")
 
     def _check_format(self, format_: str, type_: str | None, where: Where) -> None:
-        allowed = self._formats[type_ or "tail"]
+        if where.origin == DEFAULT:
+            return
+        allowed = [name for name, types in self._formats().items() if (type_ or "tail") in types]
         if format_ not in allowed:
             carries = f"which a {type_} source can carry" if type_ else "which are all formats"
             self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.config import environment
-from tailrace.config.check import Check, Given
+from tailrace.config.check import Check, Given, Transports
 from tailrace.config.document import Document, read
 from tailrace.config.keys import SECTIONS, hint, required_of_all
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where, dotted
@@ -52,7 +52,7 @@ def load(
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
-    formats: Collection[str] = (),
+    formats: Transports,
 ) -> Loaded:
     """Raise ConfigError with every problem there is. See `examine` for the arguments."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
@@ -66,12 +66,12 @@ def examine(
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
-    formats: Collection[str] = (),
+    formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
     """The configuration, or None and its problems: of the file by line, then all others.
 
-    `flags` has the options given (see `FLAGS`); None is one not given. `formats` are names that a
-    file's format may have beside those that are always known."""
+    `flags` has the options given (see `FLAGS`); None is one not given. `formats` returns the
+    types of source that can carry each format."""
     given = Given()
     problems: list[Problem] = []
     document = None if path is None else read(path)

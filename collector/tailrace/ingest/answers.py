@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from tailrace.decoding.decoder import Acknowledgement
+from tailrace.decoding.contract import Acknowledgement
 from tailrace.ingest.announced import Announced
 from tailrace.ledger.stream import Hole, StreamCounter
 from tailrace.model.gap import Reason

@@ -1,7 +1,8 @@
 """The ingest as a machine: spool entries go in, a batch of rows comes out.
 
 `apply` is the only thing that changes its state, and a snapshot of the state at some position plus
-the entries from there on give what the original gave (DESIGN §1, "Restart").
+the entries from there on give what the original gave: a start relies on that (ARCHITECTURE,
+"The life of a byte").
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.decoder import Decoder, EndingDecoder, FileDecoder, Format, HoldingDecoder
+from tailrace.decoding.contract import Decoder, EndingDecoder, FileDecoder, Format, HoldingDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.budget import report

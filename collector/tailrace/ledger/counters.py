@@ -1,9 +1,8 @@
 """What a producer's own counters promise, against what came: holes, late events, duplicates, restarts.
 
-A stream's counter starts at 0, adds 1 an event and wraps (Heph specification, "stream event
-counter"; formats/heph.md: first value and wrap as real writers do it). It is followed unwrapped in
-64 bits. What a counter says of an event, `d` being its distance from the expected value modulo the
-counter's range:
+A stream's counter starts at 0, adds 1 an event and wraps, as real writers of Heph do it
+(docs/formats/heph.md). It is followed unwrapped in 64 bits. What a counter says of an event, `d`
+being its distance from the expected value modulo the counter's range:
 
 - d = 0: in order.
 - d < half the range: `d` events are missing: a *hole*. A hole stays open for `reorder_events`
@@ -78,7 +77,7 @@ the wire and mark of its first event here and the time (Unix ns); None where it 
 
 Fit = Literal["same", "near", "old", "far"]
 """How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
-comes to it soon. `old`: the event of this number came too long ago to be remembered. `far`: nothing speaks
+comes to it soon. `old`: what came under this number is not remembered. `far`: nothing speaks
 against it, since the stream is new or the number far ahead."""
 
 
@@ -187,8 +186,8 @@ class Counters:
             return "near"
         if stream.had(seq, mark, self._window):
             return "same"
-        forgotten = seq >= stream.base + HEAD and seq < stream.next - self._window
-        return "old" if forgotten and not stream.lacks(seq) else None
+        unknown = not (seq < stream.base or stream.lacks(seq) or stream.tells(seq, self._window))
+        return "old" if unknown else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Whether an event would be taken for a restart."""
@@ -218,8 +217,7 @@ class Counters:
         seq = stream.next - (self.mask + 1 - distance)
         if seq < stream.base or stream.lacks(seq):
             return False
-        known = stream.mark_of(seq, self._window)
-        return known != NEVER and not stream.had(seq, mark, self._window)
+        return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
         """Whether this is a stream's next number."""
@@ -264,6 +262,38 @@ class Counters:
         window = self._window
         streams = self.state.streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
+
+    def end_of(self, name: str) -> tuple[int, int] | None:
+        """Return a stream's next number, behind what its client threw away last, and the mark of its
+        last event; None where neither is known."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return None
+        following = max([stream.next, *(said.last + 1 for said in stream.discarded)])
+        return (following, stream.last_mark(self._window)) if following else None
+
+    def begin_behind(self, name: str, numbers: range) -> None:
+        """Let a stream that begins with some of these numbers begin behind them, as far as they are missing:
+        another session accounts for them."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return
+        before = stream.ranges
+        while stream.base in numbers:
+            hole = take(stream.holes, stream.base)
+            gap = None if hole else take(stream.gaps, stream.base)
+            if gap:
+                self.findings.append(Finding(Kind.HEAL, name, stream.base, 1, gap.reason))
+            if not (hole or gap):
+                break
+            self.state.missing -= 1
+            stream.base += 1
+        self.windows.count(stream.ranges - before)
+
+    def accounts_for(self, name: str) -> range:
+        """Return the numbers of a stream that came, are missing, or were thrown away."""
+        end = self.end_of(name)
+        return range(self.state.streams[name].base, end[0]) if end else range(0)
 
     def last_mark(self, name: str) -> int:
         """That of a stream's last number, 0 for a stream of which nothing came."""
@@ -371,7 +401,7 @@ class Counters:
         if stream is None:
             self._count_unfollowed(name)
             return None
-        if stream.fresh and count:
+        if stream.fresh:
             self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1

@@ -1,5 +1,5 @@
-"""Records that refer to others by id, and the totals a footer gives (JETS specification,
-"Constraints" and "Footer Line"; formats/jets.md §2.5).
+"""Records that refer to others by id, and the totals a footer gives, as JETS has both
+(docs/formats/jets.md).
 
 Each distinct id that is referred to and never defined is one missing record (`unresolved`). It is
 decided `reorder_time` after the reference, at the footer, or at the end of the session, whichever

@@ -100,9 +100,9 @@ class Statements:
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
         """Return whether a stream of which nothing came may have come to this number. A number in the
-        upper half says so only where an earlier session had the stream."""
-        return 0 < final < self._half or (
-            final > 0 and self._counters.earlier(name, final, LATEST, now) is not None
+        upper half, or the 0 behind it, says so only where an earlier session had the stream."""
+        return (
+            0 < final < self._half or self._counters.earlier(name, final, LATEST, now) is not None
         )
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:

@@ -106,6 +106,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Whether this very event is remembered."""
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
+    def tells(self, seq: int, window: int) -> bool:
+        """Return whether it is remembered which event came under a number that is not lacking. Below the
+        floor nobody knows which numbers came; their slots may have older events' marks."""
+        return seq >= self.floor and self.mark_of(seq, window) != NEVER
+
     def last_mark(self, window: int) -> int:
         """That of the highest number that came; the client may have said that it went further."""
         seq = self.next - 1

@@ -65,7 +65,7 @@ SELECT source, session,
 FROM part.session_words
 GROUP BY source, session;
 
--- When each session was opened, and the run of its file. A run is the group of `decoding.decoder`.
+-- When each session was opened, and the run of its file. A run is the group of `decoding.contract`.
 CREATE VIEW part.runs AS
 SELECT source, session,
   arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,

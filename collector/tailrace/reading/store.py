@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, SupportsIndex
 
-from tailrace.config.chosen import choose
+from tailrace.chosen import choose
 from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine

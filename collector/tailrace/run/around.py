@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
+from tailrace.daemon.daemon import Daemon
 from tailrace.errors import ConfigError
-from tailrace.pipeline.daemon import Daemon
 from tailrace.run import program
 from tailrace.run.surroundings import made, variables
 
@@ -49,7 +49,7 @@ class Around:
             self._ready.set()
 
     async def _run(self, daemon: Daemon) -> None:
-        sources = daemon.receiving.sources.items()
+        sources = daemon.sources.items()
         addresses = {name: source.address for name, source in sources}
         try:
             for directory in made(self._traces):
@@ -78,7 +78,7 @@ class Around:
 
 
 def _received(daemon: Daemon) -> tuple[int, ...]:
-    figures = [source.figures() for source in daemon.receiving.sources.values()]
+    figures = [source.figures() for source in daemon.sources.values()]
     return tuple(figure.bytes + figure.queue_bytes for figure in figures)
 
 

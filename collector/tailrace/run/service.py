@@ -21,10 +21,10 @@ from tailrace import __version__
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
+from tailrace.daemon.daemon import Mode, collecting
+from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.errors import TailraceError
 from tailrace.model.spelling import spelled
-from tailrace.pipeline.daemon import Daemon
-from tailrace.pipeline.service import first_failure, tamed_garbage_collection
 from tailrace.query.engine import Engine
 from tailrace.run import program
 from tailrace.run.around import Around
@@ -124,7 +124,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
 def _collect(loaded: Loaded, clock: Clock, around: Around) -> None:
     """One life of a collector around the program."""
     try:
-        with Daemon(loaded, clock, last=True) as daemon:
+        with collecting(loaded, clock, Mode(last=True)) as daemon:
             trio.run(around.main, daemon)
     except Exception as error:  # noqa: BLE001 - what goes wrong here is no reason to run nothing
         around.failure = around.failure or error
@@ -132,7 +132,7 @@ def _collect(loaded: Loaded, clock: Clock, around: Around) -> None:
 
 def _finish(loaded: Loaded, config: Config, clock: Clock) -> None:
     """Another life, in which files are read to their end and their sessions closed."""
-    with Daemon(loaded._replace(config=config), clock, once=True) as daemon:
+    with collecting(loaded._replace(config=config), clock, Mode(once=True)) as daemon:
 
         async def main() -> None:
             await daemon.run(trio.Event(), started=lambda: None)

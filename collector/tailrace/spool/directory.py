@@ -36,7 +36,7 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 
     An empty directory becomes a spool. What `identity` and segments' headers say is in several places,
     so that damage to one of them is repaired. A segment that cannot be opened is renamed to
-    `DIGITS.segment.bad`, and its positions are damage. Raise StoreError for a directory of which the
+    `<digits>.segment.bad`, and its positions are damage. Raise StoreError for a directory of which the
     beginning or the end is lost, and for files of another spool.
     """
     disk.make_way(directory / SPARE_NAME)

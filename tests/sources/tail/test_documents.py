@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tailrace.config.schema import TailConfig
-from tailrace.decoding.decoder import Files
+from tailrace.decoding.contract import Files
 from tailrace.ingest.state import FileFacts
 from tailrace.sources.source import SourceFigures
 from tailrace.sources.tail.documents import Documents

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.decoding.decoder import Writer
+from tailrace.decoding.contract import Writer
 from tailrace.sources.tail import writers
 from tailrace.sources.tail.writers import Writers
 
@@ -111,7 +111,7 @@ class TestOfAnotherUser:
     LOOK = """
 import os, sys
 from tailrace.clock import SystemClock
-from tailrace.decoding.decoder import Writer
+from tailrace.decoding.contract import Writer
 from tailrace.sources.tail.writers import Writers
 path, pid, host, birth = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 writers = Writers(SystemClock())

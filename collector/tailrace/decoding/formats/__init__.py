@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tailrace.decoding.decoder import Format
+from tailrace.decoding.contract import Format
 
 
 def _find() -> dict[str, Format]:

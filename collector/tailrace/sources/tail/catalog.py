@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from tailrace.sources.tail.follow import Followed
@@ -30,6 +32,7 @@ class Catalog:
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
         """With the key each was entered under."""
+        self._count = count(1)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -52,17 +55,24 @@ class Catalog:
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Relatives that were known before it."""
+        """Relatives that were known before it and before those that had its place, wherever they were."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
+
+    def juniors(self, file: Followed) -> list[Followed]:
+        """Relatives that became known after it."""
+        return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed) -> None:
+        """Add a file; one that was moved is as old as before."""
         key = self._key(file.path)
         self._all[file] = key
-        self._by_key.setdefault(key, []).append(file)
+        file.known = file.known or next(self._count)
+        file.rank = file.rank or file.known
+        insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.path] = file
         self._by_node[file.node] = file
 

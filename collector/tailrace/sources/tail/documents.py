@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.decoding.decoder import Files
+from tailrace.decoding.contract import Files
 from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake
 from tailrace.sources.tail.roots import Roots

@@ -31,8 +31,12 @@ changes may have been told already; or in another file, and has yet to be seen i
 
 
 class Followed(Located):
-    def __init__(self, desk: Desk, path: str, device: int, inode: int) -> None:
-        super().__init__(desk.descriptors, path, device, inode)
+    def __init__(self, desk: Desk, path: str, device: int, inode: int, birth: int) -> None:
+        super().__init__(desk.descriptors, desk.clock, path, device, inode, birth)
+        self.known = 0
+        """Which file it was to become known: the first, the second, …; 0 before that."""
+        self.rank = 0
+        """The same of the first file that was known in its place."""
         self.phase: Phase = "new"
         self.undecided = True
         """While it is new or waits: something may have changed that."""
@@ -40,8 +44,6 @@ class Followed(Located):
         """What it waits for."""
         self.session = Session(desk)
         self.size = 0
-        self.changed_at = 0.0
-        """When a change of it was seen last."""
         self.final = False
         """It will not change any more; what is there is all."""
         self.interval = 0.0
@@ -65,15 +67,13 @@ class Followed(Located):
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
         """Of an earlier life; where it is now, nobody knows."""
         facts = state.facts
-        file = cls(desk, facts.path, facts.device, facts.inode)
-        file.birth = facts.birth
+        file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = "follows"
         file.session = Session.resumed(desk, number, state)
         file._known_from = "earlier"
         file._resting = Resting(desk, facts.rest)
         file._go_on(file.session.content, facts.member)
         file.lose_path("deleted", now)
-        file.changed_at = now
         return file
 
     @property
@@ -105,10 +105,7 @@ class Followed(Located):
 
     def look(self, now: float) -> bool:
         """See what has changed; whether another file is at its path."""
-        was_gone = self.gone is not None
         found, replaced = self.find(now)
-        if self.gone is not None and not was_gone:
-            self.changed_at = now
         if found is None:
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -273,9 +270,6 @@ class Followed(Located):
         if member != self._member:
             self._member = member
             self.session.tell(self.facts)
-
-    def is_another(self) -> None:
-        self._again("replaced", self.behind)
 
     def _examine(self, size: int) -> None:
         """Compare what is there with what was read. Raise OSError."""

@@ -13,7 +13,16 @@ from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
 
 
-def has_original(catalog: Catalog, file: Followed, now: float) -> bool:
+def is_copy(catalog: Catalog, file: Followed, now: float) -> bool:
+    """Whether a file may be a copy of one that is followed, or the beginning of a copy of one that has
+    ended. Raise OSError."""
+    if _has_original(catalog, file, now):  # which looks at others, and may end their sessions
+        return True
+    ended = ended_like(catalog, file)
+    return ended is not None and len(file.head()) < len(ended.head)
+
+
+def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
     """Whether a file that begins like this one is followed, or will be before it. Raise OSError."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
@@ -34,6 +43,18 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
     try:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
+    except OSError:
+        return False  # it is not for others to say that it cannot be read
+
+
+def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
+    """Return the relatives that are seen now to have another file in their place."""
+    return [other for other in catalog.relatives(file) if _was_replaced(other, now)]
+
+
+def _was_replaced(file: Followed, now: float) -> bool:
+    try:
+        return file.gone is None and file.look(now)
     except OSError:
         return False  # it is not for others to say that it cannot be read
 

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import errno
 import os
-from abc import ABC, abstractmethod
 
+from tailrace.clock import Clock
 from tailrace.sources.tail.descriptors import Descriptors
 
 
-class Located(ABC):
+class AnotherFileError(FileNotFoundError):
+    """A path leads to another file than before, which may have the inode of the former one."""
+
+
+class Located:
     """A file that may lose its path and get another one. One that lost it stays open if it was."""
 
-    def __init__(self, descriptors: Descriptors, path: str, device: int, inode: int) -> None:
+    def __init__(
+        self,
+        descriptors: Descriptors,
+        clock: Clock,
+        path: str,
+        device: int,
+        inode: int,
+        birth: int,
+    ) -> None:
         self.path = path
         self.device = device
         self.inode = inode
-        self.birth = 0
-        """When it was made, known from its first opening on; 0 where the system does not say."""
+        self.birth = birth
+        """When it was made (Unix ns); 0 where the system does not say."""
         self.gone: str | None = None
         """Why its path does not lead to it any more."""
         self.gone_at = 0.0
+        self.changed_at = 0.0
+        """When a change of it was seen last."""
+        self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
 
@@ -62,18 +77,30 @@ class Located(ABC):
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             found = None
-        replaced = found is not None and (found.st_dev, found.st_ino) != self.node
+        replaced = found is not None and not self._leads_here(found)
         if found is None or replaced:
             if self.gone is None:
                 self.lose_path("replaced" if replaced else "deleted", now)
             fd = self._descriptors.get(self)
             return None if fd is None else self._system.fstat(fd), replaced
-        if not self.is_open and self._descriptors.spare:
-            self.open()  # so that it can be read to its end should it be deleted
         return found, False
+
+    def _leads_here(self, found: os.stat_result) -> bool:
+        """Whether this file is at its path, where the system has found one; open it if there is a
+        descriptor to spare, so that it can be read to its end should it be deleted. Raise OSError."""
+        if (found.st_dev, found.st_ino) != self.node:
+            return False
+        # The inode of a file that is gone may be another one's.
+        if not self.is_open and (self._descriptors.spare or self.gone is not None):
+            try:
+                self.open()
+            except AnotherFileError:
+                return False
+        return True
 
     def lose_path(self, reason: str, now: float) -> None:
         self.gone, self.gone_at = reason, now
+        self.changed_at = now
         self._descriptors.pin(self)
 
     def find_again(self, path: str) -> bool:
@@ -89,18 +116,14 @@ class Located(ABC):
         if fd is not None:
             return fd
         fd = self._descriptors.open(self, self.path)
-        found = self._system.fstat(fd)
-        if (found.st_dev, found.st_ino) != self.node:
+        found, birth = self._system.fstat(fd), self._system.birth(fd)
+        is_later = self.birth and birth and birth != self.birth
+        if (found.st_dev, found.st_ino) != self.node or is_later:
             self._descriptors.close(self)
-            raise FileNotFoundError(errno.ENOENT, "another file has its path by now", self.path)
+            if self.gone is None:
+                self.lose_path("replaced", self._clock.monotonic())
+            raise AnotherFileError(errno.ENOENT, "another file has its path by now", self.path)
         if self.gone is not None:
             self._descriptors.pin(self)
-        birth = self._system.birth(fd)
-        if self.birth and birth != self.birth:
-            self.is_another()
-        self.birth = birth
+        self.birth = birth or self.birth
         return fd
-
-    @abstractmethod
-    def is_another(self) -> None:
-        """The file at its path has its inode and was made after its end."""

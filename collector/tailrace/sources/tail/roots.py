@@ -62,10 +62,10 @@ class Roots:
             real = dirname(real)
         return True
 
-    def look(self, path: str) -> os.stat_result:
-        """At what a path leads to, if it is within a root. Raise OSError."""
+    def look(self, path: str) -> tuple[os.stat_result, int]:
+        """At what a path leads to, if it is within a root; with its birth (Unix ns, or 0). Raise OSError."""
         with self._reached(path) as fd:
-            return self.system.fstat(fd)
+            return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
         """A descriptor of a file within a root. Raise OSError."""

@@ -9,7 +9,7 @@ import msgspec
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
-from tailrace.decoding.decoder import Files
+from tailrace.decoding.contract import Files
 from tailrace.ingest.state import FileFacts, FileState, Loss
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.descriptors import Descriptors

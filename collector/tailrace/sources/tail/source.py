@@ -7,8 +7,9 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.sources.source import FileIntake, SourceFigures
+from tailrace.sources.tail.complaints import PATHS_SHOWN
 from tailrace.sources.tail.system import SYSTEM, System
-from tailrace.sources.tail.watch import PATHS_SHOWN, Chosen, Watch
+from tailrace.sources.tail.watch import Chosen, Watch
 
 
 class TailSource:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.decoding.decoder import Writer
+from tailrace.decoding.contract import Writer
 
 KEPT_SECONDS = 1.0
 """How long what was seen of a process counts: many files may be one process's."""

@@ -1,0 +1,71 @@
+"""A condition of the daemon while file descriptors are short."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+
+import trio
+
+from tailrace.config.open_files import needed
+from tailrace.daemon.daemon import Daemon
+from tailrace.figures import Condition, Refusal
+from tailrace.sources.refusal import Refusal as SourceRefusal
+from tailrace.sources.source import RESERVE
+
+LOOK_SECONDS = 0.5
+
+QUIET_SECONDS = 3.0
+"""Seconds without a failure after which descriptors count as free again."""
+
+_NAMES = ("EMFILE", "ENFILE")
+
+
+def failures(daemon: Daemon) -> dict[str, int]:
+    """Return how often no descriptor was free since the daemon started, by purpose."""
+    sources = [source.figures() for source in daemon.sources.values()]
+    return {
+        "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
+        "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),
+        "admin": daemon.figures.admin.refused[Refusal.DESCRIPTORS],
+        "store": daemon.figures.store_descriptors,
+        "upkeep": daemon.figures.upkeep_descriptors,
+    }
+
+
+async def run(daemon: Daemon) -> None:
+    """Look until cancelled."""
+    known: Mapping[str, int] = failures(daemon)
+    failed_at = float("-inf")
+    lacking: list[str] = []
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        now, found = daemon.clock.monotonic(), failures(daemon)
+        if new := [what for what, count in found.items() if count > known.get(what, 0)]:
+            failed_at = now
+            lacking += [what for what in new if what not in lacking]
+        known = found
+        if not lacking:
+            continue
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = _open(limit)
+        if now - failed_at < QUIET_SECONDS or 0 <= limit - RESERVE <= used:
+            wanted = needed(daemon.config)
+            daemon.health.degrade(
+                Condition.DESCRIPTORS,
+                f"out of descriptors for {', '.join(lacking)}: {used} of {limit} are open, and the last"
+                f" {RESERVE} are kept for the table; raise LimitNOFILE= or `ulimit -n` to {wanted}, or lower"
+                " connections_max and descriptors_max",
+            )
+        else:
+            daemon.health.clear(Condition.DESCRIPTORS)
+            lacking.clear()
+
+
+def _open(limit: int) -> int:
+    """Return how many descriptors are open; all of them if even the question needs one."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
+    except OSError:
+        return limit

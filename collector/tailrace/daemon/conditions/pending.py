@@ -1,0 +1,47 @@
+"""A condition of the daemon while sources give up unfinished records."""
+
+from __future__ import annotations
+
+import trio
+
+from tailrace.clock import Clock
+from tailrace.config.schema import Config, UdpConfig
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.figures import Condition
+from tailrace.ingest.machine import Ingest
+
+LOOK_SECONDS = 0.5
+
+LASTS_SECONDS = 60.0
+"""Seconds for which the condition holds after the last record was given up."""
+
+
+async def run(ingest: Ingest, current: Current, health: Health, clock: Clock) -> None:
+    """Look until cancelled. Records that earlier lives gave up do not count."""
+    known = {name: ingest.tally(name).gave_way for name in current.config.sources}
+    since: dict[str, tuple[float, int]] = {}  # by source, when the last one was, and how many
+    while True:
+        now = clock.monotonic()
+        for name in current.config.sources:
+            total = ingest.tally(name).gave_way
+            if new := total - known.get(name, 0):
+                since[name] = now, since.get(name, (now, 0))[1] + new
+            known[name] = total
+        since = {n: s for n, s in since.items() if now - s[0] < LASTS_SECONDS}
+        if since:
+            said = (_sentence(name, count, current.config) for name, (_, count) in since.items())
+            health.degrade(Condition.PENDING, "; ".join(said))
+        else:
+            health.clear(Condition.PENDING)
+        await trio.sleep(LOOK_SECONDS)
+
+
+def _sentence(name: str, count: int, config: Config) -> str:
+    source = config.sources.get(name)
+    limit = 0 if source is None or isinstance(source, UdpConfig) else source.pending_max
+    return (
+        f"sources.{name}: {count} unfinished records were given up, the longest first: together they were"
+        f" more than pending_max ({limit}). A gap row names each; raise pending_max if the"
+        " records are honest"
+    )

@@ -1,0 +1,248 @@
+"""The composition root: puts disk, sources and loops together, starts them, and ends them in order.
+
+Start: the sources receive while what the log holds is decoded from the newest checkpoint on.
+Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
+everything is decoded and committed, the state is saved. What the order guarantees: nothing is decoded
+that is not durable, nothing is released that is not committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from tailrace.away import make_way
+from tailrace.clock import Clock
+from tailrace.config.load import Loaded, spool_path
+from tailrace.config.schema import Config
+from tailrace.daemon.conditions import pending, strain
+from tailrace.daemon.configured import Configured
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.loops import upkeep
+from tailrace.daemon.loops.driving import drive
+from tailrace.daemon.loops.loops import Loops, Opened
+from tailrace.daemon.memory_limit import Memory
+from tailrace.daemon.opening import Disk, opened
+from tailrace.daemon.receiving import Receiving, receive
+from tailrace.daemon.starts import Starts
+from tailrace.figures import Figures
+from tailrace.ingest.machine import Rejected
+from tailrace.service_manager.descriptors import Descriptors
+from tailrace.service_manager.notify import Notifier
+from tailrace.sources.listening import Listening
+from tailrace.sources.places import Place
+from tailrace.sources.tail import Chosen
+from tailrace.store import running
+
+
+class Progress(NamedTuple):
+    """How far the daemon has come."""
+
+    decoded: int
+    """Position in the spool."""
+    commits: int
+    refusals: int
+    """See `Health`."""
+    replayed: int
+    """Position in the spool, up to where the table stood at the start."""
+
+    def lives_on(self, before: Progress) -> bool:
+        """Return whether anything came through since then, or it is known why not."""
+        return self[1:] != before[1:]
+
+
+class Mode(NamedTuple):
+    """How a collector lives.
+
+    With `once`, it ends when its sources have read what they find: files are read to their end, and
+    sessions that other sources have left open stay open. With `last`, no producer outlives it: what producers
+    have left open is over at the end. `watchdog_seconds` is how long somebody waits for its next commit."""
+
+    once: bool = False
+    last: bool = False
+    watchdog_seconds: float | None = None
+
+
+async def _nothing(_: Receiving) -> None:
+    await trio.sleep_forever()
+
+
+class Daemon:
+    """One collector on one store, opened by `collecting`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        configured: Configured,
+        current: Current,
+        clock: Clock,
+        *,
+        mode: Mode,
+        health: Health,
+        starts: Starts | None,
+        replayed: Callable[[Daemon], None],
+    ) -> None:
+        self.current = current
+        self.clock = clock
+        self.started_at = clock.monotonic()
+        self.health = health
+        self.figures = Figures()
+        self.disk = disk
+        self.spool, self.ingest = disk.spool, disk.ingest
+        self.sources = configured.sources
+        self.starts = starts
+        self.replayed = trio.Event()
+        """Set once the ingest is where the table stood: its figures are those of all that is stored."""
+        self.answering = trio.Event()
+        """Set once there are figures to tell: when `replayed` is set, or if nothing is decoded for now."""
+        self.loops = Loops(
+            Opened(
+                disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed
+            ),
+            configured.sources, current, clock, health=health, figures=self.figures, cut=self._cut,
+            at_table=self._at_table, watchdog_seconds=mode.watchdog_seconds, beats=not mode.once,
+        )  # fmt: skip
+        self._configured = configured
+        self._mode = mode
+        self._tell_replayed = replayed
+
+    @property
+    def config(self) -> Config:
+        return self.current.config
+
+    async def run(
+        self,
+        stop: trio.Event,
+        *,
+        started: Callable[[], None],
+        beside: Callable[[Receiving], Awaitable[None]] = _nothing,
+    ) -> None:
+        """Collect until `stop` is set, then end in order; `beside` runs while sources take in.
+        Raise SyncError or FencedError when going on would break a promise."""
+        loops = self.loops
+        ahead = await drive(loops.begin())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drive, loops.syncing.run())
+            nursery.start_soon(self._decode)
+            nursery.start_soon(self._watch_start)
+            nursery.start_soon(drive, loops.commit())
+            nursery.start_soon(drive, loops.tick())
+            nursery.start_soon(self._keep_up)
+            nursery.start_soon(strain.run, self.ingest.budget, self.health)
+            async with trio.open_nursery() as receiving:
+                begin = partial(
+                    receive, self._configured, self.current, self.clock, spool=self.spool,
+                    gate=loops.gate, ingest=self.ingest, ahead=ahead, once=self._mode.once,
+                    ended=stop.set,
+                )  # fmt: skip
+                sources = await receiving.start(begin)
+                receiving.start_soon(drive, loops.answer())
+                loops.syncing.admit()
+                self.health.started()
+                if loops.heartbeats:
+                    receiving.start_soon(drive, loops.heartbeats.run())
+                started()
+                receiving.start_soon(beside, sources)
+                await stop.wait()
+                self.health.stopping()
+                await drive(loops.say_last())
+                receiving.cancel_scope.cancel()
+            await self._finish()
+            nursery.cancel_scope.cancel()
+
+    @property
+    def progress(self) -> Progress:
+        position, commits = self.ingest.position, self.figures.commits.count
+        return Progress(position, commits, self.health.refusals, min(position, self.disk.committed))
+
+    def write_ports(self, admin: str) -> Path:
+        """Write the file that says where we listen, for people who configured port 0. Return its path."""
+        path = self.disk.directory / "ports.json"
+        sources = {name: source.address for name, source in self.sources.items()}
+        temporary = path.with_suffix(".tmp")
+        make_way(path)
+        temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
+        temporary.replace(path)
+        return path
+
+    async def _decode(self) -> None:
+        """Decode until cancelled, as soon as this start may."""
+        if self.starts and self.starts.rest:
+            self.answering.set()
+            await self.starts.wait(self.health)
+        await drive(self.loops.decoding.run())
+
+    async def _watch_start(self) -> None:
+        """Watch the start until what earlier lives left in the log is decoded."""
+        if self.starts:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.starts.watch)
+                await drive(self.loops.decoding.reached(self.loops.left))
+                self.starts.came_through()
+
+    async def _finish(self) -> None:
+        """Commit all that was received, as far as there is time."""
+        decodes = not (self.starts and self.starts.rest)
+        if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
+            running.finish(self.disk.directory)
+
+    def _cut(self, rejected: Rejected) -> None:
+        """Cut a session's peer."""
+        source = self.sources.get(self.ingest.source_of(rejected.number))
+        if source is not None:
+            source.cut(rejected.number, rejected.why)
+
+    def _at_table(self) -> None:
+        self._tell_replayed(self)
+        self.replayed.set()
+        self.answering.set()
+
+    async def _keep_up(self) -> None:
+        """Keep up the table, and look at what is pending, from where the table stood on."""
+        await self.replayed.wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
+            if self.disk.is_local:
+                nursery.start_soon(upkeep.run, self)
+
+
+@contextmanager
+def collecting(
+    loaded: Loaded,
+    clock: Clock,
+    mode: Mode = Mode(),  # noqa: B008 - cannot be changed
+    *,
+    chosen: Chosen | None = None,
+    descriptors: Descriptors | None = None,
+    held: Mapping[Place, Listening] | None = None,
+    memory: Memory | None = None,
+    working: Callable[[], None] = lambda: None,
+    replayed: Callable[[Daemon], None] = lambda _: None,
+) -> Iterator[Daemon]:
+    """Open a collector on its store, and close what is on disk at the end.
+
+    Sources of files read the `chosen` files, each for itself, or all files if None is given.
+    `descriptors` keep the sources' sockets while no process has them, and sockets in `held` are there
+    already. With `memory`, starts that do not fit into it are counted (see `starts`). `working` is called
+    as a long start goes on, `replayed` when the ingest is where the table stood, before anything else is decoded.
+
+    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError or OSError."""
+    config, current, health = loaded.config, Current(loaded, clock), Health()
+    configured = Configured(
+        config, clock, once=mode.once, chosen=chosen,
+        descriptors=descriptors or Descriptors(Notifier()), held=held or {},
+    )  # fmt: skip
+    starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
+    with opened(config, clock, health, starts, working) as disk:
+        yield Daemon(
+            disk, configured, current, clock,
+            mode=mode, health=health, starts=starts, replayed=replayed,
+        )  # fmt: skip

@@ -1,0 +1,124 @@
+"""The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
+
+The loop shares the event loop with the receivers and gives way after every entry, which has at
+most `CHUNK_MAX` bytes, a few milliseconds of work. It pauses while a full batch waits for its commit;
+the spool absorbs new bytes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, wait
+from tailrace.daemon.replay import READ_BYTES, repeat
+from tailrace.errors import StoreError
+from tailrace.figures import Condition
+from tailrace.ingest.machine import Ingest, Rejected
+from tailrace.spool.entry import Entry
+from tailrace.spool.spool import Spool
+
+LOOK_SECONDS = 0.02
+"""How often `reached` looks at the position."""
+
+
+def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
+    """Return the next entries, or none after damage.
+
+    Bytes that the disk lost although they were synced are passed over. Rows say so at once or, below `committed`,
+    once the ingest has reached the table's position."""
+    try:
+        return spool.read(ingest.position, READ_BYTES)
+    except StoreError as error:
+        health.degrade(Condition.DAMAGE, str(error))
+        position = spool.next_readable(ingest.position)
+        ingest.pass_over(position, replayed=ingest.position < committed)
+        return []
+
+
+class Decoding:
+    """The loop that decodes.
+
+    Call `wake` when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
+    already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        ingest: Ingest,
+        current: Current,
+        health: Health,
+        *,
+        committed: int,
+        replayed: Callable[[], None],
+        ready: Callable[[], None],
+        reject: Callable[[Rejected], None],
+    ) -> None:
+        self._spool = spool
+        self._ingest = ingest
+        self._current = current
+        self._health = health
+        self._committed = committed
+        self._replayed: Callable[[], None] | None = replayed
+        self._ready = ready
+        self._reject = reject
+        self._more = Flag()
+        self._idle = Flag()
+
+    @property
+    def behind(self) -> int:
+        """Return how many durable bytes are not decoded."""
+        return self._spool.durable - self._ingest.position
+
+    @property
+    def full(self) -> bool:
+        batch, store = self._ingest.batch, self._current.config.store
+        return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
+
+    def wake(self) -> None:
+        """Let the loop look for work: the spool was synced, or a batch was taken."""
+        self._more.set()
+
+    def caught_up(self) -> Steps[None]:
+        """Return once all that is durable is decoded."""
+        while self.behind:
+            yield from wait(flag=self._idle)
+
+    def reached(self, position: int) -> Steps[None]:
+        """Return once all below a position is decoded."""
+        while self._ingest.position < position:
+            yield from wait(LOOK_SECONDS)  # there may be no idle moment to wait for
+
+    def run(self) -> Steps[None]:
+        """Decode until closed."""
+        while True:
+            self._look()
+            yield from self._work()
+            for entry in readable(self._spool, self._ingest, self._health, self._committed):
+                if entry.end <= self._committed:
+                    repeat(self._ingest, entry)
+                    yield GIVE_WAY
+                    continue
+                self._look()
+                yield from self._work()
+                self._ingest.apply(entry)
+                if len(self._ingest.batch):
+                    self._ready()
+                while self._ingest.rejected:
+                    self._reject(self._ingest.rejected.pop())
+                yield GIVE_WAY
+
+    def _look(self) -> None:
+        """Call `replayed` once, when the ingest has reached the table's position."""
+        if self._replayed and self._ingest.position >= self._committed:
+            replayed, self._replayed = self._replayed, None
+            replayed()
+
+    def _work(self) -> Steps[None]:
+        """Return when there are durable entries to decode and the batch has room."""
+        while self.full or not self.behind:
+            if not self.behind:
+                self._idle.pulse()
+            self._more.clear()
+            yield from wait(flag=self._more)

@@ -1,0 +1,216 @@
+"""The loops between sources and table, and the order in which they begin and end.
+
+What the order guarantees: nothing is decoded that is not durable, nothing is released that is not
+committed. Nothing here waits by itself (see `steps`): the daemon drives the loops with trio, the simulator
+drives the same loops in virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from tailrace import __version__
+from tailrace.clock import Clock
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.intake import Gate, draw
+from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
+from tailrace.daemon.loops.commit import Committing, Frames, Rows
+from tailrace.daemon.loops.decode import Decoding
+from tailrace.daemon.loops.heartbeat import Heartbeats
+from tailrace.daemon.loops.steps import Flag, Steps, wait, within, work
+from tailrace.daemon.loops.sync import Syncing
+from tailrace.daemon.replay import look_ahead
+from tailrace.daemon.timekeeping import Timekeeping
+from tailrace.figures import Condition, Figures
+from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Ingest, Rejected
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.entry import LAST, EntryKind
+from tailrace.spool.spool import Spool
+from tailrace.units import counted
+
+TICK_SECONDS = 0.5
+"""Seconds between two looks at open windows; a window closes at most this late."""
+
+LAST_ANSWERS_SECONDS = 0.5
+"""Seconds that a stop waits for earlier bytes to be decoded and acknowledged."""
+
+STOP_SECONDS = 60.0
+"""Seconds that a stop waits for the table; uncommitted entries stay in the spool."""
+
+logger = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """What a collector has on disk, opened; the table stands at `committed`."""
+
+    spool: Spool
+    ingest: Ingest
+    table: Rows
+    quarantine: Frames
+    checkpoints: Checkpoints
+    committed: int
+
+
+class Chance(NamedTuple):
+    """Where random numbers come from: `entropy` for ids, `share` (0 to 1) for delays."""
+
+    entropy: Callable[[int], bytes] = os.urandom
+    share: Callable[[], float] = random.random
+
+
+class Loops:
+    """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
+    `decoding.run`, `commit` and `tick`; and, while sources receive, `answer` and, if there are `heartbeats`,
+    their `run`. At the end `say_last`, and once the sources have ended, `finish`.
+
+    `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer.
+    `watchdog_seconds` is how long somebody waits for the next commit."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        voices: Mapping[str, Voice],
+        current: Current,
+        clock: Clock,
+        *,
+        health: Health,
+        figures: Figures,
+        cut: Callable[[Rejected], None],
+        at_table: Callable[[], None] = lambda: None,
+        watchdog_seconds: float | None = None,
+        beats: bool = True,
+        chance: Chance = Chance(),  # noqa: B008 - cannot be changed
+    ) -> None:
+        self.spool, self.ingest = opened.spool, opened.ingest
+        self.left = 0
+        """Position up to which earlier lives left the log."""
+        self.gate = Gate(self.spool, current.config.spool.max_size)
+        self.syncing = Syncing(self.spool, self.gate, current, health, clock, self._synced)
+        self.decoding = Decoding(
+            self.spool, self.ingest, current, health, committed=opened.committed,
+            replayed=self._replayed, ready=self._ready, reject=cut,
+        )  # fmt: skip
+        self.committing = Committing(
+            self.spool, self.ingest, opened.table, opened.quarantine, opened.checkpoints, current,
+            health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
+            taken=self.decoding.wake, done=self._committed, starved=self._starved,
+            chance=chance.share,
+        )  # fmt: skip
+        self.acknowledging = Acknowledging(self.spool, self.ingest, voices)
+        self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
+        self.heartbeats: Heartbeats | None = None
+        interval = current.config.heartbeat.interval
+        wanted = [s for s in (interval, watchdog_seconds and watchdog_seconds / 3) if s]
+        if wanted and beats:
+            session = draw(clock.wall_ns(), chance.entropy)
+            self.heartbeats = Heartbeats(self.spool, self.gate, clock, float(min(wanted)), session)
+        self._current = current
+        self._clock = clock
+        self._health = health
+        self._figures = figures
+        self._at_table = at_table
+        self._is_at_table = Flag()
+
+    def begin(self) -> Steps[Ahead]:
+        """Begin a life. Return what the end of the log says, before anything is decoded."""
+        ahead: Ahead = yield from work(partial(look_ahead, self.spool, self.ingest))
+        self.left = self.spool.durable
+        # First of all, so that no session ever has the number 0, which is the daemon's.
+        self.timekeeping.begin(ahead)
+        self.spool.append(EntryKind.START, 0, __version__.encode())
+        self.gate.touched()
+        return ahead
+
+    def answer(self) -> Steps[None]:
+        """Answer clients once what earlier lives left in the log is decoded."""
+        yield from self.decoding.reached(self.left)
+        yield from self.acknowledging.run()
+
+    def commit(self) -> Steps[None]:
+        """Commit from where the table stood on."""
+        yield from wait(flag=self._is_at_table)
+        yield from self.committing.run()
+
+    def tick(self) -> Steps[None]:
+        """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""
+        while True:
+            yield from wait(TICK_SECONDS)
+            self.timekeeping.look()
+            if self.ingest.waiting or self.gate.closed:
+                self.spool.append(EntryKind.TICK, 0)
+                self.gate.touched()
+            message = uncounted(self.ingest, self._current.config.sources)
+            self._health.follow(Condition.LEDGER, message)
+            if self.gate.closed:
+                # Two checkpoints at different places let go of all before the older one.
+                self.committing.relieve()
+                self.gate.changed()
+
+    def say_last(self) -> Steps[None]:
+        """Acknowledge what came in until now, while connections are still open.
+
+        Later bytes are taken in and not acknowledged: the client sends them again, and their numbers are known then."""
+        yield from within(self._clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
+
+    def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
+        """Commit everything received, within STOP_SECONDS. Return whether all of it is in the table.
+
+        With `last`, no producer outlives the collector."""
+        self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
+        steps = self._finish() if decodes else self.syncing.once()
+        in_time = yield from within(self._clock, STOP_SECONDS, steps)
+        if not in_time:
+            logger.error("the table did not take all in time: the rest stays in the spool")
+        elif not decodes:
+            logger.warning("nothing was decoded: what was received stays in the spool")
+        return in_time and decodes
+
+    def _finish(self) -> Steps[None]:
+        yield from self.syncing.once()
+        yield from self.decoding.caught_up()
+        yield from wait(flag=self.committing.idle)
+        yield from self.committing.once(final=True)
+
+    def _replayed(self) -> None:
+        if lacking := self.ingest.tell_lacking():
+            message = f"{lacking} bytes that sessions need cannot be read from the spool any more"
+            self._health.degrade(Condition.DAMAGE, message)
+        self.committing.begin()
+        self._is_at_table.set()
+        self._at_table()
+
+    def _ready(self) -> None:
+        self.committing.ready()
+
+    def _synced(self, seconds: float) -> None:
+        self._figures.syncs.add(seconds)
+        if self.heartbeats:
+            self.heartbeats.synced(self.spool.durable)
+        self.decoding.wake()
+
+    def _starved(self) -> None:
+        self._figures.store_descriptors += 1
+
+    def _committed(self, seconds: float, rows: int) -> None:
+        self._figures.committed(seconds, rows)
+        if self.heartbeats:
+            self.heartbeats.committed(self.committing.committed)
+
+
+def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
+    """Return a message that names the sources with streams that are not followed, or None."""
+    counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
+    found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
+    if not found:
+        return None
+    return (
+        f"more streams than places in {', '.join(found)}: what these streams lack is not known;"
+        " raise ledger.streams_max or ledger.source_streams_max, or look at who sends so many"
+    )

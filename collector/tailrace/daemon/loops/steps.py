@@ -1,0 +1,102 @@
+"""The next step of a loop of the daemon, as data: a wait, or a call that blocks.
+
+A loop is a generator. It decides, yields a step, and goes on once the step is done; it has no thread, no
+scheduler and no clock but the `Clock` that it was given. `driving` takes the steps with trio, the simulator
+takes the steps in virtual time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar
+
+from tailrace.clock import Clock
+
+T = TypeVar("T")
+
+
+class Flag:
+    """A condition that loops wait for. Only the loops' thread sets and clears it."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        self.is_set = True
+        for listener in tuple(self._listeners):
+            listener()
+
+    def clear(self) -> None:
+        self.is_set = False
+
+    def pulse(self) -> None:
+        """Wake the present waiters and no later ones."""
+        self.set()
+        self.clear()
+
+    def add(self, listener: Callable[[], None]) -> None:
+        """Call the listener when the flag is set, at once if it is, until `remove`."""
+        self._listeners.append(listener)
+        if self.is_set:
+            listener()
+
+    def remove(self, listener: Callable[[], None]) -> None:
+        self._listeners.remove(listener)
+
+
+class Wait(NamedTuple):
+    """Go on after so many seconds, or earlier if the flag is set."""
+
+    seconds: float = math.inf
+    flag: Flag | None = None
+
+
+class Work(NamedTuple):
+    """Go on when the call has returned, with its result or its exception. The call blocks."""
+
+    call: Callable[[], Any]
+
+
+Step = Wait | Work
+Steps = Generator[Step, Any, T]
+
+GIVE_WAY = Wait(0)
+"""A step that lets other tasks run."""
+
+
+def wait(seconds: float = math.inf, flag: Flag | None = None) -> Steps[None]:
+    yield Wait(seconds, flag)
+
+
+def work(call: Callable[[], T]) -> Steps[T]:
+    result: T = yield Work(call)
+    return result
+
+
+def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
+    """Take steps for so many seconds at most. Return whether they ended in time.
+
+    A call that blocks is waited for, however long it takes."""
+    deadline = clock.monotonic() + seconds
+    result: object = None
+    error: Exception | None = None
+    try:
+        while True:
+            try:
+                step = steps.send(result) if error is None else steps.throw(error)
+            except StopIteration:
+                return True
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                return False
+            if isinstance(step, Wait):
+                step = step._replace(seconds=min(step.seconds, left))
+            result = error = None
+            try:
+                result = yield step
+            except Exception as raised:  # noqa: BLE001 - handed on to the loop, which knows them
+                error = raised
+    finally:
+        steps.close()

@@ -1,0 +1,82 @@
+"""The loop that makes received bytes durable: it syncs the spool every `sync_interval` while bytes arrive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tailrace.clock import Clock
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.intake import Gate
+from tailrace.daemon.loops.steps import Steps, wait, work
+from tailrace.errors import FullError
+from tailrace.figures import Condition
+from tailrace.spool.spool import Spool
+
+RETRY_AFTER = 0.5
+"""Seconds between tries while the disk has no room."""
+
+
+class Syncing:
+    """The loop that syncs. It calls `done` with the seconds of each sync."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        gate: Gate,
+        current: Current,
+        health: Health,
+        clock: Clock,
+        done: Callable[[float], None],
+    ) -> None:
+        self._spool = spool
+        self._gate = gate
+        self._current = current
+        self._health = health
+        self._clock = clock
+        self._done = done
+
+    def run(self) -> Steps[None]:
+        """Sync until closed. Raise SyncError."""
+        gate = self._gate
+        while True:
+            # A full spool may have room again without anything new: look from time to time.
+            yield from wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
+            yield from wait(self._current.config.spool.sync_interval, gate.urgent)
+            gate.dirty.clear()
+            gate.urgent.clear()
+            yield from self.once()
+
+    def once(self) -> Steps[None]:
+        """Sync what is buffered. Wait until the disk has room, however long that takes."""
+        while True:
+            begun = self._clock.monotonic()
+            try:
+                yield from work(self._spool.sync)
+            except FullError as error:
+                self._gate.full = True
+                self._health.refuse(
+                    Condition.SPOOL, f"{error}; receiving waits until there is room"
+                )
+                yield from wait(RETRY_AFTER)
+                continue
+            self._done(self._clock.monotonic() - begun)
+            self.admit()
+            return
+
+    def admit(self) -> None:
+        """Open or close the gate by the spool's size."""
+        spool = self._spool
+        self._gate.full = spool.full
+        if spool.full:
+            self._health.degrade(
+                Condition.SPOOL,
+                spool.shortage
+                or f"the spool holds {spool.size} bytes, its limit is"
+                f" {self._current.config.spool.max_size} (spool.max_size);"
+                " receiving waits until the table has taken them",
+            )
+        else:
+            self._health.clear(Condition.SPOOL)
+        self._gate.changed()

@@ -1,0 +1,116 @@
+"""Starts `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
+
+The table and its last upkeep say what is due (`store.upkeep.look`), so a daemon that restarts often does what
+its earlier lives left undone. A merge takes some 200 MB, therefore it runs in a child that exits, at low
+priority. Writer and child meet only in the table's own protocol.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
+from tailrace.figures import Condition
+from tailrace.store.upkeep import Report, look
+
+if TYPE_CHECKING:
+    from tailrace.daemon.daemon import Daemon
+
+LOOK_COMMITS = 30
+"""Commits between two looks at the table: half of the files that make it crowded."""
+LOOK_SECONDS = 3600.0
+"""Seconds between two looks at a table that gets fewer commits, but any."""
+WAKE_SECONDS = 5.0
+
+
+async def run(daemon: Daemon) -> None:
+    """Run upkeep when it is due.
+
+    Look at the table at the start, every LOOK_COMMITS commits, and every LOOK_SECONDS if there were commits."""
+    while True:
+        if await trio.to_thread.run_sync(_is_due, daemon):
+            await once(daemon)
+        commits, looked = daemon.loops.committing.commits, trio.current_time()
+        new = 0
+        while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
+            await trio.sleep(WAKE_SECONDS)
+            new = daemon.loops.committing.commits - commits
+
+
+def _is_due(daemon: Daemon) -> bool:
+    """Return whether upkeep is due, in a worker thread. Held-up retention becomes a condition.
+
+    A table that cannot be read counts as due: the upkeep's failure is a condition that people see."""
+    try:
+        due, held = look(daemon.disk.store, daemon.config.store, daemon.clock)
+    except StoreError:
+        return True
+    trio.from_thread.run_sync(
+        daemon.health.follow, Condition.RETENTION, str(held) if held else None
+    )
+    return due
+
+
+async def once(daemon: Daemon) -> None:
+    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds."""
+    try:
+        result = await trio.run_process(
+            [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.disk.store],
+            env=environment(daemon.config.store, os.environ),
+            check=False,
+            capture_stdout=True,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_be_nice,
+        )
+    except OSError as error:  # neither a pipe nor a process can be had
+        daemon.figures.upkeeps["failed"] += 1
+        daemon.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
+        daemon.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
+        return
+    if result.returncode:
+        daemon.figures.upkeeps["failed"] += 1
+        output = result.stdout.decode(errors="replace").strip().splitlines()
+        daemon.health.degrade(
+            Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
+        )
+    else:
+        daemon.figures.upkeeps["done"] += 1
+        daemon.health.clear(Condition.UPKEEP)
+        _tell_damage(daemon, result.stdout)
+
+
+def _tell_damage(daemon: Daemon, output: bytes) -> None:
+    """Report the files that an upkeep set aside; its output may begin with warnings."""
+    lines = output.strip().splitlines()
+    with suppress(msgspec.DecodeError):
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=Report)
+        if report.damaged:
+            daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
+
+
+def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
+    """Return our environment with the section [store] of the running configuration.
+
+    The configuration file may have changed since, or be broken."""
+    said: dict[str, object] = {
+        "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
+        "TAILRACE_STORE_RETENTION_AGE": config.retention_age or "",
+        "TAILRACE_STORE_RETENTION_SIZE": config.retention_size or "",
+    }
+    said |= {f"TAILRACE_STORE_OPTIONS_{key}": value for key, value in config.options.items()}
+    others = {name: value for name, value in ours.items() if not name.startswith("TAILRACE_")}
+    return others | {name: str(value) for name, value in said.items()}
+
+
+def _be_nice() -> None:
+    os.nice(10)

@@ -1,0 +1,93 @@
+"""Computes how much memory the process takes at most with a configuration: the sum of all bounds.
+
+Each part is a limit times what an entry takes at most. `tests/system/test_memory.py` fills each kind of
+state to its bound and holds the process to the sum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.config.schema import Config, SourceConfig, TailConfig, UdpConfig
+from tailrace.daemon.intake import BUFFER_MAX
+from tailrace.decoding.formats import FORMATS
+from tailrace.ledger.counters import STREAM_BYTES
+from tailrace.sources.connection import UNSENT_MAX
+from tailrace.sources.tail.documents import CACHED_BYTES
+from tailrace.spool.spool import RECENT_MAX
+
+KIB, MIB = 2**10, 2**20
+
+PROCESS_BYTES = 80 * MIB
+"""The interpreter, the libraries, and what decoders keep of what comes again and again."""
+
+ROW_BYTES = 800
+"""Bytes that a row takes in a batch, and in the columns written from the batch."""
+
+PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 9 * KIB, 16 * KIB, 24 * KIB
+"""Bytes that a session takes with its source's part, without the state that its producer makes it hold."""
+
+ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
+"""Bytes of an announced session without a connection, and of a stream of an ended session."""
+
+PARSED = 32
+"""A record takes so many times its length while it is read. No document takes more than a record of a
+file at its default length."""
+
+
+class Bound(NamedTuple):
+    """A part of the process's memory."""
+
+    name: str
+    bytes: int
+
+
+def bounds(config: Config) -> list[Bound]:
+    """Return the parts that the process's memory has at most."""
+    sources = list(config.sources.values())
+    ledger, store = config.ledger, config.store
+    state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
+    return [
+        Bound("process", PROCESS_BYTES),
+        # A batch is written while the next one comes.
+        Bound("rows", 2 * (store.commit_rows * ROW_BYTES + store.commit_bytes)),
+        Bound("received", BUFFER_MAX + RECENT_MAX),
+        Bound("sessions", sum(_sessions(config, source) for source in sources)),
+        Bound("streams", sum(_streams(config, source) for source in sources)),
+        Bound("state", state),
+        # While it is written and, at a start, read.
+        Bound("checkpoint", state),
+        Bound("unfinished records", sum(_unfinished(source) for source in sources)),
+        Bound("parsing", max((_parsed(source) for source in sources), default=0)),
+    ]
+
+
+def _sessions(config: Config, source: SourceConfig) -> int:
+    announced = 0
+    if FORMATS[source.format].acknowledge:
+        announced = config.ledger.sessions_max * ANNOUNCED_BYTES
+    if isinstance(source, TailConfig):
+        return source.files_max * FILE_BYTES
+    if isinstance(source, UdpConfig):
+        return source.peers_max * PEER_BYTES + announced
+    unsent = UNSENT_MAX if announced else 0
+    return source.connections_max * (CONNECTION_BYTES + unsent) + announced
+
+
+def _unfinished(source: SourceConfig) -> int:
+    return 0 if isinstance(source, UdpConfig) else int(source.pending_max)
+
+
+def _streams(config: Config, source: SourceConfig) -> int:
+    """Return the bytes of followed streams, and of streams that ended sessions left behind."""
+    if not FORMATS[source.format].counter_bits:
+        return 0
+    departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES
+    return config.ledger.source_streams_max * (STREAM_BYTES + departed)
+
+
+def _parsed(source: SourceConfig) -> int:
+    if not isinstance(source, TailConfig):
+        return PARSED * source.record_max
+    documents = CACHED_BYTES if FORMATS[source.format].files.has_documents else 0
+    return PARSED * source.record_max + documents

@@ -1,0 +1,143 @@
+"""Opens what a collector has on disk: locks, recovers the spool, checks the table, restores the ingest.
+
+What another version left is upgraded here, before any source takes in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.config.load import spool_path, store_path
+from tailrace.config.schema import Config
+from tailrace.daemon import upgrade
+from tailrace.daemon.health import Health
+from tailrace.daemon.loops.decode import readable
+from tailrace.daemon.replay import refills, replay, restored
+from tailrace.daemon.starts import Starts
+from tailrace.errors import MemoryLimitError, StoreError, causes
+from tailrace.figures import Condition
+from tailrace.ingest.machine import Ingest
+from tailrace.spool.checkpoint import Checkpoint, Checkpoints
+from tailrace.spool.spool import Spool
+from tailrace.store import running
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.quarantine import Quarantine
+from tailrace.store.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+class Disk(NamedTuple):
+    """What a collector has on disk, opened. The table stood at position `committed`.
+
+    `directory` is local and the collector's alone: the store's own, or the spool's for a store behind a URL."""
+
+    store: str
+    directory: Path
+    spool: Spool
+    ingest: Ingest
+    table: Table
+    quarantine: Quarantine
+    checkpoints: Checkpoints
+    committed: int
+
+    @property
+    def is_local(self) -> bool:
+        return _is_local(self.store)
+
+
+@contextmanager
+def opened(
+    config: Config,
+    clock: Clock,
+    health: Health,
+    starts: Starts | None,
+    working: Callable[[], None],
+) -> Iterator[Disk]:
+    """Open what is on disk, and close it at the end. `working` is called as a long start goes on.
+
+    Raise LockedError, StoreError, SyncError, MemoryLimitError or OSError."""
+    store, spool_directory = store_path(config), Path(spool_path(config))
+    with ExitStack() as stack:
+        if starts:
+            stack.push(partial(_came_through, starts))
+        directory = spool_directory
+        if _is_local(store):
+            directory = Path(store)
+            _make(directory)
+            stack.enter_context(DirectoryLock(directory))
+        checkpoints = Checkpoints(spool_directory)
+        if starts:
+            checkpoints.size_max = starts.readable
+        upgrade.refuse_unknown(checkpoints)
+        spool = Spool.open(spool_directory, config.spool, clock)
+        stack.callback(spool.close)
+        if starts:
+            starts.begin(checkpoints)
+        table = Table.open(
+            store, options=config.store.options, collector=spool.identity,
+            config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
+        )  # fmt: skip
+        _tell_recovery(table, health)
+        running.begin(directory)
+        committed = table.position() or 0
+        checkpoint = checkpoints.newest(committed)
+        if starts:
+            _tell_too_large(spool, checkpoints, checkpoint, starts)
+        ingest = restored(spool, checkpoint, committed)
+        ingest.paces.limit(config.metrics.series_max)
+        if upgrade.is_wanted(table, checkpoint):
+            # Nothing is changed before all that another version left is known to be readable.
+            read = partial(readable, spool, ingest, health, committed)
+            replay(ingest, committed, read=read, working=working)
+            upgrade.upgrade_table(table)
+            if checkpoint:
+                upgrade.upgrade_state(checkpoints, checkpoint)
+        if starts:
+            starts.decoding()
+        quarantine = Quarantine(directory / "quarantine", config.quarantine)
+        yield Disk(store, directory, spool, ingest, table, quarantine, checkpoints, committed)
+
+
+def _is_local(store: str) -> bool:
+    return "://" not in store
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{directory}: {error.strerror}") from error
+
+
+def _tell_recovery(table: Table, health: Health) -> None:
+    for reason in table.recovery.reasons:
+        logger.warning("%s", reason)
+    if table.recovery.aside:
+        health.degrade(Condition.DAMAGE, "; ".join(table.recovery.reasons))
+
+
+def _tell_too_large(
+    spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
+) -> None:
+    """Log that a checkpoint does not fit into memory. Raise MemoryLimitError if no start is possible without it."""
+    if not checkpoints.too_large:
+        return
+    message = f"{checkpoints.too_large[0]}, which do not fit: {starts.advice()}"
+    if checkpoint is None and spool.begin > 0:
+        raise MemoryLimitError(message)
+    begin = checkpoint.position if checkpoint else 0
+    logger.warning("%s; the start decodes the spool from position %d on instead", message, begin)
+
+
+def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
+    """Note that this start did not end by being killed. Raise MemoryLimitError if memory ran out."""
+    if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
+        raise starts.out_of_memory() from error
+    starts.came_through()

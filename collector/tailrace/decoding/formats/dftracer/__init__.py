@@ -1,0 +1,7 @@
+"""DFTracer: lines of JSON in files, followed while they grow."""
+
+from __future__ import annotations
+
+from tailrace.decoding.formats.dftracer.decoder import FORMAT
+
+__all__ = ["FORMAT"]

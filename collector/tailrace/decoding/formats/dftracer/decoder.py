@@ -1,0 +1,318 @@
+"""DFTracer: one JSON object a line; complete events, counters and metadata of one process a file.
+
+| record                | kind    | columns                                                          |
+|-----------------------|---------|------------------------------------------------------------------|
+| complete event        | span    | stream `PID/TID`, name, category (cat), start (ts), end (ts+dur)  |
+| counter, aggregate    | counter | stream, name, category, start (ts)                               |
+| FH, HH, SH            | name    | the name behind a hash, key `FH:HASH`                            |
+| other metadata        | session | name (CM, PR, thread_name, …)                                    |
+| `start`, `end`        | session | name, start, end                                                 |
+| lines of `[` and `]`  | session | name "bracket"                                                   |
+| any other phase       | session | name                                                             |
+
+All dialects (0.x to 2.2, brackets or none, quoted numbers, ph as text or number) are read by the
+shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric says
+otherwise; `start`, a time_metric or else a session record "clock" of no bytes tells the clock.
+
+Attributes: `id`, `type`, `aggregate` (true for an aggregate), the names behind the record's hashes
+(`fname`, `hostname`; of start also `cmd`, `exec`, `cwd`) or, while they are not known, their keys
+under `$late`, then fields we do not know and `args`, with the text their producer wrote. What the
+process says of itself is under `producer`. A record with a repeated key or one that begins with "$"
+keeps its whole text instead, under `$line`.
+
+What is not JSON is made JSON where it is certain what was meant (`salvage`), also when a
+newline in a string split the record into several lines or the tracer cut a long record and wrote
+the next one right behind it. Of several flaws a record has the first of: glued, split_line,
+invalid_utf8, unescaped, bare_nan, backslash, duplicate_key, those of its own fields.
+
+The first lines of a record that was split wait for the others; a line with the beginning of
+another record, `RECORD_MAX` bytes or `JOINS_MAX` attempts end the wait.
+Which events are missing: `run`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from operator import attrgetter
+
+import msgspec
+
+from tailrace.decoding.contract import Format
+from tailrace.decoding.formats.dftracer.files import FILES
+from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
+from tailrace.decoding.formats.dftracer.names import Names
+from tailrace.decoding.formats.dftracer.record import about_session, to_record
+from tailrace.decoding.formats.dftracer.run import Run, RunState
+from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, Found, find_fields
+from tailrace.decoding.formats.dftracer.usual import read_usual
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.model.holding import Holding
+from tailrace.model.record import Record, malformed
+
+JOINS_MAX = 4
+"""So often it is tried whether a split record is whole."""
+
+_BRACKETS = b"[]" + WHITE
+
+
+class DFTracerState(msgspec.Struct):
+    """Lines not yet whole; the first lines of a split record, and how often they were tried; names
+    by the keys of their hashes; the run that the file is in."""
+
+    lines: LinesState = msgspec.field(default_factory=LinesState)
+    held: bytes = b""
+    tried: int = 0
+    names: dict[str, str] = {}
+    run: RunState = msgspec.field(default_factory=RunState)
+
+
+class DFTracerDecoder:
+    """Lines of one file. `limit` is the longest line in bytes, newline included."""
+
+    def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
+        state = state or DFTracerState()
+        self._lines = Lines(limit, state.lines)
+        self._offset = state.lines.offset - len(state.held)
+        self._held = state.held
+        self._tried = state.tried
+        self._hold_max = min(limit, RECORD_MAX)
+        self._names = Names(dict(state.names))
+        self._run = Run(state.run)
+        self._records: list[Record] = []
+
+    @property
+    def state(self) -> DFTracerState:
+        return DFTracerState(
+            self._lines.state, self._held, self._tried, self._names.known, self._run.state
+        )
+
+    @property
+    def pending(self) -> int:
+        return len(self._held) + self._lines.pending
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        return self._names, self._run
+
+    @property
+    def stream(self) -> str:
+        return ""
+
+    @property
+    def lacking(self) -> str | None:
+        return self._run.lacking
+
+    def feed(self, data: bytes) -> list[Record]:
+        for piece in self._lines.feed(data):
+            self._piece(piece)
+        if self._held and len(self._held) + self._lines.pending > self._hold_max:
+            self._let_go("bad_json")
+        return self._taken()
+
+    def end(self) -> list[Record]:
+        """A last line without its newline is a line; `truncated` if it cannot be read."""
+        for piece in self._lines.end():
+            self._piece(piece)
+        self._let_go("truncated")
+        self._records += self._run.over(self._offset)
+        return self._taken()
+
+    def give_up(self) -> list[Record]:
+        for piece in self._lines.give_up():
+            self._piece(piece)
+        self._let_go("bad_json")
+        return self._taken()
+
+    def _taken(self) -> list[Record]:
+        records, self._records = self._records, []
+        return records
+
+    # Lines
+
+    def _piece(self, piece: Piece) -> None:
+        if piece.kind == "lines":
+            self._read_lines(piece.data)
+        elif piece.kind == "tail":
+            self._line(piece.data, "truncated")
+        else:
+            self._let_go("bad_json")
+            if piece.kind == "blank":
+                self._add(about_session(self._offset, len(piece.data), "blank_lines"))
+            else:
+                self._malformed(piece.data, piece.kind)
+
+    def _read_lines(self, data: bytes) -> None:
+        """All lines at once if they are usual, else one by one."""
+        if self._read_usual(data):
+            return
+        for line in split_lines(data):
+            if not self._read_usual(line):
+                self._line(line, "bad_json")
+
+    def _read_usual(self, data: bytes) -> bool:
+        if self._held or not self._run.clocked or self._run.claims:
+            return False
+        stop = self._offset + len(data)
+        if not read_usual(
+            self._offset, data, self._names.known, self._run, self._records, self._read_other
+        ):
+            return False
+        self._offset = stop
+        return True
+
+    def _read_other(self, offset: int, line: bytes) -> None:
+        self._offset = offset
+        self._fresh(line, "bad_json")
+
+    def _line(self, line: bytes, unreadable: str) -> None:
+        if self._held:
+            if self._continues(line):
+                self._held += line
+                self._join(unreadable)
+                return
+            self._let_go("bad_json")
+        self._fresh(line, unreadable)
+
+    def _fresh(self, line: bytes, unreadable: str) -> None:
+        """A line that does not continue another one."""
+        record = _record_of(line)
+        if self._offset == 0 and line.startswith(b"  {"):
+            self._run.unfinished()
+        if not record:
+            self._add(about_session(self._offset, len(line), "bracket"))
+            if b"]" in line:
+                self._records += self._run.settle(self._offset)
+            return
+        found = find_fields(record)
+        if not isinstance(found, str):
+            self._readable(line, found)
+            return
+        begin = line.index(record)
+        starts = [match.start() for match in START.finditer(line)]
+        if found != "bad_json":
+            self._malformed(line, found)
+        elif starts == [begin] and len(line) <= self._hold_max and unreadable != "truncated":
+            self._held = line
+        else:
+            self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
+
+    def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
+        """A line that is not one record: each part by itself."""
+        for begin, stop in itertools.pairwise(cuts):
+            why = unreadable if stop == len(line) else "cut"
+            part, rest = line[begin:stop], b""
+            found = find_fields(_record_of(part))
+            if isinstance(found, str) and b"}" in part:
+                at = begin + part.rindex(b"}") + 1
+                part, rest = line[begin:at], line[at:stop]
+                found = find_fields(_record_of(part))
+            if isinstance(found, str):
+                self._malformed(part + rest, why)
+                continue
+            self._readable(part, found._replace(flaw="glued") if begin else found)
+            if rest:
+                self._malformed(rest, why)
+
+    # Split records
+
+    def _continues(self, line: bytes) -> bool:
+        """Whether this may be the next line of a split record."""
+        return (
+            len(self._held) + len(line) <= self._hold_max
+            and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
+            and not START.search(line)
+        )
+
+    def _join(self, unreadable: str) -> None:
+        """Read the lines held as one record, if that is possible."""
+        if self._held.rstrip(WHITE).endswith(b"}"):
+            self._tried += 1
+            found = find_fields(_record_of(self._held))
+            if not isinstance(found, str):
+                line, self._held, self._tried = self._held, b"", 0
+                self._readable(line, found)
+                return
+        if self._tried == JOINS_MAX or unreadable == "truncated":
+            self._let_go(unreadable)
+
+    def _let_go(self, reason: str) -> None:
+        """No more lines of a split record will come."""
+        if self._held:
+            line, self._held, self._tried = self._held, b"", 0
+            self._malformed(line, reason)
+
+    # Records
+
+    def _readable(self, line: bytes, found: Found) -> None:
+        """A record that is JSON, now if not before."""
+        try:
+            reading = read_fields(found.fields)
+        except RefusedError as refused:
+            self._malformed(line, str(refused))
+            return
+        facts = None
+        if reading.role == "start":
+            gaps, facts = self._run.begins(self._offset, reading)
+            self._records += gaps
+        elif reading.role == "unit":
+            facts = self._run.measured(reading)
+        if reading.start is not None and not self._run.clocked:
+            self._add(about_session(self._offset, 0, "clock", self._run.clock()))
+        names = self._names.resolve(reading.wanted)
+        self._add(to_record(self._offset, len(line), found, reading, names, facts))
+        if reading.given:
+            self._names.define(reading.given.key, reading.given.name)
+        if reading.role == "end":
+            self._records += self._run.ends(self._offset, reading)
+        elif reading.role != "start":
+            self._records += self._run.heals(self._offset, reading)
+            self._run.saw(reading)
+
+    def _malformed(self, data: bytes, reason: str) -> None:
+        self._run.lost(data)
+        self._add(malformed(self._offset, data, reason))
+
+    def _add(self, record: Record) -> None:
+        self._records.append(record)
+        self._offset += record.size
+
+
+def _record_of(line: bytes) -> bytes:
+    """What is left of a line without white space and the brackets that may stand before a record."""
+    return line.rstrip(WHITE).lstrip(_BRACKETS)
+
+
+FORMAT = Format(
+    name="dftracer",
+    decoder=DFTracerDecoder,
+    state_type=DFTracerState,
+    waiting=attrgetter("lines"),
+    files=FILES,
+    flaws=frozenset(
+        {
+            "backslash",  # has one, which the tracer does not escape: it may stand for itself
+            "bare_nan",  # a number is spelled nan or inf
+            "duplicate_key",  # two fields have the same key
+            "glued",  # begins on a line where another record was cut off
+            "invalid_utf8",  # a string is not UTF-8
+            "negative_duration",  # ends before it starts: the clock was set back
+            "split_line",  # newlines in a string
+            "unescaped",  # quotes, backslashes or control characters in a string
+            "unknown_phase",  # a ph that is not known
+            "unknown_unit",  # a time_metric that is not known
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_field",
+            "bad_json",
+            "bad_number",
+            "cut",
+            "missing_key",
+            "not_an_object",
+            "too_deep",
+            "too_long",
+            "truncated",
+        }
+    ),
+)

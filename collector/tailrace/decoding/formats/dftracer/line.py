@@ -1,0 +1,300 @@
+"""One record of DFTracer to columns: this decides; `usual` is only quicker.
+
+What a record is follows from its `ph` alone, so that every dialect is read by its own shape:
+
+    1, "X"              complete: a span, or the tracer's own `start` and `end`
+    2, "C"              counter
+    3, "C" with dft_cnt aggregate: a counter of calls that were not written one by one
+    4, "M", "H"         metadata: HH, FH, SH are names for hashes, all else is about the process
+
+Numbers may be quoted (before 1.0). A record that is JSON and cannot be used is refused with one of
+
+    missing_key   name, ph, pid, tid, or the ts or dur that its phase requires, is not there
+    bad_field     name or cat is no string, or args no object
+    bad_number    pid, tid, ts or dur is no integer, or a time is beyond 64 bits
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from json.encoder import encode_basestring as quote
+from typing import Any, Literal, NamedTuple
+
+from tailrace.decoding.json_object import Field
+from tailrace.model.record import Kind, as_int64
+
+HASHES = {"HH", "FH", "SH"}
+"""Metadata that gives a name to a hash: of a host, of a file, of any other string."""
+
+_NAMING = {"hhash", "name", "value"}
+"""The args of such: on which host, the name, the hash."""
+
+TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
+"""The units of ts and dur, as the time_metric calls them."""
+
+OF_EVENTS = {"fname": ("fhash", "FH"), "hostname": ("hhash", "HH")}
+OF_START = {
+    **OF_EVENTS,
+    "cmd": ("cmd_hash", "SH"),
+    "exec": ("exec_hash", "SH"),
+    "cwd": ("cwd", "FH"),
+}
+"""Which members get the names behind which hashes of the args."""
+
+_QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
+
+Fields = dict[str, Field]
+Texts = dict[str, str]
+"""Keys and the JSON texts of their values."""
+
+
+class RefusedError(Exception):
+    """The record cannot be used; the argument is the reason."""
+
+
+class Given(NamedTuple):
+    """A name for a hash. A hash of 16 digits is made from the name's content, an integer is not."""
+
+    key: str
+    scope: Literal["group", "source"]
+    name: str
+
+
+class Reading(NamedTuple):
+    """A record's columns; of its attributes, what comes before the names that its hashes stand for
+    (`wanted`: members and keys) and what after; what it means for the file (`role`)."""
+
+    kind: Kind
+    stream: str
+    name: str
+    before: Texts
+    after: Texts
+    role: Literal["event", "counter", "aggregate", "metadata", "start", "end", "unit", "other"]
+    category: str | None = None
+    start: int | None = None
+    end: int | None = None
+    wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
+    given: Given | None = None
+    flaw: str | None = None
+    id: int | None = None
+    ticks: int | None = None
+    counts: bool | None = None
+    """Whether the ids of the release that wrote this count complete events, None if that is not to be
+    seen: those with a number for `ph` do, those with ids on metadata do not."""
+    whole: bool = False
+    """Whether nothing of it was aggregated, as its configuration says."""
+
+
+class _Line(NamedTuple):
+    """What all phases have."""
+
+    fields: Fields
+    name: str
+    category: str | None
+    stream: str
+    args: dict[str, Any]
+    before: Texts
+    after: Texts
+
+
+def read_fields(found: list[Field]) -> Reading:
+    """Raise RefusedError if the fields are not a record's."""
+    fields = {field.key: field for field in found}
+    name, ph = _text(_field(fields, "name")), _field(fields, "ph").value
+    category = _text(fields["cat"]) if "cat" in fields else None
+    stream = f"{_digits(fields, 'pid')}/{_digits(fields, 'tid')}"
+    args = fields["args"].value if "args" in fields else {}
+    if not isinstance(args, dict):
+        raise RefusedError("bad_field")
+    before: Texts = {key: fields[key].text for key in ("id", "type") if key in fields}
+    used = {"id", "type", "name", "cat", "pid", "tid", "ph", "args"}
+    after = {field.key: field.text for field in found if field.key not in used}
+    line = _Line(fields, name, category, stream, args, before, after)
+    read = _READERS.get(ph, _read_other) if type(ph) in {int, str} else _read_other
+    reading = read(line)
+    if not isinstance(fields["name"].value, str):
+        reading.before["name"] = fields["name"].text
+    return reading
+
+
+def hash_key(kind: str, value: object) -> str | None:
+    """The key of a hash, for a value that can be one."""
+    if isinstance(value, str) or type(value) is int:
+        return f"{kind}:{value}"
+    return None
+
+
+# Phases
+
+
+def _read_complete(line: _Line) -> Reading:
+    start = _int64(line.fields, "ts")
+    duration = _number(line.fields, "dur")
+    end = start + as_int64(duration)
+    if not -(2**63) <= duration < 2**64 or not -(2**63) <= end < 2**63:
+        raise RefusedError("bad_number")
+    del line.after["ts"]
+    flaw = None
+    if end < start:
+        flaw = "negative_duration"
+    else:
+        del line.after["dur"]
+    number = line.fields["id"].value if "id" in line.fields else None
+    reading = Reading(
+        Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
+        start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
+        id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
+    )  # fmt: skip
+    if line.category == "dftracer" and line.name in {"start", "end"}:
+        return _about_the_run(line, reading)
+    if line.fields["pid"].text.startswith('"'):
+        said = (key for key in OF_EVENTS if isinstance(line.args.get(key), str))
+        line.before.update({key: quote(line.args[key]) for key in said})
+    return reading
+
+
+def _about_the_run(line: _Line, reading: Reading) -> Reading:
+    """The tracer's own events at the beginning and the end of a process's run."""
+    said = line.after.pop("args", None)
+    begins = line.name == "start"
+    if said:
+        line.before["producer"] = said if begins else f'{{"end":{said}}}'
+    configured = line.args.get("cfg")
+    return reading._replace(
+        kind=Kind.SESSION,
+        role="start" if begins else "end",
+        wanted=_wanted(line.args, OF_START) if begins else reading.wanted,
+        counts=True if type(line.fields["ph"].value) is int else None,
+        whole=isinstance(configured, dict) and configured.get("aggregation_enable") == 0,
+    )
+
+
+def _read_counter(line: _Line) -> Reading:
+    start = _int64(line.fields, "ts")
+    del line.after["ts"]
+    aggregate = line.fields["ph"].value == 3 or "dft_cnt" in line.args
+    if aggregate:
+        line.before["aggregate"] = "true"
+    return Reading(
+        Kind.COUNTER, line.stream, line.name, line.before, _with_args(line),
+        "aggregate" if aggregate else "counter", line.category, start,
+        wanted=_wanted(line.args, OF_EVENTS),
+    )  # fmt: skip
+
+
+def _read_metadata(line: _Line) -> Reading:
+    name, value = line.args.get("name"), line.args.get("value")
+    key = hash_key(line.name, value)
+    about = Reading(
+        Kind.SESSION, line.stream, line.name, line.before, line.after, "metadata", line.category,
+        counts="id" not in line.fields,
+    )  # fmt: skip
+    readable = _readable(name)
+    if line.name in HASHES and key and readable is not None:
+        host = line.args.get("hhash")
+        if isinstance(name, str) and hash_key("HH", host) and line.args.keys() == _NAMING:
+            line.before["hhash"] = json.dumps(host, ensure_ascii=False)
+        else:
+            _with_args(line)
+        scope: Literal["group", "source"] = "source" if isinstance(value, str) else "group"
+        return about._replace(kind=Kind.NAME, given=Given(key, scope, readable))
+    about = about._replace(wanted=_wanted(line.args, {"hostname": ("hhash", "HH")}))
+    if line.name == "CM" and name == "time_metric":
+        ticks = TICKS_PER_SECOND.get(value) if isinstance(value, str) else None
+        flaw = None if ticks else "unknown_unit"
+        about = about._replace(role="unit", ticks=ticks, flaw=flaw)
+    _said(line, name, value)
+    _with_args(line)
+    return about
+
+
+def _said(line: _Line, name: object, value: object) -> None:
+    """What the process says of itself, once as `producer`; a name of a thread or of the process
+    stands where its value should."""
+    if value == line.name:
+        name, value = value, name
+    if not isinstance(name, str) or not isinstance(value, str):
+        return
+    text = f"{quote(name)}:{quote(value)}"
+    if name == "thread_name":
+        line.before[name] = quote(value)
+    else:
+        line.before["producer"] = "{" + text + "}"
+
+
+def _read_other(line: _Line) -> Reading:
+    ph = line.fields["ph"]
+    line.before["ph"] = ph.text
+    return Reading(
+        Kind.SESSION, line.stream, line.name, line.before, _with_args(line), "other",
+        line.category, flaw="unknown_phase",
+    )  # fmt: skip
+
+
+_READERS: dict[object, Callable[[_Line], Reading]] = {
+    1: _read_complete, "X": _read_complete,
+    2: _read_counter, 3: _read_counter, "C": _read_counter,
+    4: _read_metadata, "M": _read_metadata, "H": _read_metadata,
+}  # fmt: skip
+
+
+def _with_args(line: _Line) -> Texts:
+    if "args" in line.fields:
+        line.after["args"] = line.fields["args"].text
+    return line.after
+
+
+def _wanted(args: dict[str, Any], members: dict[str, tuple[str, str]]) -> Texts:
+    keys = {m: hash_key(kind, args.get(arg)) for m, (arg, kind) in members.items()}
+    return {member: key for member, key in keys.items() if key}
+
+
+# Fields
+
+
+def _field(fields: Fields, key: str) -> Field:
+    if key not in fields:
+        raise RefusedError("missing_key")
+    return fields[key]
+
+
+def _text(field: Field) -> str:
+    text = _readable(field.value)
+    if text is None:
+        raise RefusedError("bad_field")
+    return text
+
+
+def _readable(value: object) -> str | None:
+    """A string; of one that was not UTF-8 (see `salvage`), what is readable of it."""
+    if isinstance(value, dict) and value.keys() == {"$bytes"}:
+        try:
+            return bytes.fromhex(value["$bytes"]).decode(errors="replace")
+        except (TypeError, ValueError):
+            return None
+    return value if isinstance(value, str) else None
+
+
+def _digits(fields: Fields, key: str) -> str:
+    """The text of an integer, without quotes."""
+    _number(fields, key)
+    field = fields[key]
+    return field.value if isinstance(field.value, str) else field.text
+
+
+def _number(fields: Fields, key: str) -> int:
+    value = _field(fields, key).value
+    if isinstance(value, str) and _QUOTED_NUMBER.fullmatch(value):
+        return int(value)
+    if type(value) is not int:
+        raise RefusedError("bad_number")
+    return value
+
+
+def _int64(fields: Fields, key: str) -> int:
+    value = _number(fields, key)
+    if not -(2**63) <= value < 2**63:
+        raise RefusedError("bad_number")
+    return value

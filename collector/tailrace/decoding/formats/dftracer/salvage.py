@@ -1,0 +1,181 @@
+"""Records of DFTracer that are not JSON, made JSON where it is certain what was meant.
+
+The tracer escapes nothing: a quote, a backslash or a control character in a name or an argument
+stands in the record as it is. What it writes around them never varies, so a record is cut at
+
+    {"id":I,"name":"…","cat":"…","type":N,"pid":N,"tid":N,"ts":N,"dur":N,"ph":P,"args":{…}}
+
+where numbers come in any order and some are left out, and its arguments at `,"key":` and `}}`.
+A string ends at the first quote behind which the record goes on so. If there are quotes in it, it
+must hold nothing that looks like a key: then it could as well be several members, or end later.
+
+A number that C++ spells nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
+is not UTF-8 `{"$bytes":"c328"}`. Everything here is linear in the record's length.
+"""
+
+from __future__ import annotations
+
+import re
+from json.decoder import JSONDecoder
+from json.encoder import encode_basestring as quote
+from typing import NamedTuple
+
+from tailrace.decoding.json_object import Field, read_object
+
+RECORD_MAX = 16383
+"""A longer record is cut by the tracer to so many bytes, without a newline."""
+
+START = re.compile(rb'\{"(?:id":"?-?[0-9]|name":")')
+"""What every record begins with."""
+
+_SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
+"""Reasons why a record is not JSON that the tracer's own spelling may explain."""
+
+_ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
+_AFTER_NAME = re.compile(r'","cat":"')
+_AFTER_CATEGORY = re.compile(r'",(?="(?:type|pid|ts)":)')
+_NUMBERS = re.compile(
+    r'((?:"(?:type|pid|tid|ts|dur|ph)":(?:"[0-9A-Z]+"|-?[0-9]+)(?:,|(?=\})))*+)("args":\{|\}\Z)'
+)
+_KEY_END = re.compile(r'":(?=["\-0-9\[{tfni])')
+_STRING_END = re.compile(r'"(?=,"(?:[^",]|"(?!:))*+":|\}\}\Z)')
+_NUMBER = re.compile(r"-?(?:nan|inf|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|true|false|null")
+_BITS = {
+    "nan": "7ff8000000000000",
+    "-nan": "fff8000000000000",
+    "inf": "7ff0000000000000",
+    "-inf": "fff0000000000000",
+}
+_ODD = re.compile(r'["\\\x00-\x1f]')
+_UNDECODED = re.compile("[\udc80-\udcff]")
+_decode = JSONDecoder().raw_decode
+
+FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
+"""What may be wrong with a record, the worst first: a newline, bytes that are not UTF-8, other
+characters that JSON does not allow in a string, numbers that it does not have."""
+
+
+class Found(NamedTuple):
+    """A record's fields, the JSON they were read from, and what was wrong with it."""
+
+    fields: list[Field]
+    text: bytes
+    flaw: str | None
+
+
+class _UnsureError(Exception):
+    """It is not certain what was meant."""
+
+
+def find_fields(record: bytes) -> Found | str:
+    """A record's fields, salvaged if need be, or why it has none: bad_json, not_an_object, too_deep.
+
+    `backslash` is the flaw of one that is JSON and has any: they may as well stand for themselves."""
+    found = read_object(record)
+    if not isinstance(found, str):
+        return Found(found, record, "backslash" if b"\\" in record else None)
+    if found not in _SALVAGEABLE:
+        return found
+    repaired = repair(record)
+    if repaired:
+        found = read_object(repaired[0])
+    return "bad_json" if isinstance(found, str) or not repaired else Found(found, *repaired)
+
+
+def repair(record: bytes) -> tuple[bytes, str] | None:
+    """The record in JSON and the first of the flaws (`FLAWS`) that it had; None if it
+    cannot be said what it was. No white space around it."""
+    if len(record) > RECORD_MAX:
+        return None
+    repairing = _Repairing(record.decode(errors="surrogateescape"))
+    try:
+        text = repairing.record()
+    except _UnsureError:
+        return None
+    flaw = next((flaw for flaw in FLAWS if flaw in repairing.flaws), None)
+    return (text.encode(), flaw) if flaw else None
+
+
+class _Repairing:
+    """One record on its way to JSON."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self.flaws: set[str] = set()
+
+    def record(self) -> str:
+        head = self._expect(_ID)
+        number = f'"id":{head[1]},' if head[1] else ""
+        name = self._string(_AFTER_NAME)
+        category = self._string(_AFTER_CATEGORY)
+        numbers, then = self._expect(_NUMBERS).groups()
+        args = f"{then}{','.join(self._members())}}}" if then.startswith('"') else ""
+        return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
+
+    def _members(self) -> list[str]:
+        """The arguments, up to the end of the record."""
+        members: list[str] = []
+        while not members or self._takes(","):
+            if not self._takes('"'):
+                break
+            key = self._string(_KEY_END)
+            if key.startswith("{"):
+                raise _UnsureError
+            members.append(f"{key}:{self._value()}")
+        if self._text[self._at :] != "}}":
+            raise _UnsureError
+        return members
+
+    def _value(self) -> str:
+        first = self._text[self._at]
+        if first == '"':
+            self._at += 1
+            return self._string(_STRING_END)
+        if first in "[{":
+            return self._nested()
+        text = self._expect(_NUMBER)[0]
+        if text not in _BITS:
+            return text
+        self.flaws.add("bare_nan")
+        return f'{{"$f64":"{_BITS[text]}"}}'
+
+    def _nested(self) -> str:
+        """An object or array: written by the tracer itself, so it must be JSON."""
+        begin = self._at
+        try:
+            _, self._at = _decode(self._text, begin)
+        except (ValueError, RecursionError):
+            raise _UnsureError from None
+        text = self._text[begin : self._at]
+        if "\n" in text or _UNDECODED.search(text):
+            raise _UnsureError
+        return text
+
+    def _string(self, end: re.Pattern[str]) -> str:
+        """A string from where we are to the first `end`, as JSON."""
+        found = end.search(self._text, self._at)
+        if not found:
+            raise _UnsureError
+        raw = self._text[self._at : found.start()]
+        self._at = found.end()
+        if _ODD.search(raw):
+            self.flaws.add("split_line" if "\n" in raw else "unescaped")
+            if '"' in raw and '":' in raw:
+                raise _UnsureError
+        if _UNDECODED.search(raw):
+            self.flaws.add("invalid_utf8")
+            return f'{{"$bytes":"{raw.encode(errors="surrogateescape").hex()}"}}'
+        return quote(raw)
+
+    def _expect(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        found = pattern.match(self._text, self._at)
+        if not found:
+            raise _UnsureError
+        self._at = found.end()
+        return found
+
+    def _takes(self, mark: str) -> bool:
+        taken = self._text.startswith(mark, self._at)
+        self._at += len(mark) if taken else 0
+        return taken

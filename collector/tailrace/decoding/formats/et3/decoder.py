@@ -1,0 +1,288 @@
+"""Elephant Tracks 3: what Java programs call, allocate, store and give up; one line an event.
+
+The rows are described in `events`, the lines in `line`. There are two forms that look the
+same, of the specification and of the agents that exist; `form` tells them apart, and
+`specification` and `agent` say what clock, thread and losses are in each. The names in the
+documents beside a trace are `maps`'.
+
+A session is one file, and says as its first record (`trace`) which form it is in and that its clock
+is logical. Lines are held back, at most `limit` bytes, until the form is known, usually with the
+second entry or exit; a source's `dialect` says it at once.
+
+Blank lines belong to the line that follows them; where no whole one does they are a session record
+"blank_lines". A last line without newline is read if it is likely to be whole, else `truncated`.
+NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
+on writing to: they are malformed as `nul_bytes`, and what follows is a trace's middle.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+
+import msgspec
+
+from tailrace.decoding.contract import Format
+from tailrace.decoding.formats.et3.agent import AgentForm
+from tailrace.decoding.formats.et3.events import Events
+from tailrace.decoding.formats.et3.files import FILES, deaths_were_added
+from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION, FormName, Votes
+from tailrace.decoding.formats.et3.line import Line, read_line
+from tailrace.decoding.formats.et3.maps import Names, NamesState
+from tailrace.decoding.formats.et3.other import begun, read_other
+from tailrace.decoding.formats.et3.specification import SpecificationForm
+from tailrace.decoding.formats.et3.stack import Frames
+from tailrace.decoding.lines import Lines, LinesState, Piece, split_lines
+from tailrace.model.holding import Holding
+from tailrace.model.record import Kind, Record, malformed, named
+
+_NULS = re.compile(rb"\0*").match
+
+
+class Et3State(msgspec.Struct):
+    """Lines not yet whole; NULs not yet told, and whether there were any; whole lines held back
+    until the form is known, and the form that was asked for; then the form and what it remembers.
+
+    added: the file's name says that deaths were added after the run.
+    version: whether it is of ET3 or ET1, if that is known (`Events`).
+    """
+
+    lines: LinesState = msgspec.field(default_factory=LinesState)
+    nuls: int = 0
+    hole: bool = False
+    held: bytes = b""
+    asked: FormName | None = None
+    added: bool = False
+    version: str = ""
+    form: SpecificationForm | AgentForm | None = None
+    names: NamesState = msgspec.field(default_factory=NamesState)
+
+
+class Et3Decoder:
+    """Lines of one trace. `limit` is the longest line in bytes, newline included.
+
+    `state` is the decoder's own: it is to be encoded before more is fed."""
+
+    def __init__(self, limit: int, state: Et3State | None = None) -> None:
+        self._state = state = state or Et3State()
+        self._limit = limit
+        self._lines = Lines(limit, state.lines)
+        self._names = Names(state.names)
+        self._held = bytearray(state.held)
+        self._held_at = state.lines.offset - len(self._held)
+        self._votes = Votes()
+        self._events: Events | None = None
+        self._frames: Frames | None = None
+        if state.form:
+            self._events = Events(state.form, self._names, state.version)
+            self._frames = Frames(state.form.stacks)
+        for data in split_lines(state.held):
+            self._vote(read_line(data, et1=False))
+
+    @property
+    def state(self) -> Et3State:
+        self._state.lines = self._lines.state
+        self._state.held = bytes(self._held)
+        self._state.version = self._events.version if self._events else ""
+        return self._state
+
+    @property
+    def pending(self) -> int:
+        return self._lines.pending + self._state.nuls + len(self._held)
+
+    @property
+    def holdings(self) -> list[Holding]:
+        return [self._frames, self._names] if self._frames else [self._names]
+
+    def begin(self, path: str, dialect: str) -> None:
+        forms: dict[str, FormName] = {SPECIFICATION: SPECIFICATION, AGENT: AGENT}
+        self._state.asked = forms.get(dialect)
+        self._state.added = deaths_were_added(path)
+
+    def document(self, name: str, data: bytes) -> list[Record]:
+        """Return records of names that are new, of how many lines are none (`bad_map_lines`), and of how
+        many names are too many (`map_names_left_out`)."""
+        at = self._held_at if self._held else self._lines.state.offset
+        new, bad, left_out = self._names.read(name, data)
+        records = [named(at, 0, key, text) for key, text in new]
+        for what, count in (("bad_map_lines", bad), ("map_names_left_out", left_out)):
+            if count:
+                about = msgspec.json.encode({"document": name, "count": count}).decode()
+                records.append(_session(at, 0, what, about))
+        return records
+
+    def feed(self, data: bytes) -> list[Record]:
+        records: list[Record] = []
+        at = 0
+        while at < len(data):
+            at = self._feed_nuls(data, at, records) or self._feed_lines(data, at, records)
+        return records
+
+    def end(self) -> list[Record]:
+        records: list[Record] = []
+        self._tell_nuls(self._state.nuls, records)
+        pieces = self._lines.end()
+        self._settle(records)
+        for piece in pieces:
+            self._take(piece, records)
+        return records
+
+    def give_up(self) -> list[Record]:
+        records: list[Record] = []
+        self._tell_nuls(self._state.nuls, records)
+        pieces = self._lines.give_up()
+        self._settle(records)
+        for piece in pieces:
+            self._take(piece, records)
+        return records
+
+    # Cutting
+
+    def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
+        """Lines from `at` on, as far as none begins with NUL; where they stop."""
+        stop = data.find(b"\n\0", at) + 1 or len(data)
+        for piece in self._lines.feed(data[at:stop]):
+            self._take(piece, records)
+        if len(self._held) + self._lines.pending > self._limit:
+            self._settle(records)
+        return stop
+
+    def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
+        """NULs that go on or begin where a line should; where they stop, 0 if there are none."""
+        state = self._state
+        if not state.nuls and (data[at] or self._lines.pending or self._lines.state.too_long):
+            return 0
+        self._settle(records)
+        stop = _NULS(data, at).end()  # type: ignore[union-attr] # it matches everywhere
+        state.nuls += stop - at
+        while state.nuls >= self._limit:
+            self._tell_nuls(self._limit, records)
+        if stop < len(data):
+            self._tell_nuls(state.nuls, records)
+        return stop if stop > at else 0
+
+    def _tell_nuls(self, size: int, records: list[Record]) -> None:
+        if not size:
+            return
+        state = self._state
+        at = self._lines.state.offset
+        records.append(malformed(at, bytes(size), "nul_bytes"))
+        self._lines = Lines(self._limit, LinesState(at + size))
+        state.nuls -= size
+        state.hole = True
+        if state.form:
+            state.form.hole()
+
+    def _take(self, piece: Piece, records: list[Record]) -> None:
+        offset, data = piece.offset, piece.data
+        if piece.kind == "lines":
+            self._read_lines(offset, data, records)
+            return
+        self._settle(records)
+        if piece.kind == "blank":
+            records.append(_session(offset, len(data), "blank_lines", None))
+        elif piece.kind == "tail":
+            self._read_last(offset, data, records)
+        else:
+            records.append(malformed(offset, data, piece.kind))
+            if self._state.form and data.endswith(b"\n"):
+                self._state.form.unreadable()
+
+    # Reading
+
+    def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
+        read = 0
+        lines = [] if self._events else split_lines(data)
+        for line in lines:
+            self._hold(offset + read, line, records)
+            read += len(line)
+            if self._events:
+                break
+        if self._events:
+            self._events.read(offset + read, data[read:] if read else data, records)
+
+    def _read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
+        if self._events is not None:
+            self._events.read_last(offset, data, records)
+            return
+        line = read_line(data, et1=False)
+        if isinstance(line, Line) and line.kind == "comment":
+            records.append(read_other(offset, len(data), line))
+        else:
+            records.append(malformed(offset, data, "truncated"))
+
+    # Telling the form
+
+    def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """A line before the form is known; what has no part in that is not held back."""
+        line = read_line(data, et1=False)
+        if not self._held:
+            if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
+                records.append(read_other(offset, len(data), line))
+                return
+            self._held_at = offset
+        elif len(self._held) + len(data) > self._limit:
+            self._settle(records)
+            self._read_lines(offset, data, records)
+            return
+        self._held += data
+        if form := self._state.asked or self._vote(line):
+            self._decide(form, records)
+
+    def _vote(self, line: Line | str) -> FormName | None:
+        return self._votes.add(line) if isinstance(line, Line) else None
+
+    def _settle(self, records: list[Record]) -> None:
+        """Lines are held back and no more can be: what is likely."""
+        if self._held:
+            self._decide(self._votes.guess(), records)
+
+    def _decide(self, name: FormName, records: list[Record]) -> None:
+        state = self._state
+        agent = name == AGENT
+        state.form = form = AgentForm(trusted=state.added) if agent else SpecificationForm()
+        if state.hole:
+            form.hole()
+        self._events = Events(form, self._names)
+        self._frames = Frames(form.stacks)
+        records.append(begun(self._held_at, name, again=False))
+        self._events.read(self._held_at, bytes(self._held), records)
+        self._held.clear()
+
+
+def _session(offset: int, size: int, name: str, attributes: str | None) -> Record:
+    return Record(
+        offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
+        attributes, None, None,
+    )  # fmt: skip
+
+
+FORMAT = Format(
+    name="et3",
+    decoder=Et3Decoder,
+    state_type=Et3State,
+    waiting=attrgetter("lines"),
+    flaws=frozenset(
+        {
+            "et1_shape",  # a line that only the ancestor of ET3 would write
+            "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
+            "late",  # its time was passed before it came
+            "repeated_time",  # an entry or exit at a time that was one's before
+            "unknown_record",  # a letter that no version has used
+            "unmatched_end",  # an exit whose entry is not on its stack
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_number",
+            "field_count",
+            "invalid_utf8",
+            "not_a_record",
+            "nul_bytes",
+            "too_long",
+            "truncated",
+        }
+    ),
+    files=FILES,
+    dialects=(SPECIFICATION, AGENT),
+)

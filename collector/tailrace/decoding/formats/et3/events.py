@@ -1,0 +1,293 @@
+"""Lines of ET3 to records: what each of them is a row of, in either form.
+
+| line    | kind    | name                 | id            | parent          | attributes             |
+|---------|---------|----------------------|---------------|-----------------|------------------------|
+| M       | begin   | the method           | frame number  | enclosing frame | method, receiver       |
+| E       | end     | (its begin's)        | frame number  |                 | method                 |
+| X       | end     | (its begin's)        | frame number  |                 | method, receiver, exception |
+| N A     | instant | (array_)allocation   | object        | enclosing frame | class, size, site, length |
+| U       | instant | update               | object, 0 for a static field | enclosing frame | field, value |
+| W       | instant | witness              | object        | enclosing frame | class                  |
+| D       | instant | death                | object        |                 | thread that allocated it |
+| of ET1  | instant | as in `ET1_SHAPES`   | object        | enclosing frame | the other fields       |
+| C       | instant | counters             |               |                 | counters               |
+| unknown | session | the letter           |               |                 | fields                 |
+| comment | annotation | comment           |               |                 | text                   |
+
+Stream and time are the form's (`specification`, `agent`): `start` of a begin and an
+instant, `end` of an end. Deaths belong to no thread: their stream is "". Numbers of objects are
+u64, bit-cast; attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
+`site_id`) and beside them the names (`maps`). A site has no name: nobody writes that map.
+The class of an allocation is, as the agents write it, not the object's: it is the one in whose code
+the object is allocated.
+
+An exit ends its method's innermost frame on its stack; the frames above that are left open. One
+without a frame is an end without id (`unmatched_end`), as are begins and ends out of order.
+
+Which of ET3 and ET1 a file is shows by the first line that has a shape of one of them only. In a
+file of ET1 all numbers are hexadecimal from there on; those before are read as decimal where they
+can be, since nothing tells. In a file of ET3 (the specification's form always is) a line of ET1's
+shape may be a damaged one: it is an instant with its fields as they stand (`et1_shape`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from json.encoder import encode_basestring as quote
+from typing import cast
+
+from tailrace.decoding.formats.et3.form import SPECIFICATION, Form
+from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
+from tailrace.decoding.formats.et3.maps import Names
+from tailrace.decoding.formats.et3.other import as_object, begun, lost, read_other, with_member
+from tailrace.decoding.formats.et3.stack import DEPTH_MAX, Frame
+from tailrace.decoding.lines import split_lines
+from tailrace.model.record import Kind, Record, as_int64, malformed
+
+BEGIN, END, INSTANT = Kind.BEGIN, Kind.END, Kind.INSTANT
+
+_record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
+
+ET3, ET1 = "et3", "et1"
+_OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
+"""A line of a shape that only ET3 has, among lines all of which are of ET3's shapes."""
+
+Reader = Callable[[int, int, list[str]], Record]
+
+
+class Events:
+    """Reads whole lines of one trace, of the `version` it shows: "", that is not known, or
+    "et3" or "et1"."""
+
+    def __init__(self, form: Form, names: Names, version: str = "") -> None:
+        self.version = ET3 if form.name == SPECIFICATION else version
+        self._form, self._stacks = form, form.stacks
+        self._tick, self._at = form.tick, form.at
+        self._methods, self._classes, self._fields = names.methods, names.classes, names.fields
+        self._readers: dict[str, Reader] = {
+            "M": self._enter,
+            "E": self._leave,
+            "X": self._leave_by_exception,
+            "N": self._allocate,
+            "A": self._allocate_array,
+            "U": self._update,
+            "W": self._witness,
+            "D": self._die,
+        }
+
+    def read(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """Whole lines from `offset` on."""
+        read = 0
+        if self.version != ET1 and are_usual(data):
+            read = self._read_usual(offset, data, records)
+            if not self.version and _OF_ET3(data, 0, read):
+                self.version = ET3
+        for line in split_lines(data[read:]):
+            self.read_line(offset + read, line, records)
+            read += len(line)
+
+    def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
+        """Lines with nothing but ET3's letters and numbers, up to the first that has not the right
+        fields; how many bytes they are."""
+        readers, found, append = self._readers, self._form.found, records.append
+        at = offset
+        for line in data.decode("ascii").split("\n")[:-1]:
+            fields = line.split()
+            size = len(line) + 1
+            try:
+                append(readers[fields[0]](at, size, fields))
+            except (KeyError, ValueError):
+                break
+            if found:
+                self._tell(records)
+            at += size
+        return at - offset
+
+    def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """Any line, with blank lines before it."""
+        line = read_line(data, et1=self.version == ET1)
+        if isinstance(line, str):
+            records.append(malformed(offset, data, line))
+            self._form.unreadable()
+            return
+        records.append(self._read(offset, len(data), line))
+        if self._form.found:
+            self._tell(records)
+
+    def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """A line without its newline, which may be cut off anywhere. It is taken for whole if its
+        last field is the one to be expected, since a number that was cut short is not."""
+        line = read_line(data, et1=self.version == ET1)
+        if isinstance(line, Line) and (
+            line.comment is not None
+            or (line.kind == "event" and self._form.expects(line.fields[0], line.fields[-1]))
+        ):
+            self.read_line(offset, data, records)
+        else:
+            records.append(malformed(offset, data, "truncated"))
+
+    def _read(self, offset: int, size: int, line: Line) -> Record:
+        letter = line.fields[0] if line.fields else ""
+        if line.kind == "event":
+            record = self._readers[letter](offset, size, line.fields)
+            if letter in "EUWD":
+                self.version = self.version or ET3
+        elif line.kind == "et1":
+            record = self._read_et1(offset, size, line)
+        elif line.kind == "counters":
+            record = self._count(offset, size, line.fields)
+        else:
+            return read_other(offset, size, line)
+        if line.comment is not None:
+            record = with_member(record, f'"comment":{quote(line.comment)}')
+        return record if record.flaw else record._replace(flaw=line.flaw)
+
+    def _tell(self, records: list[Record]) -> None:
+        """What the form found by the last record: a new run begins before it, losses are after."""
+        found = self._form.found
+        record = records.pop()
+        if None in found:
+            records.append(begun(record.offset, self._form.name, again=True))
+        records.append(record)
+        records += [lost(record.offset + record.size, loss) for loss in found if loss]
+        found.clear()
+
+    # Entries and exits
+
+    def _enter(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, method, receiver, last = fields
+        stream, frames, time, flaw = self._tick(last)
+        name, attributes, _ = self._methods[method]
+        number = parent = None
+        if frames is not None:
+            number = self._stacks.number = self._stacks.number + 1
+            if frames:
+                parent = frames[-1][1]
+                if len(frames) >= DEPTH_MAX:
+                    self._stacks.shorten(frames)
+            frames.append((method, number, name is None))
+        return _record(
+            Record,
+            (
+                offset, size, BEGIN, stream, None, None, name, None, number, parent, time, None,
+                f"{attributes}{receiver}}}", flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _leave(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, method, last = fields
+        stream, frames, time, flaw = self._tick(last)
+        name, _, attributes = self._methods[method]
+        number = None
+        if frames is not None:
+            if frames and frames[-1][0] == method:
+                frame: Frame | None = frames.pop()
+            else:
+                frame = self._stacks.leave(stream, frames, method)
+            if frame is None:
+                flaw = "unmatched_end"
+                self._form.unmatched(stream, method)
+            else:
+                number = frame[1]
+                if frame[2] and name is not None:
+                    # The span has its begin's name, which was not known then.
+                    attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
+        return _record(
+            Record,
+            (
+                offset, size, END, stream, None, None, name, None, number, None, None, time,
+                attributes, flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _leave_by_exception(self, offset: int, size: int, fields: list[str]) -> Record:
+        letter, method, receiver, exception, last = fields
+        record = self._leave(offset, size, [letter, method, last])
+        return with_member(record, f'"receiver":{receiver},"exception":{exception}')
+
+    # Objects
+
+    def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, bytes_, class_, site, length, last = fields
+        elements = f',"length":{length}' if length != "0" else ""
+        attributes = f'{{{self._classes[class_]},"size":{bytes_},"site_id":{site}{elements}}}'
+        return self._instant(offset, size, "allocation", object_, last, attributes)
+
+    def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, bytes_, class_, site, length, last = fields
+        class_ = self._classes[class_]
+        attributes = f'{{{class_},"size":{bytes_},"site_id":{site},"length":{length}}}'
+        return self._instant(offset, size, "array_allocation", object_, last, attributes)
+
+    def _update(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, value, field, last = fields
+        attributes = f'{{{self._fields[field]},"value":{value}}}'
+        return self._instant(offset, size, "update", object_, last, attributes)
+
+    def _witness(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, class_, last = fields
+        attributes = f"{{{self._classes[class_]}}}"
+        return self._instant(offset, size, "witness", object_, last, attributes)
+
+    def _instant(
+        self, offset: int, size: int, name: str, object_: str, last: str, attributes: str
+    ) -> Record:
+        stream, frames, time, flaw = self._at(last)
+        id_ = int(object_)
+        return _record(
+            Record,
+            (
+                offset, size, INSTANT, stream, None, None, name, None,
+                id_ if id_ <= INT64_MAX else as_int64(id_), frames[-1][1] if frames else None,
+                time, None, attributes, flaw, None,
+            ),
+        )  # fmt: skip
+
+    def _die(self, offset: int, size: int, fields: list[str]) -> Record:
+        _, object_, thread, last = fields
+        time = self._form.death(int(last))
+        return Record(
+            offset, size, INSTANT, "", None, None, "death", None, as_int64(int(object_)), None,
+            time, None, f'{{"thread":{thread}}}', None, None,
+        )  # fmt: skip
+
+    # ET1
+
+    def _read_et1(self, offset: int, size: int, line: Line) -> Record:
+        letter, *values = line.fields
+        name, keys = ET1_SHAPES[letter, len(values)]
+        if self.version == ET3:
+            about = {"fields": f"[{','.join(map(quote, line.spelled))}]"}
+            record = self._other_instant(offset, size, name, about)
+            return record._replace(flaw="et1_shape")
+        if not self.version:
+            self.version = ET1
+            self._stacks.in_hexadecimal()
+        said = dict(zip(keys, values, strict=True))
+        thread = said.pop("thread")
+        if name == "leave":
+            record = self._leave(offset, size, [letter, said["method_id"], thread])
+            return with_member(record, f'"receiver":{said["receiver"]}')
+        if name == "update":
+            record = self._update(offset, size, [letter, *values[1:]])
+            return with_member(record, f'"old":{said["old"]}')
+        if "class" in said:
+            said["class"] = quote(said["class"])
+        object_ = said.pop("object", None)
+        frames = self._stacks.of(thread)
+        return self._other_instant(offset, size, name, said)._replace(
+            stream=thread,
+            id=None if object_ is None else as_int64(int(object_)),
+            parent=frames[-1][1] if frames else None,
+        )
+
+    def _count(self, offset: int, size: int, fields: list[str]) -> Record:
+        about = {"counters": f"[{','.join(fields[1:])}]"}
+        return self._other_instant(offset, size, "counters", about)
+
+    def _other_instant(self, offset: int, size: int, name: str, about: dict[str, str]) -> Record:
+        return Record(
+            offset, size, INSTANT, "", None, None, name, None, None, None, self._form.time, None,
+            as_object(about), None, None,
+        )  # fmt: skip

@@ -1,0 +1,49 @@
+"""How the files of ET3 are called, and what their first lines look like."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from tailrace.decoding.contract import Files, without_gz
+from tailrace.decoding.formats.et3.line import Line, read_line
+from tailrace.decoding.formats.et3.maps import DOCUMENTS
+
+_TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
+"""`trace`, as all agents call it, NAME.trace, what tools make of these, and NAME.et3."""
+
+_ADDED = re.compile(r"reordered|with_deaths")
+
+
+def deaths_were_added(path: str) -> bool:
+    """Whether a trace is called like those to which tools have added the deaths after the run."""
+    return _ADDED.search(posixpath.basename(path)) is not None
+
+
+def _is_trace(path: str) -> bool:
+    name = without_gz(posixpath.basename(path))
+    if name.startswith(".") or name.endswith(tuple(DOCUMENTS)):
+        return False
+    return _TRACE.search(name) is not None
+
+
+def _documents(path: str) -> tuple[str, ...]:
+    """These names alone, and after the trace's own name and a dot."""
+    own = _TRACE.sub("", without_gz(posixpath.basename(path)))
+    return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
+
+
+def _recognises(_path: str, head: bytes) -> bool:
+    """More whole lines are events than cannot be read; a trace may have some of these."""
+    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
+    read = [read_line(line, et1=False) for line in lines if line.strip()]
+    events = [line for line in read if isinstance(line, Line) and line.kind in {"event", "et1"}]
+    return len(events) > sum(isinstance(line, str) for line in read)
+
+
+FILES = Files(
+    stream=_is_trace,
+    documents=_documents,
+    recognises=_recognises,
+    document_max=16 * 2**20,  # the maps of large programs, which are read line by line
+)

@@ -1,0 +1,7 @@
+"""Heph 0.1.0: size-prefixed packets, over sockets and in files."""
+
+from __future__ import annotations
+
+from tailrace.decoding.formats.heph.decoder import FORMAT
+
+__all__ = ["FORMAT"]

@@ -1,0 +1,272 @@
+"""The body of a Heph event, from its description on, as a kind, a name and attributes in JSON.
+
+    body      = description:string *attribute
+    string    = length:u16 *u8                                                     ; UTF-8
+    attribute = name:string type:u8 value
+    value     = u64 | i64 | f64 | string       ; types 1 to 4
+              | length:u16 *value              ; the same with %x80: an array of `length` such values
+
+Attributes become an object of names and values in the order of the wire. An integer is a JSON
+integer (a u64 in full), a float has a point or an exponent, a string is a string, an array an
+array. Three things JSON cannot say: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
+text that is not UTF-8 is `{"$bytes":"c328"}` (its bytes), and an integer or array may not show its
+type. Read back, an integer below zero is an i64 and else a u64, a number with a point an f64, an
+array what its elements are, where one i64 makes it i64. What this would read wrongly (an i64
+without a sign, an empty array) is named under `$types`:
+`{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`.
+Where names repeat, begin with "$" or are not UTF-8, the object gives way to a list of name, type
+and value: `{"$list":[["k","u64",1],["k","u64",2]]}`.
+Beside these, `$description` holds a description that is not UTF-8 (the name has U+FFFD instead),
+and `$undecoded` what could not be read of the attributes, in hexadecimal.
+
+The known producer writes nested arrays, which look like flat ones, and lengths modulo 2^16. So
+when the attributes do not end where the body ends, they are trusted up to the first array, in a
+body over 64 KiB up to the first string, and in `$undecoded` from there on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import cycle, repeat
+from json.encoder import encode_basestring as quote
+from math import isfinite
+from struct import Struct, error as struct_error
+from typing import NamedTuple
+
+from tailrace.decoding.formats.heph import layout
+from tailrace.decoding.memo import Memo
+from tailrace.model.record import Kind
+
+U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
+TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
+TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
+
+Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
+"""Kind, name, attributes, flaw, and where in the packet (begin, end) another one may begin, should this
+one be torn: no magic is UTF-8, so among an array's values, or anywhere if something is wrong."""
+
+BODY_AT = 40
+"""Where in a packet its body begins."""
+
+_COUNTER = b"\x00\x10tailrace.counter"
+"""The name of the first attribute of an event that is a counter's value (clients/PROTOCOL.md)."""
+
+_u16 = Struct(">H").unpack_from
+_u64 = Struct(">Q").unpack_from
+_i64 = Struct(">q").unpack_from
+_f64 = Struct(">d").unpack_from
+
+
+_memo: Memo[bytes, Body] = Memo(8192, 256)  # about 8 MiB at most
+recall = _memo.get
+"""What `read_body` would give, if it is remembered; else None."""
+
+
+_every_eighth = cycle((1, *repeat(0, 7))).__next__
+"""Of the bodies that a layout fits, so many are remembered: what comes often is soon among them, and
+values that change do not cost and push out too much."""
+
+
+def read_body(body: bytes) -> Body:
+    """`body` begins with the description, whose length has been checked."""
+    begin = 2 + (body[0] << 8 | body[1])
+    known = layout.read(body, begin)
+    if known:
+        found: Body = (*known, None, ())
+        return _memo.keep(body, found) if _every_eighth() else found
+    return _memo.keep(body, _read(body, begin))
+
+
+def _read(body: bytes, begin: int) -> Body:
+    try:
+        name = body[2:begin].decode()
+    except UnicodeDecodeError:
+        return _read_any(body)
+    if begin == len(body):
+        return Kind.SPAN, name, None, None, ()
+    attributes, values = _usual(body, begin)
+    kind = _kind(body, begin)
+    if layout.unknown(body, begin):
+        layout.learn(body, begin, kind, name, values)
+    return (kind, name, attributes, None, ()) if attributes else _read_any(body)
+
+
+def _kind(body: bytes, begin: int) -> str:
+    return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
+
+
+def _usual(body: bytes, at: int) -> tuple[str | None, list[layout.Value] | None]:
+    """The attributes in JSON where they are scalars with different, ordinary names; None leaves
+    them to `_read_any`, which would say the same. And where the values stand, if a layout can say."""
+    keys: set[str] = set()
+    fields: list[str] = []
+    values: list[layout.Value] = []
+    types: list[str] = []
+    end = len(body)
+    try:
+        while at < end and not body[at]:  # a name of 256 bytes is not ordinary
+            value_at = at + 3 + body[at + 1]
+            key, kind = _head(body[at:value_at])
+            at = value_at + 8
+            form = "Q"
+            if kind == U64:
+                text = str(_u64(body, value_at)[0])
+            elif kind == STRING:
+                value_at += 2
+                at = value_at + (body[value_at - 2] << 8 | body[value_at - 1])
+                text = quote(body[value_at:at].decode())
+                form = f"{at - value_at}s"
+            elif kind == I64:
+                text = str(_i64(body, value_at)[0])
+                types.append(f'{key}"i64"' if body[value_at] < 0x80 else "")
+            elif kind == F64 and isfinite(number := _f64(body, value_at)[0]):
+                text = repr(number)
+                form = "d"
+            else:
+                return None, None
+            fields.append(key + text)
+            values.append((value_at, at, form, key))
+            keys.add(key)
+    except (IndexError, UnicodeDecodeError, struct_error):
+        return None, None
+    if at != end or len(keys) != len(fields):
+        return None, None
+    if shown := ",".join(filter(None, types)):
+        fields.append(f'"$types":{{{shown}}}')
+    # An i64's JSON depends on its sign, which no layout knows.
+    return f"{{{','.join(fields)}}}", None if types else values
+
+
+@lru_cache(8192)  # names are short here: about 4 MiB at most
+def _head(raw: bytes) -> tuple[str, int]:
+    """An ordinary name as a JSON key with its colon, and the type of its value.
+
+    Raise IndexError for a name that is not ordinary, or when the body ends in it."""
+    kind = raw[2 + raw[1]]
+    name = raw[2:-1].decode()
+    if name.startswith("$"):
+        raise IndexError
+    return quote(name) + ":", kind
+
+
+class _Attribute(NamedTuple):
+    """An attribute at `at`: key and value in JSON, the type and the one that the value shows."""
+
+    at: int
+    key: str
+    type: int
+    value: str
+    shown: int
+
+
+def _read_any(body: bytes) -> Body:
+    """Any body with attributes or a description that is not UTF-8. It decides; `_usual` is only
+    quicker."""
+    begin = 2 + (body[0] << 8 | body[1])
+    name = body[2:begin].decode(errors="replace")
+    attributes, stop = _read_attributes(body, begin)
+    fields = _spell(attributes)
+    flaw = None
+    if stop < len(body):
+        flaw = "undecodable_body"
+        fields.append(f'"$undecoded":"{body[stop:].hex()}"')
+    description = text_or_bytes(body[2:begin])
+    if description.startswith("{"):
+        fields.append(f'"$description":{description}')
+    text = "{" + ",".join(fields) + "}"
+    # A quote inside a JSON string is escaped, so only text_or_bytes can have written this.
+    if flaw is None and '{"$bytes":' in text:
+        flaw = "invalid_utf8"
+    kind = _kind(body, begin) if attributes else Kind.SPAN
+    if flaw:
+        return kind, name, text, flaw, ((4, BODY_AT + len(body)),)
+    ends = [attribute.at for attribute in attributes[1:]] + [len(body)]
+    arrays = [(a.at, end) for a, end in zip(attributes, ends, strict=True) if a.type & ARRAY]
+    return kind, name, text, None, tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
+
+
+def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
+    """The attributes from `at` on as far as they can be trusted, and where that ends."""
+    attributes: list[_Attribute] = []
+    end = len(body)
+    try:
+        while at < end:
+            value_at = at + 3 + (body[at] << 8 | body[at + 1])
+            key = text_or_bytes(body[at + 2 : value_at - 1]) + ":"
+            kind = body[value_at - 1]
+            value, shown, stop = _READERS[kind](body, value_at)
+            if stop > end:
+                break
+            attributes.append(_Attribute(at, key, kind, value, shown))
+            at = stop
+    except (IndexError, KeyError, struct_error):
+        pass
+    if at < end:
+        for i, attribute in enumerate(attributes):
+            if attribute.type & ARRAY or (attribute.type == STRING and end > 0xFFFF):
+                return attributes[:i], attribute.at
+    return attributes, at
+
+
+# Values: as JSON, the type they show, and where they end; that may lie beyond the body for a string
+
+
+def _read_u64(body: bytes, at: int) -> tuple[str, int, int]:
+    return str(_u64(body, at)[0]), U64, at + 8
+
+
+def _read_i64(body: bytes, at: int) -> tuple[str, int, int]:
+    (number,) = _i64(body, at)
+    return str(number), I64 if number < 0 else U64, at + 8
+
+
+def _read_f64(body: bytes, at: int) -> tuple[str, int, int]:
+    (number,) = _f64(body, at)
+    text = repr(number) if isfinite(number) else f'{{"$f64":"{body[at : at + 8].hex()}"}}'
+    return text, F64, at + 8
+
+
+def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
+    stop = at + 2 + _u16(body, at)[0]
+    return text_or_bytes(body[at + 2 : stop]), STRING, stop
+
+
+def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
+    """An array shows the type of its elements, i64 if one of them does."""
+    read = _READERS[body[at - 1] & ~ARRAY]
+    (length,) = _u16(body, at)
+    at += 2
+    values: list[str] = []
+    shown = 0
+    for _ in range(length):
+        value, element, at = read(body, at)
+        values.append(value)
+        shown = max(shown, element)
+    return f"[{','.join(values)}]", shown | ARRAY, at
+
+
+_READERS = {U64: _read_u64, I64: _read_i64, F64: _read_f64, STRING: _read_string}
+_READERS |= {ARRAY | kind: _read_array for kind in _READERS}
+
+
+def _spell(attributes: list[_Attribute]) -> list[str]:
+    """The attributes as the fields of a JSON object."""
+    keys = {attribute.key for attribute in attributes}
+    if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
+        items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)
+        return [f'"$list":[{",".join(items)}]']
+    fields = [a.key + a.value for a in attributes]
+    types = ",".join(f'{a.key}"{TYPES[a.type]}"' for a in attributes if a.shown != a.type)
+    return [*fields, f'"$types":{{{types}}}'] if types else fields
+
+
+def text_or_bytes(raw: bytes) -> str:
+    """UTF-8 as a JSON string, other bytes as `{"$bytes":"…"}`."""
+    try:
+        return quote(raw.decode())
+    except UnicodeDecodeError:
+        return bytes_object(raw)
+
+
+def bytes_object(raw: bytes) -> str:
+    return f'{{"$bytes":"{raw.hex()}"}}'

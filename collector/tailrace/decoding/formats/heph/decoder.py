@@ -1,0 +1,378 @@
+"""Heph 0.1.0: size-prefixed big-endian packets, events and metadata.
+
+    packet    = event | metadata
+    event     = %xC1FC1FB7 size:u32 stream:u32 count:u32 substream:u64 start:u64 end:u64
+                string *attribute                                                  ; ≥ 42 bytes
+    metadata  = %x75D11D4D size:u32 option:string value:*u8                        ; ≥ 10 bytes
+    string    = length:u16 *u8                                                     ; UTF-8
+
+`size` counts the whole packet. An event is a span, or a counter if its first attribute is named
+`tailrace.counter`: `stream` is its stream id in decimal, `count` its counter, `substream` bit-cast,
+`start` and `end` nanoseconds since the epoch; how attributes are spelled stands in `body`. A
+time from 2^63 on, 292 years after its epoch, has no place in its column: it is null there, and the
+attribute `$start` or `$end` has the number (flaw `bad_time`). A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
+carries the clock; what a client says of its session stands in `session`, whose attributes are
+the object that was sent; another option's value is `{"value":"text"}` if it is printable UTF-8, else
+`{"value":{"$bytes":"00ff"}}`. The packets as they are really
+written: docs/formats/heph.md.
+
+What cannot be read: an event whose attributes do not fill its size keeps its header and
+description (flaw `undecodable_body`). A packet in which another one seems to begin was torn (a
+short write) and is malformed up to there. Where no packet begins, bytes are malformed up to the
+next magic, in pieces of at most `PIECE` bytes counted from where that run of them began; the
+reason of a run is that of its beginning.
+A limit below 64 bytes is taken as 64: headers must fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import cast
+
+import msgspec
+
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.heph.body import (
+    BODY_AT,
+    bytes_object,
+    read_body,
+    recall,
+    text_or_bytes,
+)
+from tailrace.decoding.formats.heph.session import (
+    OPTIONS,
+    OURS,
+    acknowledge,
+    read as read_session,
+    veiled,
+)
+from tailrace.decoding.lines import PIECE
+from tailrace.model.record import Kind, Record, SessionFacts, malformed
+
+EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
+MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
+MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
+SHORT = 4096
+"""Longer packets are searched for another one's beginning before they are read, so that packets
+nested in one another, which nobody means, take no more time than others."""
+
+_event = Struct(">IIIIqqqH").unpack_from
+_prefix = Struct(">II").unpack_from
+_u16 = Struct(">H").unpack_from
+_u64 = Struct(">Q").unpack_from
+_record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
+_stream_text = lru_cache(4096)(str)
+
+
+class HephState(msgspec.Struct):
+    """Bytes that wait for the rest of their packet, where they begin in the input, and the reason
+    of the malformed run that reaches up to them, if one does."""
+
+    offset: int = 0
+    waiting: bytes = b""
+    run: str = ""
+
+
+class HephDecoder:
+    """Packets of one session. `limit` is the longest packet in bytes."""
+
+    def __init__(self, limit: int, state: HephState | None = None) -> None:
+        state = state or HephState()
+        self._limit = max(limit, 64)
+        self._piece = min(PIECE, self._limit)
+        self._offset = state.offset
+        self._waiting = bytearray(state.waiting)
+        self._run, self._run_end = state.run, state.offset
+        self._need = 0  # how many bytes must wait before there is anything new to say
+        self._seek = False  # whether a magic among them also is
+
+    @property
+    def state(self) -> HephState:
+        run = self._run if self._run_end == self._offset else ""
+        return HephState(self._offset, bytes(self._waiting), run)
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    def feed(self, data: bytes) -> list[Record]:
+        waiting = self._waiting
+        if waiting:
+            seen = len(waiting)
+            waiting += data
+            if len(waiting) < self._need and not (
+                self._seek and _find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
+            ):
+                return []
+            data = bytes(waiting)
+        records: list[Record] = []
+        done = self._packets(data, records)
+        self._waiting = bytearray(data[done:])
+        self._offset += done
+        return records
+
+    def end(self) -> list[Record]:
+        """What waits is a packet, whole up to where another seems to begin or not at all, or none."""
+        records: list[Record] = []
+        data = bytes(self._waiting)
+        done = 0
+        while done < len(data):
+            done += self._torn(data, done, records)
+            done = self._packets(data, records, done)
+        self._offset += done
+        self._waiting, self._run = bytearray(), ""
+        return records
+
+    def give_up(self) -> list[Record]:
+        records: list[Record] = []
+        if data := bytes(self._waiting):
+            self._offset += self._malformed(data, 0, len(data), "too_long", records)
+            self._waiting = bytearray()
+        return records
+
+    def _packets(self, data: bytes, records: list[Record], at: int = 0) -> int:
+        """Read whole packets from `at` on; give where that ends and waiting begins."""
+        append, offset, limit = records.append, self._offset, self._limit
+        short = min(limit, SHORT)
+        have = len(data)
+        last = have - EVENT_MIN
+        while at < have:
+            if at <= last:
+                magic, size, stream, count, substream, start, end, length = _event(data, at)
+                stop = at + size
+                if magic == EVENT and length + EVENT_MIN <= size <= short and stop <= have:
+                    body = data[at + BODY_AT : stop]
+                    kind, name, attributes, flaw, suspects = recall(body) or read_body(body)
+                    if suspects and (torn := self._begins_another(data, at, suspects, flaw)):
+                        append(malformed(offset + at, data[at:torn], "torn"))
+                        at = torn
+                        continue
+                    if start < 0 or end < 0:
+                        start, end, attributes, flaw = _without_bad_times(
+                            start, end, attributes, flaw
+                        )
+                    append(
+                        _record(
+                            Record,
+                            (
+                                offset + at, size, kind, _stream_text(stream), substream, count,
+                                name, None, None, None, start, end, attributes, flaw, None,
+                            ),
+                        )
+                    )  # fmt: skip
+                    at = stop
+                    continue
+            taken = self._other(data, at, records)
+            if not taken:
+                break
+            at += taken
+        return at
+
+    def _begins_another(
+        self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
+    ) -> int:
+        """Where inside the packet at `at` another one begins, or 0. If nothing is wrong with the
+        packet, no less than a whole header may say so."""
+        room = MAGIC_SIZE if flaw else EVENT_MIN
+        for begin, end in suspects:
+            found = _packet_within(data, at + begin, at + end, self._limit, room)
+            if found > 0:
+                return found
+        return 0
+
+    def _other(self, data: bytes, at: int, records: list[Record]) -> int:
+        """Read what is not a whole short event; give its size, or 0 when more must come first."""
+        have = len(data) - at
+        self._seek = False
+        if have < 8:
+            self._need = 8
+            return 0
+        fault = _fault(data, at, len(data), self._limit)
+        if fault:
+            return self._skip(data, at, fault, records)
+        magic, size = _prefix(data, at)
+        if size > have:
+            # Until the lengths can be checked, less than the whole packet is enough to go on.
+            checked = EVENT_MIN if magic == EVENT else METADATA_MIN
+            self._need = checked if have < checked else size
+            return 0
+        packet = data[at : at + size]
+        room = EVENT_MIN if magic == EVENT else MAGIC_SIZE
+        if (torn := _packet_within(packet, 4, size, self._limit, room)) > 0:
+            records.append(malformed(self._offset + at, packet[:torn], "torn"))
+            return torn
+        read = _read_event if magic == EVENT else _read_metadata
+        records.append(read(self._offset + at, packet))
+        return len(packet)
+
+    def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
+        """Bytes that begin no packet, up to the next magic or as many as make a piece."""
+        stop = _find_magic(data, at + 1, at + self._piece)
+        if stop < 0:
+            if len(data) - at < self._piece:
+                self._need, self._seek = self._piece, True
+                return 0
+            stop = at + self._piece - 3  # the last three may begin a magic
+        return self._malformed(data, at, stop, fault, records)
+
+    def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
+        """The input ended here: what stands at `at` is no whole packet."""
+        stop = _packet_within(data, at + 1, len(data), self._limit)
+        fault = _fault(data, at, len(data), self._limit)
+        if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
+            fault = "truncated"
+        fault = fault or ("torn" if stop > 0 else "truncated")
+        return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
+
+    def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
+        """Add `data[at:stop]`. What only goes on with a malformed run has the reason of the run."""
+        offset = self._offset + at
+        if fault == "bad_magic" and self._run and self._run_end == offset:
+            fault = self._run
+        self._run, self._run_end = fault, self._offset + stop
+        records.append(malformed(offset, data[at:stop], fault))
+        return stop - at
+
+
+def _find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
+    """Where the first whole magic in `data[begin:stop]` begins, or -1. Looks not much further."""
+    width = 256
+    while True:
+        end = min(begin + width, stop)
+        event = data.find(MAGICS[0], begin, end)
+        metadata = data.find(MAGICS[1], begin, end if event < 0 else event + 3)
+        if event >= 0 or metadata >= 0 or end == stop:
+            return event if metadata < 0 else metadata
+        begin, width = end - 3, width * 4
+
+
+def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
+    """Why no packet can begin at `at`, as far as the bytes up to `stop` tell."""
+    have = stop - at
+    if have < 8:
+        return None if data[at : at + 4] in MAGICS else "bad_magic"
+    magic, size = _prefix(data, at)
+    if magic not in {EVENT, METADATA}:
+        return "bad_magic"
+    least = EVENT_MIN if magic == EVENT else METADATA_MIN
+    if size > limit:
+        return "too_long"
+    if size < least:
+        return "bad_size"
+    if have >= least and least + _u16(data, at + least - 2)[0] > size:
+        return "bad_length"
+    return None
+
+
+def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
+    """Where in `data[begin:stop]` a packet seems to begin of which `room` bytes are inside; or -1."""
+    last = stop - room + MAGIC_SIZE
+    at = _find_magic(data, begin, last)
+    while at >= 0 and _fault(data, at, stop, limit):
+        at = _find_magic(data, at + 1, last)
+    return at
+
+
+def _read_event(offset: int, packet: bytes) -> Record:
+    """A whole event packet whose lengths have been checked."""
+    _, size, stream, count, substream, start, end, _ = _event(packet)
+    kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
+    if start < 0 or end < 0:
+        start, end, attributes, flaw = _without_bad_times(start, end, attributes, flaw)
+    return Record(
+        offset, size, kind, str(stream), substream, count,
+        name, None, None, None, start, end, attributes, flaw, None,
+    )  # fmt: skip
+
+
+def _without_bad_times(
+    start: int, end: int, attributes: str | None, flaw: str | None
+) -> tuple[int | None, int | None, str, str]:
+    """Return an event's times, attributes and flaw, given its times bit-cast, one of which is from
+    2^63 on. No attribute of the producer's has a name that begins with "$"."""
+    times = {"$start": start, "$end": end}
+    bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
+    rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
+    return (
+        None if start < 0 else start, None if end < 0 else end, f"{{{bad}{rest}",
+        flaw or "bad_time",
+    )  # fmt: skip
+
+
+def _read_metadata(offset: int, packet: bytes) -> Record:
+    """A whole metadata packet whose lengths have been checked."""
+    value_at = METADATA_MIN + _u16(packet, 8)[0]
+    raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
+    name = raw.decode(errors="replace")
+    attributes, flaw, facts = _option(name, raw, value)
+    return Record(
+        offset, len(packet), Kind.SESSION, "", None, None, name, None, None, None, None, None,
+        attributes, flaw, facts,
+    )  # fmt: skip
+
+
+def _option(
+    name: str, raw: bytes, value: bytes
+) -> tuple[str | None, str | None, SessionFacts | None]:
+    """A metadata packet's attributes, flaw, and what it tells; `raw` is its name as sent."""
+    flaw = None
+    if name == "epoch":
+        if len(value) == 8:
+            (epoch,) = _u64(value)
+            facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
+            clock = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
+            return f"{{{clock}}}", None, facts
+        flaw = "bad_epoch"
+    elif name in OPTIONS:
+        if said := read_session(name, value):
+            return said[0], None, said[1]
+        flaw = "bad_session"
+    if name.startswith(OURS):
+        value = veiled(value)
+    text = value.decode(errors="replace")
+    plain = text.isprintable() and text.encode() == value
+    attributes = f'"value":{text_or_bytes(value) if plain else bytes_object(value)}'
+    if name.encode() != raw:
+        attributes += f',"$name":{text_or_bytes(raw)}'
+        flaw = "invalid_utf8"
+    return f"{{{attributes}}}", flaw, None
+
+
+def _is_event(datagram: bytes) -> bool:
+    """Whether a datagram is an event and nothing else: lengths that agree, no magic inside."""
+    have = len(datagram)
+    if have < EVENT_MIN:
+        return False
+    magic, size = _prefix(datagram)
+    return (
+        magic == EVENT
+        and size == have
+        and (datagram[40] << 8 | datagram[41]) + EVENT_MIN <= have
+        and datagram.find(MAGICS[0], 4) < 0
+        and datagram.find(MAGICS[1], 4) < 0
+    )
+
+
+FORMAT = Format(
+    name="heph",
+    transports=("udp", "tcp", "unix", "tail"),
+    decoder=HephDecoder,
+    state_type=HephState,
+    flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
+    malformed=frozenset(
+        {
+            "bad_length",  # the description or option runs over the packet
+            "bad_magic",  # no packet begins here
+            "bad_size",  # the size is less than any packet has
+            "too_long",  # the size is over the limit
+            "torn",  # another packet begins inside this one
+            "truncated",  # the input ends inside this packet
+        }
+    ),
+    counter_bits=32,
+    whole=_is_event,
+    files=Files(recognises=lambda _, head: head[:4] in MAGICS),
+    acknowledge=acknowledge,
+)

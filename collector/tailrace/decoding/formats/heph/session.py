@@ -1,0 +1,145 @@
+"""What a client says of its session in Heph metadata packets, and what the collector answers.
+
+Each of these options has one JSON object for its value, in UTF-8 (clients/PROTOCOL.md); members that
+are not known are passed over:
+
+    tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,
+                        "clock":"logical","ticks_per_second":number}
+    tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number}}
+    tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"discarded":{"reason":number}}
+    tailrace.ack       {"session":…,"turn":u32,"streams":{"u32":u32,…},
+                        "holes":[[u32, u32, u32],…],"goodbye":bool,
+                        "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
+
+Only `session` must be there. A value of another shape tells nothing: the record then has it as any
+option's, and the flaw `bad_session`.
+
+Whoever knows a session's id can go on with the session. So records hold a digest in its place
+(`stored_name`), also where the id stands in an option that nobody understands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from struct import Struct
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from tailrace.decoding.contract import Acknowledgement
+from tailrace.decoding.json_object import Field, read_object
+from tailrace.model.record import Announcement, Goodbye, SessionFacts
+
+_METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
+_head = Struct(">IIH").pack
+
+_U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+_Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
+_Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
+
+
+class _Session(msgspec.Struct):
+    session: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Fa-f]{32}\Z")]
+    turn: _U32 = 0
+    acknowledge: bool = False
+    clock: Literal["logical"] | None = None
+    ticks_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e18)] | None = None
+
+    @property
+    def facts(self) -> SessionFacts:
+        announces = Announcement(self.session, self.turn, self.acknowledge)
+        rate = self.ticks_per_second if self.clock else None
+        return SessionFacts(clock=self.clock, ticks_per_second=rate, announces=announces)
+
+
+class _Report(msgspec.Struct):
+    ranges: list[tuple[_U32, _U32, _Count]] = []
+    discarded: _Discarded = {}
+
+    @property
+    def facts(self) -> SessionFacts:
+        ranges = tuple((str(stream), first, count) for stream, first, count in self.ranges)
+        return SessionFacts(discarded=ranges)
+
+
+class _Goodbye(msgspec.Struct):
+    streams: dict[Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,9})\Z")], _U32] = {}
+    more: bool = False
+    discarded: _Discarded = {}
+
+    @property
+    def facts(self) -> SessionFacts:
+        return SessionFacts(goodbye=Goodbye(self.streams, self.more))
+
+
+_SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
+    "tailrace.session": _Session,
+    "tailrace.report": _Report,
+    "tailrace.goodbye": _Goodbye,
+}
+OPTIONS = frozenset(_SHAPES)
+
+OURS = "tailrace."
+"""The beginning of the options' names, also of those of other versions."""
+
+STORED_DIGITS = 24
+"""Fewer than an id has, so that a stored name cannot be announced."""
+
+_ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
+
+
+def stored_name(id_: str) -> str:
+    """Return what a table holds in place of a session's id: the first digits of its SHA-256."""
+    return sha256(id_.encode()).hexdigest()[:STORED_DIGITS]
+
+
+def veiled(value: bytes) -> bytes:
+    """Return an option's value with the stored names of what may be sessions' ids."""
+    return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
+
+
+def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
+    """One of `OPTIONS`: its value as the attributes of its record, and what it tells. None if it
+    has another shape."""
+    fields = read_object(value)
+    if isinstance(fields, str):
+        return None
+    members: dict[str, Any] = {field.key: field.value for field in fields}
+    try:
+        facts = msgspec.convert(members, _SHAPES[option]).facts
+    except msgspec.ValidationError:
+        return None
+    if facts.goodbye and any(int(stream) >= 2**32 for stream in facts.goodbye.streams):
+        return None
+    return _attributes(fields) if fields else None, facts
+
+
+def _attributes(fields: list[Field]) -> str:
+    members = (f"{json.dumps(field.key)}:{_text(field)}" for field in fields)
+    return veiled(f"{{{','.join(members)}}}".encode()).decode()
+
+
+def _text(field: Field) -> str:
+    """Return a member's value as the producer spelled it, but for an id, which may have escapes."""
+    is_id = field.key == "session" and isinstance(field.value, str)
+    return json.dumps(stored_name(field.value)) if is_id else field.text
+
+
+def acknowledge(answer: Acknowledgement) -> bytes:
+    """The packet that says it."""
+    fields: dict[str, object] = {
+        "session": answer.session,
+        "turn": answer.turn,
+        "streams": answer.streams,
+        "holes": [(int(stream), first, count) for stream, first, count in answer.holes],
+        "goodbye": answer.goodbye,
+    }
+    if answer.given_up:
+        fields["given_up"] = answer.given_up
+    if answer.uncounted:
+        fields["uncounted"] = [int(stream) for stream in answer.uncounted]
+    value = msgspec.json.encode(fields)
+    size = 10 + len(_OPTION) + len(value)
+    return _head(_METADATA, size, len(_OPTION)) + _OPTION + value

@@ -1,0 +1,7 @@
+"""JETS 2.0: lines of JSON, over sockets and in files."""
+
+from __future__ import annotations
+
+from tailrace.decoding.formats.jets.decoder import FORMAT
+
+__all__ = ["FORMAT"]

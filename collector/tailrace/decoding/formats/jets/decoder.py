@@ -1,0 +1,199 @@
+"""JETS 2.0: one JSON object a line; records that begin and end, events and annotations on them.
+
+| type       | kind       | columns                                                      |
+|------------|------------|--------------------------------------------------------------|
+| header     | session    | name "header"                                                |
+| record     | begin      | name, category (record_type), id, parent (parent_id), start  |
+| record_end | end        | id (record_id), end                                          |
+| event      | instant    | name, parent (record_id), start                              |
+| annotation | annotation | name, parent (record_id)                                     |
+| footer     | session    | name "footer"                                                |
+| any other  | session    | name (the type), start (clk)                                 |
+
+`start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a
+session is one stream.
+
+Dialects. Three are in use, all called 2.0, and each line is read by its own shape. With a string
+for an id (A) the column has 63 bits of the string's BLAKE2b and the string stays in the attributes;
+a name may be missing. A missing description (A, B) and `id` for `record_id` in a record_end (A, B)
+are accepted, as is a missing parent_id, which says the same as null.
+
+Attributes hold every field that has no column: the description, spelled anew, then data and the
+rest in the line's order with the text their producer wrote. A header gives `{"clock":"clk","ticks_per_second":N,"producer":{…}}`,
+a footer `{"totals":{…},…}`. A line with a repeated key (the last one counts), a key that begins
+with "$" or one that stands in the way of ours keeps its whole text instead, under `$line`.
+
+What breaks a rule and can be read is kept with a flaw. A line of an unknown type is such: nothing
+in it is wrong by itself, and later versions may add types. It is a session record and not an
+annotation because annotations are counted against the footer's total. Of several flaws a record
+has the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place.
+Rules about ids (references, duplicates, order) need memory of them and are checked later.
+Blank lines belong to the line that follows them; where no whole one does they are a session record
+"blank_lines". A last line without newline is read like any; it is `truncated` if it is no JSON.
+NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
+on writing to: they are malformed as `nul_bytes`, and the line behind them is read.
+Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+
+import msgspec
+
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.jets.line import read_line
+from tailrace.decoding.formats.jets.usual import read_usual
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.model.record import Kind, Record, malformed
+
+
+class JetsState(msgspec.Struct):
+    """Lines not yet whole, and how far the session is:
+
+    start: nothing readable has come; headless: lines have, but no header; open: after a header;
+    closed: after a footer.
+    """
+
+    lines: LinesState = msgspec.field(default_factory=LinesState)
+    stage: str = "start"
+
+
+class JetsDecoder:
+    """Lines of one session. `limit` is the longest line in bytes, newline included."""
+
+    def __init__(self, limit: int, state: JetsState | None = None) -> None:
+        state = state or JetsState()
+        self._lines = Lines(limit, state.lines)
+        self._stage = state.stage
+
+    @property
+    def state(self) -> JetsState:
+        return JetsState(self._lines.state, self._stage)
+
+    @property
+    def pending(self) -> int:
+        return self._lines.pending
+
+    def feed(self, data: bytes) -> list[Record]:
+        return self._read(self._lines.feed(data))
+
+    def end(self) -> list[Record]:
+        """A last line without its newline is a line; `truncated` if it is not even JSON."""
+        return self._read(self._lines.end())
+
+    def give_up(self) -> list[Record]:
+        return self._read(self._lines.give_up())
+
+    def _read(self, pieces: list[Piece]) -> list[Record]:
+        records: list[Record] = []
+        for piece in pieces:
+            if piece.kind == "lines":
+                self._read_lines(piece.offset, piece.data, records)
+            elif piece.kind == "tail":
+                self._read_after_nuls(piece.offset, piece.data, records)
+                if records[-1].flaw in {"bad_json", "invalid_utf8"}:
+                    records[-1] = records[-1]._replace(flaw="truncated")
+            elif piece.kind == "blank":
+                records.append(_blank(piece))
+            else:
+                records.append(malformed(piece.offset, piece.data, piece.kind))
+        return records
+
+    def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
+        """All lines at once if each is a usual one, else one by one."""
+        if self._read_usual(offset, data, records):
+            return
+        for line in split_lines(data):
+            if not self._read_usual(offset, line, records):
+                self._read_after_nuls(offset, line, records)
+            offset += len(line)
+
+    def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> bool:
+        if self._stage not in {"headless", "open"}:
+            return False
+        usual = read_usual(offset, data)
+        records += usual or ()
+        return usual is not None
+
+    def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
+        """A line that may stand behind the NULs of a file that was emptied."""
+        rest = line.lstrip(b"\0")
+        if not rest.strip(WHITE):
+            rest = b""
+        hole = len(line) - len(rest)
+        if hole:
+            records.append(malformed(offset, line[:hole], "nul_bytes"))
+        if rest:
+            records.append(self._read_line(offset + hole, rest))
+
+    def _read_line(self, offset: int, line: bytes) -> Record:
+        """Any line, with the rules about where in the session it may stand."""
+        record = read_line(offset, line)
+        if record.kind == Kind.MALFORMED:
+            return record
+        flaw = None
+        if record.detail is not None and record.name == "header":
+            flaw = None if self._stage == "start" else "header_not_first"
+            self._stage = "open"
+        elif self._stage == "start":
+            flaw = "no_header"
+            self._stage = "headless"
+        elif self._stage == "closed":
+            flaw = "after_footer"
+        if record.detail is not None and record.name == "footer":
+            self._stage = "closed"
+        return record if record.flaw or flaw is None else record._replace(flaw=flaw)
+
+
+def _blank(piece: Piece) -> Record:
+    return Record(
+        piece.offset, len(piece.data), Kind.SESSION, "", None, None, "blank_lines",
+        None, None, None, None, None, None, None, None,
+    )  # fmt: skip
+
+
+def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - its name says nothing
+    """Whether a file's first line is a header, as far as it is there."""
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
+
+
+FORMAT = Format(
+    name="jets",
+    transports=("udp", "tcp", "unix", "tail"),
+    decoder=JetsDecoder,
+    state_type=JetsState,
+    waiting=attrgetter("lines"),
+    files=Files(recognises=_is_jets),
+    flaws=frozenset(
+        {
+            "after_footer",  # comes after the footer
+            "bad_total",  # a total that is no count
+            "byte_order_mark",  # the first line begins with one
+            "duplicate_key",  # two fields have the same key
+            "header_not_first",  # a header after other lines: a new incarnation
+            "no_header",  # the first line is none
+            "unknown_type",  # a type of line that is not in the specification
+            "version",  # not 2
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_clk",
+            "bad_field",
+            "bad_id",
+            "bad_json",
+            "invalid_utf8",
+            "lone_surrogate",
+            "missing_key",
+            "not_a_number",
+            "not_an_object",
+            "nul_bytes",  # where a line should begin
+            "too_deep",
+            "too_long",
+            "truncated",
+        }
+    ),
+)

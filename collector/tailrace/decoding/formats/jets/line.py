@@ -1,0 +1,276 @@
+"""One line of JETS to one record: this decides; `usual` is only quicker.
+
+Columns, attributes and dialects are described there. A line that cannot be read is a malformed
+record with one of `json_object.read_object`'s reasons or one of these:
+
+    missing_key   the type, or a key its type requires, is not there
+    bad_clk       clk is no integer of 64 bits
+    bad_id        an id is neither an unsigned integer of 64 bits nor a string
+    bad_field     the type, name, record_type, description or version is no string, or the
+                  metadata no object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from json.encoder import encode_basestring as quote
+from math import isfinite
+from typing import NamedTuple
+
+from tailrace.decoding.json_object import Field, read_object
+from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CLOCKS = {"clock_frequency_hz": 1, "clock_frequency_mhz": 10**6, "clock_frequency_ghz": 10**9}
+TOTALS = {
+    "total_records": Kind.BEGIN,
+    "total_record_ends": Kind.END,
+    "total_annotations": Kind.ANNOTATION,
+    "total_events": Kind.INSTANT,
+}
+
+Fields = dict[str, Field]
+Texts = dict[str, str]
+"""Keys and the JSON texts of their values."""
+
+
+class _MalformedError(Exception):
+    """The line cannot be read; the argument is the reason."""
+
+
+class _Reading(NamedTuple):
+    """A line's columns; of its attributes, what we say and what is the producer's."""
+
+    kind: Kind
+    theirs: Texts
+    ours: Texts = {}  # noqa: RUF012 - nobody writes into it
+    name: str | None = None
+    category: str | None = None
+    id: int | None = None
+    parent: int | None = None
+    start: int | None = None
+    end: int | None = None
+    flaw: str | None = None
+    facts: SessionFacts | None = None
+
+
+def read_line(offset: int, line: bytes) -> Record:
+    """The line at `offset`, together with the blank lines before it and its newline."""
+    marked = offset == 0 and line.startswith(BYTE_ORDER_MARK)
+    found = read_object(line[3:] if marked else line)
+    if isinstance(found, str):
+        return malformed(offset, line, found)
+    fields = {field.key: field for field in found}
+    try:
+        reading = _READERS.get(_string(fields, "type"), _read_other)(fields)
+    except _MalformedError as refused:
+        return malformed(offset, line, str(refused))
+    theirs = reading.theirs
+    flaw = reading.flaw
+    repeated = len(fields) < len(found)
+    if repeated:
+        flaw = "duplicate_key"
+    if marked:
+        flaw = "byte_order_mark"
+    reserved = any(key[:1] == "$" for key in fields)
+    if repeated or reserved or theirs.keys() & reading.ours:
+        theirs = {"$line": quote(line.decode().strip())}
+    return Record(
+        offset, len(line), reading.kind, "", None, None, reading.name, reading.category, reading.id,
+        reading.parent, reading.start, reading.end, _object(reading.ours | theirs), flaw,
+        reading.facts,
+    )  # fmt: skip
+
+
+# Lines
+
+
+def _read_header(fields: Fields) -> _Reading:
+    version = _string(fields, "version")
+    metadata = _field(fields, "metadata").value
+    if not isinstance(metadata, dict):
+        raise _MalformedError("bad_field")
+    ticks = _ticks_per_second(metadata)
+    ours = {"clock": '"clk"'}
+    if ticks is not None:
+        ours["ticks_per_second"] = str(int(ticks)) if ticks.is_integer() else repr(ticks)
+    return _Reading(
+        Kind.SESSION,
+        {"producer": _object(_rest(fields, {"type"})) or "{}"},
+        ours,
+        name="header",
+        flaw=None if version.startswith("2.") else "version",
+        facts=SessionFacts(clock="clk", ticks_per_second=ticks, starts=True),
+    )
+
+
+def _read_footer(fields: Fields) -> _Reading:
+    given = [key for key in fields if key.startswith("total_")]
+    totals: dict[str, int] = {}
+    flaw = None
+    for key in given:
+        value = fields[key].value
+        if type(value) is int and 0 <= value < 2**63:
+            if key in TOTALS:
+                totals[TOTALS[key]] = value
+        elif value is not None:
+            flaw = "bad_total"
+    ours = {"totals": _object({key: fields[key].text for key in given}) or "{}"} if given else {}
+    return _Reading(
+        Kind.SESSION,
+        _rest(fields, {"type", *given}),
+        ours,
+        name="footer",
+        flaw=flaw,
+        facts=SessionFacts(totals=totals or None),
+    )
+
+
+def _read_record(fields: Fields) -> _Reading:
+    used = {"type", "clk", "name", "record_type"}
+    parent = fields.get("parent_id")
+    if parent and parent.value is None:
+        used.add("parent_id")
+        parent = None
+    return _Reading(
+        Kind.BEGIN,
+        start=_clk(fields),
+        name=_name(fields, "id"),
+        category=_string(fields, "record_type"),
+        id=_id(fields, "id", used),
+        parent=_id(fields, "parent_id", used) if parent else None,
+        theirs=_rest(fields, used),
+    )
+
+
+def _read_record_end(fields: Fields) -> _Reading:
+    used = {"type", "clk"}
+    key = "record_id" if "record_id" in fields else "id"
+    return _Reading(
+        Kind.END, end=_clk(fields), id=_id(fields, key, used), theirs=_rest(fields, used)
+    )
+
+
+def _read_event(fields: Fields) -> _Reading:
+    used = {"type", "clk", "name"}
+    return _Reading(
+        Kind.INSTANT,
+        start=_clk(fields),
+        name=_name(fields, "record_id"),
+        parent=_id(fields, "record_id", used),
+        theirs=_rest(fields, used),
+    )
+
+
+def _read_annotation(fields: Fields) -> _Reading:
+    used = {"type", "name"}
+    _field(fields, "data")
+    return _Reading(
+        Kind.ANNOTATION,
+        name=_name(fields, "record_id"),
+        parent=_id(fields, "record_id", used),
+        theirs=_rest(fields, used),
+    )
+
+
+def _read_other(fields: Fields) -> _Reading:
+    used = {"type"}
+    clk = fields.get("clk")
+    start = clk.value if clk and _is_clk(clk.value) else None
+    if start is not None:
+        used.add("clk")
+    return _Reading(
+        Kind.SESSION,
+        _rest(fields, used),
+        name=fields["type"].value,
+        start=start,
+        flaw="unknown_type",
+    )
+
+
+_READERS: dict[str, Callable[[Fields], _Reading]] = {
+    "header": _read_header,
+    "record": _read_record,
+    "record_end": _read_record_end,
+    "event": _read_event,
+    "annotation": _read_annotation,
+    "footer": _read_footer,
+}
+
+
+# Fields
+
+
+def _field(fields: Fields, key: str) -> Field:
+    if key not in fields:
+        raise _MalformedError("missing_key")
+    return fields[key]
+
+
+def _string(fields: Fields, key: str) -> str:
+    value = _field(fields, key).value
+    if not isinstance(value, str):
+        raise _MalformedError("bad_field")
+    return value
+
+
+def _name(fields: Fields, id_key: str) -> str | None:
+    """The name, and that there is none only in dialect A; a description must be a string."""
+    if "description" in fields:
+        _string(fields, "description")
+    if "name" not in fields and isinstance(_field(fields, id_key).value, str):
+        return None
+    return _string(fields, "name")
+
+
+def _clk(fields: Fields) -> int:
+    value = _field(fields, "clk").value
+    if not _is_clk(value):
+        raise _MalformedError("bad_clk")
+    return int(value)
+
+
+def _is_clk(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _id(fields: Fields, key: str, used: set[str]) -> int:
+    """An id as the column has it; `used` gets the key if that is all there is to say."""
+    value = _field(fields, key).value
+    if isinstance(value, str):
+        return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise _MalformedError("bad_id")
+    used.add(key)
+    return as_int64(value)
+
+
+def _ticks_per_second(metadata: dict[str, object]) -> float | None:
+    for key, factor in CLOCKS.items():
+        value = metadata.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            ticks = float(value * factor)
+            if isfinite(ticks) and ticks > 0:
+                return ticks
+    return None
+
+
+# Attributes
+
+
+def _rest(fields: Fields, used: set[str]) -> Texts:
+    """The texts of the fields that no column has: description, data, the others in their order."""
+    texts: Texts = {}
+    for key in ("description", "data", *fields):
+        if key in fields and key not in used:
+            texts[key] = fields[key].text
+    if "description" in texts and isinstance(fields["description"].value, str):
+        texts["description"] = quote(fields["description"].value)
+    return texts
+
+
+def _object(texts: Texts) -> str | None:
+    if not texts:
+        return None
+    return "{" + ",".join(f"{quote(key)}:{text}" for key, text in texts.items()) + "}"

@@ -1,0 +1,7 @@
+"""ovni: a tree of binary streams, followed while it grows."""
+
+from __future__ import annotations
+
+from tailrace.decoding.formats.ovni.decoder import FORMAT
+
+__all__ = ["FORMAT"]

@@ -1,0 +1,312 @@
+"""ovni: binary streams of events, one file a thread, in a tree of directories beside their metadata.
+
+    v3   TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs   stream.json
+    v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs          thread.TID.json, metadata.json
+    v1   TRACE/loom.LOOM/proc.PID/thread.TID.obs          metadata.json
+    all  TRACE/clock-offsets.txt
+
+The stream is `LOOM/PID/TID`. The bytes are the same in all versions: `frame`. Every event
+is one record: `event`; the header is a session record "header".
+
+Further records, of size 0:
+
+    session  metadata      what the metadata says, whenever that changes, under `producer`
+             clock_offset  what has to be added to the clock (`clock_offset`, ns)
+             fork          events come a second time (`course`)
+    name                   titles and labels of marks
+    gap      truncated     stale_tail: what follows was written by an earlier run, and its beginning
+                           was written over
+                           finished_without_data: the producer finished and had written no event
+                           unfinished: the thread's end never came, nor what the thread had not yet
+                           written then, which is up to 2 MiB
+
+The last two are said at the end of the input only: metadata may say that a thread has finished
+before the last bytes come, and says it of threads that lost all they had.
+
+What cannot begin an event is malformed up to where one is found again, in pieces of at most `limit`
+bytes; the reason of a run is that of its beginning. A limit below 64 bytes is taken as 64.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import msgspec
+
+from tailrace.decoding.contract import Format
+from tailrace.decoding.formats.ovni.course import Course, CourseState
+from tailrace.decoding.formats.ovni.document import OFFSETS, Documents, DocumentsState
+from tailrace.decoding.formats.ovni.event import EventReader
+from tailrace.decoding.formats.ovni.files import FILES, Place, read_path
+from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
+from tailrace.decoding.formats.ovni.names import Names, NamesState
+from tailrace.decoding.formats.ovni.stack import Stack, StackState
+from tailrace.decoding.formats.ovni.usual import UsualReader
+from tailrace.model.gap import Reason
+from tailrace.model.holding import Holding
+from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
+
+
+class OvniState(msgspec.Struct):
+    """Bytes that wait for the rest of their event or for the next one, and where they begin.
+
+    `fault` is why they begin no event, "" while they may; `order` the byte order, "" before the
+    header; `told` whether it was said that the end is missing.
+    """
+
+    offset: int = 0
+    waiting: bytes = b""
+    fault: str = ""
+    order: str = ""
+    place: Place = Place()
+    told: bool = False
+    course: CourseState = msgspec.field(default_factory=CourseState)
+    stack: StackState = msgspec.field(default_factory=StackState)
+    names: NamesState = msgspec.field(default_factory=NamesState)
+    documents: DocumentsState = msgspec.field(default_factory=DocumentsState)
+
+
+class OvniDecoder:
+    """Events of one thread. `limit` is the longest event in bytes."""
+
+    def __init__(self, limit: int, state: OvniState | None = None) -> None:
+        self._state = state = state or OvniState()
+        self._limit = max(limit, 64)
+        self._waiting = bytearray(state.waiting)
+        self._searched = 0  # how many of these are known to begin no event
+        self._need = 0  # how many must wait before there is anything new to say
+        self._course = Course(state.course)
+        self._stack = Stack(state.stack)
+        self._names = Names(state.names)
+        self._documents = Documents(state.documents, self._names)
+        self._set_out()
+
+    @property
+    def state(self) -> OvniState:
+        self._state.waiting = bytes(self._waiting)
+        return self._state
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        return self._names, self._stack
+
+    @property
+    def stream(self) -> str:
+        return self._state.place.stream
+
+    @property
+    def lacking(self) -> str:
+        course = self._course.state
+        ended = (course.ended or course.stale) and not course.cut
+        if ended or self._state.fault == "bad_header":
+            return ""
+        if not self._state.documents.finished:
+            return "unfinished"
+        if course.last is None:
+            return "finished_without_data"
+        return "unfinished" if course.ran else ""
+
+    def begin(self, path: str, dialect: str) -> None:  # noqa: ARG002 - there is only one
+        self._state.place = read_path(path)
+        self._state.names.process = self._state.place.process
+        self._set_out()
+
+    def document(self, name: str, data: bytes) -> list[Record]:
+        offset, place = self._state.offset, self._state.place
+        if posixpath.basename(name) == OFFSETS:
+            return self._documents.clock_offsets(offset, place.stream, data, place.host)
+        return self._documents.metadata(offset, place.stream, name, data)
+
+    def feed(self, data: bytes) -> list[Record]:
+        self._waiting += data
+        records: list[Record] = []
+        if len(self._waiting) >= self._need:
+            self._decode(records)
+        return records
+
+    def end(self) -> list[Record]:
+        """What waits was cut off; what is missing at the end."""
+        state, waiting = self._state, self._waiting
+        records: list[Record] = []
+        while waiting:
+            stop, fault = len(waiting), state.fault
+            if not fault:
+                stop = self._cut_off()
+                fault = "truncated"
+            if not state.order and not any(header.startswith(waiting) for header in ORDERS):
+                fault = "bad_header"
+            self._decode(records, self._malformed(0, stop, fault, records))
+        records += self._documents.end(state.offset, state.place.stream)
+        if not state.told and (lacking := self.lacking):
+            state.told = True
+            records.append(self._gap(state.offset, lacking))
+        state.fault = ""
+        self._searched = self._need = 0
+        return records
+
+    def give_up(self) -> list[Record]:
+        """Return what waits as unreadable; an event is looked for behind it. A part of the header stays."""
+        state, records = self._state, list[Record]()
+        if state.order or state.fault:
+            state.fault = state.fault or "too_long"
+            stop = self._malformed(0, len(self._waiting), state.fault, records)
+            self._waiting.clear()
+            state.offset += stop
+            self._searched = self._need = 0
+        return records
+
+    def _set_out(self) -> None:
+        """Know whose events come, in which byte order, as far as the state tells."""
+        order = self._state.order or "<"
+        self._numbers = NUMBERS[order]
+        thread = (self._state.place.stream, order, self._stack, self._names)
+        self._reader = EventReader(*thread)
+        self._usual = UsualReader(*thread)
+
+    def _decode(self, records: list[Record], at: int = 0) -> None:
+        """Read what waits from `at` on, as far as it goes."""
+        state = self._state
+        before = None
+        while before != (before := (at, state.fault, state.order)):
+            if state.fault:
+                at = self._search(at, records)
+            elif state.order:
+                at = self._events(at, records)
+            else:
+                at = self._header(at, records)
+        del self._waiting[:at]
+        state.offset += at
+
+    def _header(self, at: int, records: list[Record]) -> int:
+        state = self._state
+        header = bytes(self._waiting[at : at + HEADER])
+        if len(header) < HEADER:
+            return at
+        state.order = ORDERS.get(header, "<")
+        self._set_out()
+        if header not in ORDERS:
+            state.fault = "bad_header"
+            return at
+        facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9)
+        attributes = '{"clock":"monotonic_ns","ticks_per_second":1000000000}'
+        records.append(
+            Record(
+                state.offset + at, HEADER, Kind.SESSION, state.place.stream, None, None, "header",
+                None, None, None, None, None, attributes, None, facts,
+            )
+        )  # fmt: skip
+        return at + HEADER
+
+    def _events(self, at: int, records: list[Record]) -> int:
+        """Read events from `at` on; give where that ends, because more bytes must come or because
+        of a fault."""
+        state, course, waiting = self._state, self._course, self._waiting
+        numbers, usual = self._numbers, self._usual.read
+        noted = at
+        while True:
+            floor = course.floor
+            if floor is not None:
+                at, clock = usual(waiting, at, state.offset, floor, records)
+                course.reach(clock)
+            size = event_size(waiting, at, numbers)
+            if isinstance(size, str):
+                state.fault = size
+                break
+            if size > self._limit:
+                state.fault = "too_long"
+                break
+            if not size or at + size > len(waiting):
+                self._need = size
+                break
+            course.remember(waiting, noted, at)
+            noted = at
+            self._event(at, size, records)
+            at += size
+        course.remember(waiting, noted, at)
+        return at
+
+    def _event(self, at: int, size: int, records: list[Record]) -> None:
+        offset = self._state.offset + at
+        event = bytes(self._waiting[at : at + size])
+        head, clock = self._numbers.head.unpack_from(event)
+        flaw, begins = self._course.take(head[1:], clock, event)
+        if begins and flaw == "stale_tail":
+            self._stack.clear()
+        records.append(self._reader.read(offset, event, flaw))
+        if begins:
+            after = offset + size
+            records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
+
+    def _search(self, at: int, records: list[Record]) -> int:
+        """Pass over bytes at `at` that begin no event."""
+        state, waiting = self._state, self._waiting
+        stop = min(len(waiting), at + self._limit)
+        begin = at + self._searched
+        place, found = find_event(waiting, begin, stop, self._numbers, self._limit)
+        self._searched = place - at
+        self._need = 0
+        if not found and stop < at + self._limit:
+            return at
+        self._searched = 0
+        at = self._malformed(at, place, state.fault, records)
+        if found:
+            state.fault = ""
+        return at
+
+    def _cut_off(self) -> int:
+        """Where an event begins inside the one that waits, if one does: its size was wrong then."""
+        stop = len(self._waiting)
+        place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
+        return place if found else stop
+
+    def _malformed(self, at: int, stop: int, reason: str, records: list[Record]) -> int:
+        if stop > at:
+            data = bytes(self._waiting[at:stop])
+            state = self._state
+            records.append(malformed(state.offset + at, data, reason, state.place.stream))
+        return stop
+
+    def _gap(self, offset: int, detail: str) -> Record:
+        stream = self._state.place.stream
+        return missing(offset, Reason.TRUNCATED, 0, stream=stream, detail=detail)
+
+    def _fork(self, offset: int) -> Record:
+        return Record(
+            offset, 0, Kind.SESSION, self._state.place.stream, None, None, "fork",
+            None, None, None, None, None, None, None, None,
+        )  # fmt: skip
+
+
+FORMAT = Format(
+    name="ovni",
+    decoder=OvniDecoder,
+    state_type=OvniState,
+    flaws=frozenset(
+        {
+            "bad_clock_offsets",  # the table of clock offsets is none
+            "bad_metadata",  # the metadata never became readable
+            "bad_payload",  # the payload is not what this event has
+            "clock_back",  # the clock goes back where it may not
+            "crossed_end",  # ends a span in which others are open whose ends never came
+            "duplicate",  # was written a second time, by a fork
+            "mark_conflict",  # a mark is described in two ways
+            "stale_tail",  # left by an earlier run whose file was written over
+            "unknown_event",  # of no known model, category and value
+            "unmatched_end",  # nothing is open that it would end
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_event",  # no event can begin here
+            "bad_header",  # the file does not begin as a stream of ovni
+            "bad_size",  # a jumbo longer than any that libovni writes
+            "too_long",  # an event over the limit
+            "truncated",  # the input ends inside this event
+        }
+    ),
+    files=FILES,
+)

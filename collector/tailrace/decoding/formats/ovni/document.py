@@ -1,0 +1,164 @@
+"""What stands beside a stream of ovni: its metadata, and the offsets of the nodes' clocks.
+
+Metadata is a JSON object that libovni writes in place, with no rename: whoever looks at the wrong
+moment sees nothing or half of it, and sees it whole a little later. So what cannot be read is not
+an error; it is named at the stream's end if it never became readable. Versions 1 and 2 have a
+`metadata.json` of the process and (2) a `thread.TID.json`, version 3 has `stream.json`.
+
+Marks (`ovni.mark`): types 0 to 99 with a title and labels of values, in any one thread's metadata
+for the whole trace.
+
+`clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of what has
+to be added to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's
+name up to the first ".".
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from json.encoder import encode_basestring as quote
+from typing import Any
+
+import msgspec
+
+from tailrace.decoding.formats.ovni.names import Names
+from tailrace.decoding.json_object import read_object
+from tailrace.model.record import Kind, Record, named
+
+OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
+"""Documents that are not the thread's own."""
+
+_INTEGER = re.compile(r"-?\d{1,19}")
+
+
+class DocumentsState(msgspec.Struct):
+    """Digests of what was last told, and lengths of what could not be read, by document's name.
+
+    `finished` is whether the producer says that it has finished; `offset` the clock's offset.
+    """
+
+    told: dict[str, bytes] = {}
+    unreadable: dict[str, int] = {}
+    finished: bool = False
+    offset: int | None = None
+
+
+class Documents:
+    """The documents of one stream. Records are given for a place `offset`."""
+
+    def __init__(self, state: DocumentsState, names: Names) -> None:
+        self.state = state
+        self._names = names
+
+    def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
+        """A record of what it says, and the names in it, unless it says what it did."""
+        state = self.state
+        read = _read_metadata(data)
+        if read is None:
+            state.unreadable[name] = len(data)
+            return []
+        state.unreadable.pop(name, None)
+        text, metadata = read
+        digest = blake2b(text.encode(), digest_size=16).digest()
+        if state.told.get(name) == digest:
+            return []
+        state.told[name] = digest
+        if name != PROCESS:
+            state.finished = _is_finished(metadata)
+        names = []
+        conflict = False
+        for key, title in _marks(metadata).items():
+            before = self._names.learn_mark(key, title)
+            if before != title:
+                names.append(named(offset, 0, f"mark:{key}", title, scope="group", stream=stream))
+                conflict = conflict or before is not None
+        flaw = "mark_conflict" if conflict else None
+        return [_session(offset, stream, "metadata", f'{{"producer":{text}}}', flaw), *names]
+
+    def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
+        """A record of the host's offset if it is new, and of a table that cannot be read."""
+        state = self.state
+        found, good = _find_offset(data, host)
+        records = []
+        if found is not None and found != state.offset:
+            state.offset = found
+            about = f'{{"clock_offset":{found}}}'
+            records.append(_session(offset, stream, "clock_offset", about))
+        digest = b"" if good else blake2b(data, digest_size=16).digest()
+        if digest and state.told.get(OFFSETS) != digest:
+            records.append(_session(offset, stream, "clock_offset", None, "bad_clock_offsets"))
+        state.told[OFFSETS] = digest
+        return records
+
+    def end(self, offset: int, stream: str) -> list[Record]:
+        """What never became readable."""
+        records = []
+        for name, size in self.state.unreadable.items():
+            about = f'{{"document":{quote(name)},"bytes":{size}}}'
+            records.append(_session(offset, stream, "metadata", about, "bad_metadata"))
+        self.state.unreadable = {}
+        return records
+
+
+def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
+    """The object as compact text and as values, or None for what is none, yet."""
+    fields = read_object(data)
+    if isinstance(fields, str):
+        return None
+    return msgspec.json.format(data, indent=-1).decode(), {f.key: f.value for f in fields}
+
+
+def _is_finished(metadata: dict[str, Any]) -> bool:
+    ovni = metadata.get("ovni")
+    return isinstance(ovni, dict) and ovni.get("finished") == 1
+
+
+def _marks(metadata: dict[str, Any]) -> dict[str, str]:
+    """Titles by type and labels by type and value, as their keys have them."""
+    ovni = metadata.get("ovni")
+    types = ovni.get("mark") if isinstance(ovni, dict) else None
+    found: dict[str, str] = {}
+    for type_, about in types.items() if isinstance(types, dict) else ():
+        if not _INTEGER.fullmatch(type_) or not isinstance(about, dict):
+            continue
+        if isinstance(title := about.get("title"), str):
+            found[str(int(type_))] = title
+        labels = about.get("labels")
+        for value, label in labels.items() if isinstance(labels, dict) else ():
+            if _INTEGER.fullmatch(value) and isinstance(label, str):
+                found[f"{int(type_)}:{int(value)}"] = label
+    return found
+
+
+def _find_offset(data: bytes, host: str) -> tuple[int | None, bool]:
+    """A host's offset, if there is one, and whether the table is as it should be.
+
+    A last line without its end may be half-written and is passed over."""
+    found: dict[str, int] = {}
+    good = True
+    for line in data.split(b"\n")[1:-1]:
+        columns = line.decode(errors="replace").split()
+        if not columns:
+            continue
+        try:
+            _, name, median, mean, deviation = columns
+            offset = int(median) if _INTEGER.fullmatch(median) else int(float(median))
+            float(mean), float(deviation)
+        except (ValueError, OverflowError):
+            good = False
+            continue
+        if name in found or not -(2**63) <= offset < 2**63:
+            good = False
+        else:
+            found[name] = offset
+    return found.get(host), good
+
+
+def _session(
+    offset: int, stream: str, name: str, attributes: str | None, flaw: str | None = None
+) -> Record:
+    return Record(
+        offset, 0, Kind.SESSION, stream, None, None, name, None, None, None, None, None,
+        attributes, flaw, None,
+    )  # fmt: skip

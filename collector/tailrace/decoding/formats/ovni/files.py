@@ -1,0 +1,89 @@
+"""Whose stream a file is: what its path says, in the layouts that libovni has written.
+
+    v3       TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs    since ovni 1.11
+    v1, v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs
+
+TIDs are unique in a node only, and tasks in a process; a loom is what shares a node's CPUs, and its
+name begins with the host's, up to the first ".".
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import NamedTuple
+
+from tailrace.decoding.contract import Files, Writer, without_gz
+from tailrace.decoding.formats.ovni.document import OFFSETS, PROCESS
+from tailrace.decoding.formats.ovni.frame import MAGIC
+
+_PATH = re.compile(
+    r"(?P<trace>.*)/loom\.(?P<loom>[^/]+)/proc\.(?P<pid>[^/]+)/thread\.(?P<tid>[^/]+)"
+    r"(?:/stream)?\.obs",
+    re.DOTALL,
+)
+_STREAM = re.compile(r".*/thread\.[^/]+(?:/stream)?\.obs", re.DOTALL)
+
+
+class Place(NamedTuple):
+    """The stream's name, its process and host; all empty where the path does not tell."""
+
+    stream: str = ""
+    process: str = ""
+    host: str = ""
+
+
+def read_path(path: str) -> Place:
+    valid = path.encode(errors="surrogateescape").decode(errors="replace")
+    match = _PATH.fullmatch(without_gz(valid))
+    if match is None:
+        return Place()
+    loom, pid, tid = match.group("loom", "pid", "tid")
+    return Place(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
+
+
+def _is_stream(path: str) -> bool:
+    return _STREAM.fullmatch(without_gz(path)) is not None
+
+
+def _recognises(path: str, head: bytes) -> bool:
+    """By the magic; a stream of which not even that is there yet by its path."""
+    return head.startswith(MAGIC) or (_is_stream(path) and MAGIC.startswith(head))
+
+
+def _documents(path: str) -> tuple[str, ...]:
+    """Of its thread, its process and its trace."""
+    name = posixpath.basename(without_gz(path))
+    if name == "stream.obs":
+        return "stream.json", f"../../../{OFFSETS}"
+    return f"{name.removesuffix('.obs')}.json", PROCESS, f"../../{OFFSETS}"
+
+
+def _trace(path: str) -> str:
+    """The directory of the trace: names and clocks are common to what is in it."""
+    match = _PATH.fullmatch(without_gz(path))
+    return match["trace"] if match else posixpath.dirname(path)
+
+
+def _writer(path: str) -> Writer | None:
+    """The process whose thread writes a stream, as its own PID namespace numbers it."""
+    match = _PATH.fullmatch(without_gz(path))
+    if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
+        return None
+    return Writer(match["loom"].partition(".")[0], int(match["pid"]))
+
+
+def _identity(path: str) -> str:
+    """The same for a stream under OVNI_TMPDIR and where libovni moves it when its thread ends."""
+    match = _PATH.fullmatch(without_gz(path))
+    return "/".join(match.group("loom", "pid", "tid")) if match else without_gz(path)
+
+
+FILES = Files(
+    stream=_is_stream,
+    documents=_documents,
+    group=_trace,
+    copy=_identity,
+    writer=_writer,
+    recognises=_recognises,
+)

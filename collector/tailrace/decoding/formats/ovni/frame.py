@@ -1,0 +1,118 @@
+"""Where ovni's events begin and end, and where they begin again after something unreadable.
+
+    stream  = %s"ovni" version:u32 *event          ; version 1, in the byte order of all numbers
+    event   = flags:u8 model:u8 category:u8 value:u8 clock:u64 payload
+    payload = *16u8                                ; flags' low 4 bits + 1 bytes, none for 0
+            | size:u32 *u8                         ; `size` bytes, if flags has bit 0x10 (jumbo)
+
+The three other bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
+
+Nothing in a stream says where an event begins. One is looked for where the flags, a known MCV and
+the highest bits of a clock are what they must be. In noise that is so about once in 100 MB, so
+that a single event is enough to go on from, and none behind it needs to be waited for. What the
+clock was before does not count: the last event may be the one that was damaged.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import NamedTuple
+
+from tailrace.decoding.formats.ovni.table import EVENTS
+
+MAGIC = b"ovni"
+ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
+"""Headers and the byte order they tell."""
+
+HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
+"""Bytes of the stream's header, of an event without payload, of a jumbo without its data."""
+
+JUMBO = 0x10
+JUMBO_MAX = 2097135
+"""The longest data that libovni writes: a jumbo must fit into its buffer of 2 MiB."""
+
+CLOCK_END = 1 << 58
+"""Nanoseconds since a node's start, 9 years: what is beyond is no clock."""
+
+_CANDIDATE = re.compile(
+    b"[\\x00-\\x0f\\x13](?:%s)"
+    % b"|".join(
+        b"%s(?:%s)" % (re.escape(model), b"|".join(sorted(re.escape(mcv[1:]) for mcv in some)))
+        for model in sorted({mcv[:1] for mcv in EVENTS})
+        for some in [[mcv for mcv in EVENTS if mcv[:1] == model]]
+    ),
+    re.DOTALL,
+)
+
+
+class Numbers(NamedTuple):
+    """How the numbers of one byte order are read: flags with MCV and clock; a jumbo's size."""
+
+    head: Struct
+    size: Struct
+
+
+NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order in "<>"}
+
+
+def event_size(buffer: bytearray, at: int, numbers: Numbers) -> int | str:
+    """How long the event at `at` is; 0 if more bytes must tell; or why there can be none.
+
+    bad_event: the MCV is not known, nor three printable characters before what may be a clock; or
+    it is that of an event which is never a jumbo.
+    bad_size: a jumbo longer than any that libovni writes.
+    """
+    have = len(buffer) - at
+    if have < HEAD:
+        return 0
+    head, clock = numbers.head.unpack_from(buffer, at)
+    event = EVENTS.get(head[1:])
+    jumbo = head[0] & JUMBO
+    if (jumbo and not event.jumbo) if event else not (_printable(head[1:]) and _is_clock(clock)):
+        return "bad_event"
+    if jumbo:
+        if have < JUMBO_HEAD:
+            return 0
+        (size,) = numbers.size.unpack_from(buffer, at + HEAD)
+        return JUMBO_HEAD + size if size <= JUMBO_MAX else "bad_size"
+    return HEAD + plain_payload(head[0])
+
+
+def plain_payload(flags: int) -> int:
+    """Bytes of payload of an event that is no jumbo."""
+    low = flags & 0xF
+    return low + 1 if low else 0
+
+
+def find_event(
+    buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
+) -> tuple[int, bool]:
+    """The first place in `buffer[begin:stop]` where an event of up to `limit` bytes begins, and True;
+    or the place up to which there is none and from which on that cannot be told, and False."""
+    while match := _CANDIDATE.search(buffer, begin, stop):
+        at = match.start()
+        jumbo = buffer[at] & JUMBO
+        if stop - at < (JUMBO_HEAD if jumbo else HEAD):
+            return at, False
+        head, clock = numbers.head.unpack_from(buffer, at)
+        event = EVENTS[head[1:]]
+        if bool(jumbo) == event.jumbo and _is_clock(clock):
+            if jumbo:
+                size = JUMBO_HEAD + numbers.size.unpack_from(buffer, at + HEAD)[0]
+                fits = size <= min(limit, JUMBO_HEAD + JUMBO_MAX)
+            else:
+                payload = plain_payload(head[0])
+                fits = payload >= event.least if event.least else not payload
+            if fits:
+                return at, True
+        begin = at + 1
+    return max(begin, stop - 3), False
+
+
+def _printable(mcv: bytes) -> bool:
+    return all(0x21 <= byte <= 0x7E for byte in mcv)
+
+
+def _is_clock(clock: int) -> bool:
+    return 0 <= clock < CLOCK_END

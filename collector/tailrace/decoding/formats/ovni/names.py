@@ -1,0 +1,187 @@
+"""What tasks, task types and marks are called, as far as one stream tells.
+
+Task types are named and tasks created in any thread of a process, marks described in any thread of
+a trace; so an event may come before its name, and in another stream. What this stream knows is
+written into the event; for the rest it asks (see `model.record.NAME_OF_ROW`) for one of these keys,
+which are names within the trace:
+
+    task_type:LOOM/PID:V7    the type 7 of the process, of the model V
+    task:LOOM/PID:V12        its task 12
+    mark:TYPE                the title of a mark's type
+    mark:TYPE:VALUE          the label of a value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from json.encoder import encode_basestring as quote
+
+import msgspec
+
+from tailrace.decoding.formats.ovni.table import Event
+from tailrace.model.holding import Evicted
+from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
+
+TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
+"""How many of each are remembered; beyond, the oldest is forgotten and asked for."""
+MARKED_MAX = 64
+"""Of so many marks it is kept what their events say of them."""
+NAME_MAX = 256
+"""Longer names are not remembered."""
+
+Named = tuple[str | None, str]
+"""A name, None if it is not known, and members of the attributes that belong to it."""
+
+Naming = Callable[["Names", Event, tuple[int, ...]], Named]
+"""How events of a role are named, by the fields of their payload."""
+
+
+class NamesState(msgspec.Struct):
+    """Labels of types by model and id ("V7"), types of tasks likewise; titles and labels of marks
+    by what follows "mark:" in their keys."""
+
+    process: str = ""
+    types: dict[str, str] = {}
+    tasks: dict[str, int] = {}
+    marks: dict[str, str] = {}
+
+
+NAMED_BYTES, TASK_BYTES = 1536, 256
+"""What a type or a mark takes with the longest name, and what a task takes."""
+
+
+class Names:
+    """The names of one stream. Where they give way, tasks go first and marks last."""
+
+    what = Evicted.NAMES
+
+    def __init__(self, state: NamesState) -> None:
+        self.state = state
+        self.evicted = 0
+        self._marked: dict[tuple[int, int], Named] = {}  # what `of_mark` gave
+
+    @property
+    def held(self) -> int:
+        state = self.state
+        return TASK_BYTES * len(state.tasks) + NAMED_BYTES * (len(state.types) + len(state.marks))
+
+    def give_way(self, size: int) -> None:
+        goal = self.held - size
+        for names in (self.state.tasks, self.state.types, self.state.marks):
+            while names and self.held > goal:
+                del names[next(iter(names))]
+                self.evicted += 1
+        self._marked.clear()
+
+    def type_key(self, model: str, type_: int) -> str:
+        return f"task_type:{self.state.process}:{model}{type_}"
+
+    def task_key(self, model: str, task: int) -> str:
+        return f"task:{self.state.process}:{model}{task}"
+
+    def learn_type(self, model: str, type_: int, label: str) -> None:
+        _keep(self.state.types, f"{model}{type_}", label, TYPES_MAX)
+
+    def learn_task(self, model: str, task: int, type_: int) -> None:
+        tasks = self.state.tasks
+        tasks.pop(f"{model}{task}", None)  # ids come again
+        if len(tasks) >= TASKS_MAX:
+            del tasks[next(iter(tasks))]
+        tasks[f"{model}{task}"] = type_
+
+    def learn_mark(self, key: str, name: str) -> str | None:
+        """Give the name that `key` is known to have had before."""
+        before = self.state.marks.get(key)
+        self._marked.clear()
+        _keep(self.state.marks, key, name, MARKS_MAX)
+        return before
+
+    def of_type(self, model: str, type_: int) -> Named:
+        label = self.state.types.get(f"{model}{type_}")
+        return label, "" if label else _ask(self.type_key(model, type_))
+
+    def of_task(self, model: str, task: int) -> Named:
+        type_ = self.state.tasks.get(f"{model}{task}")
+        if type_ is None:
+            return None, _ask(self.task_key(model, task))
+        return self.of_type(model, type_)
+
+    def of_mark(self, type_: int, value: int) -> Named:
+        """A mark with a value is called by the value's label or, if no thread has one, by its type's
+        title."""
+        if known := self._marked.get((type_, value)):
+            return known
+        marks = self.state.marks
+        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
+        if not label:
+            about += _ask(f"mark:{type_}:{value}\nmark:{type_}")
+        if len(self._marked) >= MARKED_MAX:
+            self._marked.clear()
+        self._marked[type_, value] = named = (label, about)
+        return named
+
+    def of_set(self, type_: int, value: int) -> Named:
+        """What a mark is set to is a value over time, called by the type's title."""
+        marks = self.state.marks
+        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        about = _ask_member("label", f"mark:{type_}:{value}")
+        if label:
+            about = f',"label":{quote(label)}'
+        return title, about if title else _ask(f"mark:{type_}") + about
+
+
+def naming(event: Event) -> Naming | None:
+    """How an event is named if not by the table alone."""
+    if event.opens is False:
+        return None
+    return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
+
+
+def gives(key: str) -> str:
+    """Members of the attributes of what gives a name to a key."""
+    return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
+
+
+def _task(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    return names.of_task(event.mcv[0], values[0])
+
+
+def _worksharing(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    return names.of_type(event.mcv[0], values[0])
+
+
+def _mark(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+    return names.of_mark(values[1], values[0])
+
+
+def _set(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+    return names.of_set(values[1], values[0])
+
+
+def _create(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+    """The name that the task's bodies will ask for."""
+    model = event.mcv[0]
+    task, type_ = values
+    names.learn_task(model, task, type_)
+    name, ask = names.of_type(model, type_)
+    return name, ask + gives(names.task_key(model, task))
+
+
+_NAMINGS: dict[str, Naming] = {"task": _task, "mark": _mark, "set": _set, "create": _create}
+
+
+def _keep(names: dict[str, str], key: str, name: str, entries_max: int) -> None:
+    names.pop(key, None)
+    if len(name) <= NAME_MAX:
+        if len(names) >= entries_max:
+            del names[next(iter(names))]
+        names[key] = name
+
+
+def _ask(key: str) -> str:
+    return f',"{NAME_OF_ROW}":{quote(key)}'
+
+
+def _ask_member(member: str, key: str) -> str:
+    return f',"{NAMES_OF_MEMBERS}":{{"{member}":{quote(key)}}}'

@@ -1,0 +1,242 @@
+"""Which of the found files an import reads: new content, and each content once.
+
+By the rule of `tail` (`Files.copy`, the inode), two files may hold the same stream. They do if their
+whole content has the same checksum; if the content of one file begins the other file's, the first is
+an earlier state of the second. So a repeated command changes nothing, and no change of a file is
+missed: a file that has grown is read anew, and its session replaces the session that read its
+beginning; a file whose content is another is read beside the earlier session.
+
+Files in different directories that begin alike are one stream only if they have `HEAD` bytes in
+common: the first few are alike in many.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tailrace.decoding.contract import without_gz
+from tailrace.decoding.formats import FORMATS
+from tailrace.importing.discover import LeftOut, Why
+from tailrace.importing.readings import AsRead, Reading
+from tailrace.ingest.state import HEAD
+from tailrace.model.spelling import spelled
+from tailrace.sources.tail.fingerprint import Fingerprint, fingerprint
+from tailrace.sources.tail.roots import OPEN
+
+Node = tuple[int, int]
+
+
+class Taken(NamedTuple):
+    """A file to be read, whose session `replaces` others; by the source that has begun to, if any."""
+
+    path: str
+    format: str
+    source: str | None = None
+    replaces: tuple[str, ...] = ()
+
+
+class Choice(NamedTuple):
+    taken: list[Taken]
+    left_out: list[LeftOut]
+
+
+def choose(
+    traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
+) -> Choice:
+    """Choose which of the found files to read, given what was read before. With `again`, finished
+    readings do not count."""
+    choice = Choice([], [])
+    readings = [reading for reading in readings if not (again and reading.closed)]
+    nodes: dict[Node, str] = {}
+    for format_, files in traces.items():
+        groups: dict[str, list[str]] = {}
+        for file in files:
+            first = nodes.setdefault(_node(file), file)
+            if first == file:
+                groups.setdefault(FORMATS[format_].files.copy(file), []).append(file)
+            else:
+                choice.left_out.append(_left_out(file, Why.COPY, first))
+        known = _Known([reading for reading in readings if reading.format == format_])
+        for key, group in groups.items():
+            _Group(format_, group, known.of(key, group)).choose(choice)
+    return choice
+
+
+class _Known:
+    """Readings by what they have in common with files."""
+
+    def __init__(self, readings: list[Reading]) -> None:
+        self._by_key: dict[str, list[Reading]] = {}
+        self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
+        for reading in readings:
+            file = reading.file
+            key = FORMATS[reading.format].files.copy(file.path)
+            self._by_key.setdefault(key, []).append(reading)
+            self._by_node.setdefault((file.device, file.inode), []).append(reading)
+
+    def of(self, key: str, files: list[str]) -> list[Reading]:
+        """Return the readings that may be of one of these files, which have this key."""
+        found = {id(reading): reading for reading in self._by_key.get(spelled(key), ())}
+        for file in files:
+            found |= {id(reading): reading for reading in self._by_node.get(_node(file), ())}
+        return list(found.values())
+
+
+class _Group:
+    """Files of which some may be copies of others, and the readings that may be of these."""
+
+    def __init__(self, format_: str, files: list[str], readings: list[Reading]) -> None:
+        self._format = format_
+        self._files = files
+        self._going_on = {
+            file: reading
+            for file in files
+            for reading in readings
+            if not reading.closed and _is_at(reading.file, file)
+        }
+        going_on = set(map(id, self._going_on.values()))
+        self._readings = [reading for reading in readings if id(reading) not in going_on]
+        self._prints: dict[str, Fingerprint | None] = {}
+
+    def choose(self, choice: Choice) -> None:
+        kept: list[str] = []
+        for file in self._in_order():
+            original = next((other for other in kept if self._is_copy(file, other)), None)
+            same = next(self._same(file), None)
+            if reading := self._going_on.get(file):
+                choice.taken.append(Taken(file, self._format, reading.source))
+            elif original is not None:
+                choice.left_out.append(_left_out(file, Why.COPY, original))
+                continue
+            elif same is not None:
+                choice.left_out.append(_imported(file, same))
+            else:
+                choice.taken.append(Taken(file, self._format, None, tuple(self._begun(file))))
+            kept.append(file)
+
+    def _in_order(self) -> list[str]:
+        """Return the files in the order of choice: those whose reading was interrupted, then the longest
+        first, since a shorter file may be the beginning of a longer one."""
+        if len(self._files) == 1 and not self._readings:
+            return self._files
+        sizes = [reading.file.size for reading in self._readings]
+        self._prints = {file: _print(file, sizes) for file in self._files}
+        if len(self._files) > 1:
+            sizes += [known.size for known in self._prints.values() if known]
+            self._prints = {file: _print(file, sizes) for file in self._files}
+        return sorted(
+            self._files,
+            key=lambda file: (file not in self._going_on, -self._size(file)),
+        )
+
+    def _size(self, file: str) -> int:
+        known = self._prints[file]
+        return known.size if known else 0
+
+    def _is_copy(self, file: str, other: str) -> bool:
+        """Return whether another file has all that is in this one."""
+        mine, its = self._prints[file], self._prints[other]
+        if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
+            return False
+        if _in_one_place(file, other):
+            return True
+        if mine.size < its.size:
+            return mine.size >= HEAD
+        return self._documents(file) == self._documents(other)
+
+    def _same(self, file: str) -> Iterator[Reading]:
+        """Yield the finished readings of this content, and of the documents beside this file."""
+        mine = self._prints.get(file)
+        for reading in self._readings:
+            read = reading.file
+            if mine is None or not reading.closed or read.size != mine.size:
+                continue
+            if read.crc is None:
+                if _is_as_earlier_versions_knew(read, file):
+                    yield reading
+            elif read.crc == mine.crc and read.documents == self._documents(file):
+                yield reading
+
+    def _begun(self, file: str) -> Iterator[str]:
+        """Yield the sessions that have read the beginning of this file, and not all of it."""
+        mine = self._prints.get(file)
+        for reading in self._readings:
+            read = reading.file
+            if mine is None or read.size > mine.size:
+                continue
+            if read.crc is None:
+                begins = _is_as_earlier_versions_knew(read, file)
+            else:
+                begins = mine.begins_with(read.size, read.crc)
+            here = _is_at(read, file) or _in_one_place(file, read.path)
+            if begins and (here or HEAD <= read.size < mine.size):
+                yield reading.session
+
+    def _documents(self, file: str) -> dict[str, int]:
+        """Return the checksums of the documents beside a file, as far as the tail would read them."""
+        files = FORMATS[self._format].files
+        found: dict[str, int] = {}
+        for name in files.documents(file):
+            data = _content(posixpath.join(posixpath.dirname(file), name), files.document_max)
+            if data is not None:
+                found[spelled(name)] = zlib.crc32(data)
+        return found
+
+
+def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
+    """Return None for a file that cannot be read: who is to read it will say so."""
+    try:
+        return fingerprint(file, sizes)
+    except OSError:
+        return None
+
+
+def _content(path: str, limit: int) -> bytes | None:
+    """Return a file's bytes, None if they are more than a limit or cannot be had."""
+    try:
+        with os.fdopen(os.open(path, OPEN), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(limit + 1)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
+
+
+def _in_one_place(file: str, other: str) -> bool:
+    return without_gz(spelled(file)) == without_gz(spelled(other))
+
+
+def _is_at(read: AsRead, file: str) -> bool:
+    """Return whether a file is the one that was read, whatever it holds by now."""
+    return read.path == spelled(file) or (read.device, read.inode) == _node(file)
+
+
+def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
+    """Return whether a file is the one that was read, by path and inode: earlier versions kept no
+    checksum."""
+    return read.path == spelled(file) and read.inode == _node(file)[1]
+
+
+def _node(file: str) -> Node:
+    """Return device and inode; of a file that is gone, a value that no other file has."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - three times as fast
+    except OSError:
+        return -1, hash(file)
+    return found.st_dev, found.st_ino
+
+
+def _left_out(file: str, why: Why, of: str) -> LeftOut:
+    return LeftOut(path=spelled(file), why=why, of=spelled(of))
+
+
+def _imported(file: str, same: Reading) -> LeftOut:
+    path = spelled(file)
+    of = "" if same.file.path == path else same.file.path
+    return LeftOut(path=path, why=Why.IMPORTED, of=of, sessions=(same.session,))

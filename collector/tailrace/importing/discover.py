@@ -1,0 +1,204 @@
+"""Which files below some paths are traces, and of which format: for `tailrace import`."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import posixpath
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from tailrace.decoding.contract import without_gz
+from tailrace.decoding.formats import FORMATS
+from tailrace.errors import ConfigError
+from tailrace.model.spelling import spelled
+
+HEAD_BYTES = 4096
+
+Traces = dict[str, list[str]]
+"""Absolute paths of streams' files by format, in order."""
+
+
+class Why(StrEnum):
+    """Why an import leaves a file out."""
+
+    IMPORTED = "imported"
+    """The table has it."""
+    COPY = "copy"
+    """Another file has the same content, or begins with it."""
+    EMPTY = "empty"
+    """It holds nothing."""
+    GONE = "gone"
+    """It was there and was not when it was to be read."""
+    UNRECOGNISED = "unrecognised"
+    """No format knows it."""
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that an import leaves out. `of` is the path of the other file that has its content."""
+
+    path: str
+    why: Why
+    of: str = ""
+    trace: bool = True
+    """A trace was meant to be here: the file was named itself, or is called like a trace."""
+    sessions: tuple[str, ...] = ()
+    """The sessions that have its content, where the table has it."""
+
+
+class Found(NamedTuple):
+    traces: Traces
+    left_out: list[LeftOut]
+
+
+def find(paths: Iterable[Path], format_: str | None) -> Found:
+    """Find the files that are traces, and those that are none.
+
+    With a format given, a file named by itself is of that format whatever it is called, and below
+    a directory those that may be its streams are. Without, the first format that recognises a
+    file's name and first bytes is its own. Documents of streams are neither.
+
+    Raise ConfigError for what is not there, is no file, or cannot be read: what was asked for and
+    passed over would be missing without a word."""
+    traces: Traces = {}
+    named: dict[str, bool] = {}
+    """The files that are no traces, and whether each was named itself."""
+    for path in paths:
+        searched = _is_directory(path)
+        place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
+        for file in _files(Path(place)) if searched else [place]:
+            name = _format(file, format_, searched=searched)
+            if name is None:
+                named[file] = named.get(file, False) or not searched
+            else:
+                traces.setdefault(name, []).append(file)
+    traces = {name: list(dict.fromkeys(files)) for name, files in traces.items()}
+    documents = {document for name in traces for document in _documents(name, traces[name])}
+    endings = {_ending(file) for files in traces.values() for file in files} - {""}
+    left_out = [
+        _none(file, named=itself, endings=endings)
+        for file, itself in named.items()
+        if itself or file not in documents
+    ]
+    return _without_empty(traces, left_out)
+
+
+def is_empty(file: str) -> bool:
+    """Return whether a file is there and has no content."""
+    try:
+        return not Path(file).stat().st_size or _inflates_to_nothing(file)
+    except OSError:
+        return False
+
+
+def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
+    """Return which format a file is of. Raise ConfigError if it cannot be read."""
+    if wanted is None:
+        return _recognised(file)
+    if searched and not FORMATS[wanted].files.stream(file):
+        return None
+    _head(file)
+    return wanted
+
+
+def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
+    """A file that is no trace; one without a byte may have been meant to be one."""
+    empty = is_empty(file)
+    trace = named or (empty and _ending(file) in endings)
+    return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
+
+
+def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
+    kept: Traces = {}
+    for name, files in traces.items():
+        for file in files:
+            if is_empty(file):
+                left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
+            else:
+                kept.setdefault(name, []).append(file)
+    return Found(kept, left_out)
+
+
+def _ending(file: str) -> str:
+    return Path(without_gz(file)).suffix
+
+
+def _inflates_to_nothing(file: str) -> bool:
+    """Return whether a file is compressed, whole, and without content. Raise OSError."""
+    try:
+        with Path(file).open("rb") as raw:
+            if raw.read(2) != b"\x1f\x8b":
+                return False
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) as content:
+                return not content.read1(1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+
+
+def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
+    for file in files:
+        directory = posixpath.dirname(file)
+        for document in FORMATS[format_].files.documents(file):
+            yield posixpath.normpath(posixpath.join(directory, document))
+
+
+def _is_directory(path: Path) -> bool:
+    """Return whether this is a directory; what is no file either would have no end, or block."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: there is no such file or directory"]) from None
+    except OSError as error:
+        raise _refusal(str(path), error) from error
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise ConfigError([f"{path}: is neither a file nor a directory"])
+    return stat.S_ISDIR(mode)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """All files below a directory; links to directories are not followed."""
+    for place, directories, names in os.walk(directory, onerror=_raise):
+        directories.sort()
+        for name in sorted(names):
+            file = Path(place, name)
+            if file.is_file():
+                yield str(file)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise _refusal(str(error.filename), error) from error
+
+
+def _refusal(path: str, error: OSError) -> ConfigError:
+    return ConfigError([f"{path}: {error.strerror}"])
+
+
+def _recognised(file: str) -> str | None:
+    head = _head(file)
+    for format_ in FORMATS.values():
+        if format_.files.stream(file) and format_.files.recognises(file, head):
+            return format_.name
+    return None
+
+
+def _head(file: str) -> bytes:
+    """The first bytes of its content."""
+    try:
+        with Path(file).open("rb") as raw:
+            head = raw.read(HEAD_BYTES)
+            if not head.startswith(b"\x1f\x8b"):
+                return head
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) as content:
+                return content.read1(HEAD_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+    except OSError as error:
+        raise _refusal(file, error) from error

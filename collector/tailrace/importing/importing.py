@@ -1,0 +1,176 @@
+"""Finished files through the whole path, once: what `tailrace import` does.
+
+Each format found becomes a source that reads its files to their end. Going on after an interruption
+is what a daemon does after a restart.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from typing import NamedTuple
+
+import msgspec
+import trio
+from msgspec import structs
+
+from tailrace.clock import SystemClock
+from tailrace.config.check import SOURCE_NAME
+from tailrace.config.load import Loaded
+from tailrace.config.schema import SourceConfig, TailConfig
+from tailrace.daemon.daemon import Daemon, Mode, collecting
+from tailrace.daemon.service import (
+    first_failure,
+    raise_descriptor_limit,
+    tamed_garbage_collection,
+)
+from tailrace.daemon.status import source_status, status
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.figures import SourceStatus, Status
+from tailrace.importing.choosing import Taken
+
+LOOK_SECONDS = 0.1
+
+SUMS = (
+    "received_bytes", "decoded_bytes", "malformed_bytes", "rows", "expected_events", "seen_events",
+    "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
+)  # fmt: skip
+SUMS_BY_REASON = ("gap_events", "heal_events")
+"""The sums of a source that include earlier imports; those in `SUMS_BY_REASON` are by reason."""
+
+
+class Progress(msgspec.Struct):
+    """How far an import is: files and bytes read to their end, of how many; rows in the table."""
+
+    files: int
+    files_total: int
+    bytes: int
+    bytes_total: int
+    rows: int
+
+
+class Done(NamedTuple):
+    """The last status, with the figures of this import alone, and the signal that interrupted the
+    import, or 0."""
+
+    status: Status
+    signal: int
+
+
+def check_name(source: str) -> None:
+    """Raise ConfigError for what is no name of a source."""
+    if SOURCE_NAME.fullmatch(source) is None:
+        raise ConfigError(
+            [f"--source {source}: is no name for a source; allowed: a to z, 0 to 9 and _"]
+        )
+
+
+def sources(
+    source: str, taken: Iterable[Taken], dialect: str, *, formats: int
+) -> dict[str, SourceConfig]:
+    """Return a source for each format: `source` alone if one was found, else `<source>_<format>`. A file
+    that was begun goes on in the source that began it."""
+    files: dict[tuple[str, str], list[str]] = {}
+    for file in taken:
+        own = source if formats == 1 else f"{source}_{file.format}"
+        files.setdefault((file.source or own, file.format), []).append(glob.escape(file.path))
+    return {
+        name: TailConfig(format=format_, paths=paths, dialect=dialect)
+        for (name, format_), paths in files.items()
+    }
+
+
+def run(
+    loaded: Loaded,
+    found: Mapping[str, SourceConfig],
+    taken: Iterable[Taken],
+    show: Callable[[Progress], None],
+) -> Done:
+    """Read all files. `show` is called ten times a second.
+
+    Raise TailraceError for what prevents it; what was read by then is in the table or the spool."""
+    raise_descriptor_limit()
+    loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
+    chosen = {file.path: file.replaces for file in taken}
+    work = _Import(show)
+    with (
+        tamed_garbage_collection(),
+        collecting(
+            loaded, SystemClock(), Mode(once=True), chosen=chosen, replayed=work.replayed
+        ) as daemon,
+    ):
+        trio.run(work.main, daemon)
+        if work.failure is not None:
+            raise work.failure
+        last = status(daemon)
+        last.sources = {
+            name: _since(work.before.get(name, now), now) for name, now in last.sources.items()
+        }
+        return Done(last, work.signal)
+
+
+def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
+    """Return a source's status with the sums of what came between two."""
+    changes: dict[str, object] = {
+        name: getattr(after, name) - getattr(before, name) for name in SUMS
+    }
+    for name in SUMS_BY_REASON:
+        earlier = getattr(before, name)
+        changes[name] = {
+            reason: count - earlier.get(reason, 0) for reason, count in getattr(after, name).items()
+        }
+    return structs.replace(after, **changes)
+
+
+class _Import:
+    def __init__(self, show: Callable[[Progress], None]) -> None:
+        self.failure: TailraceError | None = None
+        self.signal = 0
+        self.before: dict[str, SourceStatus] = {}
+        """What the table had before, by source."""
+        self._show = show
+        self._stop = trio.Event()
+
+    async def main(self, daemon: Daemon) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._signals)
+            nursery.start_soon(self._progress, daemon)
+            try:
+                await daemon.run(self._stop, started=lambda: None)
+            except* TailraceError as group:
+                self.failure = first_failure(group)
+            nursery.cancel_scope.cancel()
+        self._tell(daemon)
+
+    def replayed(self, daemon: Daemon) -> None:
+        """Note what the table had before."""
+        for name, config in daemon.config.sources.items():
+            self.before[name] = deepcopy(source_status(daemon, name, config))
+
+    async def _progress(self, daemon: Daemon) -> None:
+        while True:
+            self._tell(daemon)
+            await trio.sleep(LOOK_SECONDS)
+
+    def _tell(self, daemon: Daemon) -> None:
+        figures = [source.figures() for source in daemon.sources.values()]
+        self._show(
+            Progress(
+                files=sum(f.files_ended for f in figures),
+                files_total=sum(f.files for f in figures),
+                bytes=sum(f.raw_bytes for f in figures),
+                bytes_total=sum(f.raw_bytes + f.behind_bytes for f in figures),
+                rows=daemon.figures.rows_committed,
+            )
+        )
+
+    async def _signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if self.signal:
+                    os._exit(128 + number)
+                self.signal = number
+                self._stop.set()

@@ -1,0 +1,131 @@
+"""What the sessions of an import's sources have read so far: of which file, and how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import trio
+from msgspec import structs
+
+from tailrace.clock import SystemClock
+from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.daemon.daemon import Mode, collecting
+from tailrace.daemon.service import first_failure, tamed_garbage_collection
+from tailrace.decoding.formats import FORMATS
+from tailrace.errors import StoreError, TailraceError
+from tailrace.ingest.state import FileState, OpenInfo
+from tailrace.query.engine import Engine
+from tailrace.query.filters import quote
+
+
+class AsRead(msgspec.Struct, frozen=True):
+    """A file as a session has read it. Earlier versions said less of it."""
+
+    path: str
+    inode: int
+    size: int
+    device: int | None = None
+    crc: int | None = None
+    documents: dict[str, int] = {}
+
+
+class Reading(NamedTuple):
+    """`session` is the name of its first run: restarts of the producer within it have names after it."""
+
+    source: str
+    format: str
+    session: str
+    file: AsRead
+    closed: bool
+
+
+class _Closed(msgspec.Struct):
+    file: AsRead | None = None
+
+
+def sources_of(name: str) -> tuple[str, ...]:
+    """Return the names that an import's sources may have: its own, or one for each format."""
+    return name, *(f"{name}_{format_}" for format_ in FORMATS)
+
+
+def root(session: str) -> str:
+    """Return the name that a session and its restarts have in common."""
+    return session.partition(".")[0]
+
+
+def readings(loaded: Loaded, source: str) -> list[Reading]:
+    """Return those of all sessions of an import's sources that are shown, the last ones last.
+
+    What an interrupted import has read, and is in the spool only, comes into the table first. Raise
+    TailraceError."""
+    wanted = sources_of(source)
+    open_ = [
+        Reading(info.source, info.format, info.session, _as_read(file), closed=False)
+        for info, file in _commit_interrupted(loaded)
+        if info.source in wanted
+    ]
+    return [*_closed(loaded, wanted), *open_]
+
+
+def finished(engine: Engine, source: str) -> set[str]:
+    """Return the sessions of an import's sources that are over and shown."""
+    return {
+        session
+        for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
+    }
+
+
+def _as_read(file: FileState) -> AsRead:
+    facts = file.facts
+    return AsRead(facts.path, facts.inode, file.offset, facts.device, file.crc, file.documents)
+
+
+def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
+    """Bring into the table what is in the spool; return the files that are open then."""
+    if not Path(spool_path(loaded.config)).is_dir():
+        return []
+    loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
+    with tamed_garbage_collection(), collecting(loaded, SystemClock(), Mode(once=True)) as daemon:
+
+        async def main() -> None:
+            stop = trio.Event()
+            stop.set()
+            await daemon.run(stop, started=lambda: None)
+
+        try:
+            trio.run(main)
+        except* TailraceError as group:
+            raise first_failure(group) from None
+        return [
+            (info, files[number])
+            for number, info in daemon.ingest.open_sessions().items()
+            if number in (files := daemon.ingest.files(info.source))
+        ]
+
+
+def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
+    try:
+        engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    except StoreError:
+        return []  # there is no table yet
+    try:
+        rows = engine.rows(_closes("source, format, session, attributes", sources))
+        return [
+            Reading(source, format_, root(session), file, closed=True)
+            for source, format_, session, attributes in rows
+            if (file := msgspec.json.decode(attributes, type=_Closed).file) is not None
+        ]
+    finally:
+        engine.close()
+
+
+def _closes(columns: str, sources: tuple[str, ...]) -> str:
+    """A SELECT of the ends of files' sessions: of each, of its last run alone."""
+    listed = ", ".join(map(quote, sources))
+    return (
+        f"SELECT {columns} FROM part.shown"  # noqa: S608 - quoted
+        f" WHERE kind = 'session' AND name = 'close' AND source IN ({listed})"
+        " AND contains(attributes, '\"file\"')"
+    )

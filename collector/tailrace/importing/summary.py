@@ -1,0 +1,152 @@
+"""What an import came to: files taken in and left out, their events, what is missing; asked of the table.
+
+The loss is that of all files that were asked for, those included that the table had before: who asks
+again gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from tailrace.config.load import Loaded, store_path
+from tailrace.figures import Status
+from tailrace.importing.choosing import Choice
+from tailrace.importing.discover import LeftOut, Why
+from tailrace.importing.readings import Reading, finished
+from tailrace.model.spelling import spelled
+from tailrace.query.engine import Engine
+from tailrace.query.filters import quote
+
+
+class Session(msgspec.Struct, frozen=True):
+    """What the table has of a file. `missing` is by reason; `unknown` says that something of unknown
+    amount is missing, too."""
+
+    path: str
+    format: str
+    source: str
+    session: str
+    events: int
+    missing: dict[str, int]
+    unknown: bool
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """`files` are those taken in by this import, and `events`, `missing` and `unknown` their sums;
+    `errors` counts calls for files that failed, by the error's name."""
+
+    store: str
+    source: str
+    files: list[Session]
+    left_out: list[LeftOut]
+    events: int
+    missing: dict[str, int]
+    unknown: bool
+    errors: dict[str, int]
+    interrupted: bool
+    earlier: list[Session] = msgspec.field(name="imported_before")
+    """What the table had of the files that were left out for that."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something that was asked for is not there: a file could not be read or is no trace,
+        or there is not a single event."""
+        no_trace = any(
+            left.trace and left.why in {Why.UNRECOGNISED, Why.GONE} for left in self.left_out
+        )
+        return bool(self.errors) or no_trace or self.without_events
+
+    @property
+    def without_events(self) -> bool:
+        """Whether the table has no event of all files that were asked for."""
+        return not any(session.events for session in self._all)
+
+    def exceeds(self, max_loss: int) -> bool:
+        """Return whether more events are missing than this, or nobody knows how many: of an empty
+        trace nobody does."""
+        empty = any(left.trace and left.why is Why.EMPTY for left in self.left_out)
+        unknown = any(session.unknown for session in self._all)
+        lost = sum(sum(session.missing.values()) for session in self._all)
+        return empty or unknown or lost > max_loss
+
+    @property
+    def _all(self) -> list[Session]:
+        return [*self.files, *self.earlier]
+
+
+def summary(
+    loaded: Loaded,
+    source: str,
+    choice: Choice,
+    left_out: Iterable[LeftOut],
+    *,
+    before: Iterable[Reading],
+    last: Status | None,
+    interrupted: bool,
+) -> Summary:
+    """Ask the table what came of a choice. `before` are the readings of then, `last` is the
+    collector's last status, if it had anything to read. Raise StoreError, QueryError."""
+    store = store_path(loaded.config)
+    known = {session for left in choice.left_out for session in left.sessions}
+    files: list[Session] = []
+    earlier: list[Session] = []
+    if choice.taken or known:
+        engine = Engine(store, loaded.config.store.options)
+        try:
+            over = {reading.session for reading in before if reading.closed}
+            files = _sessions(engine, finished(engine, source) - over)
+            earlier = _sessions(engine, known)
+        finally:
+            engine.close()
+    errors = _errors(last) if last else {}
+    missed = [] if interrupted or errors else _missed(choice, files)
+    return Summary(
+        store=spelled(store), source=source, files=files,
+        left_out=[*left_out, *choice.left_out, *missed],
+        events=sum(file.events for file in files),
+        missing=_added(file.missing for file in files),
+        unknown=any(file.unknown for file in files),
+        errors=errors, interrupted=interrupted, earlier=earlier,
+    )  # fmt: skip
+
+
+def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
+    """Return what the table has of these sessions, with their restarts."""
+    listed = ", ".join(map(quote, sorted(wanted))) or "''"
+    where = f"WHERE part.root(session) IN ({listed})"
+    missing: dict[str, dict[str, int]] = {}
+    gaps = f"SELECT session, reason, sum(remaining)::BIGINT FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
+    for session, reason, count in engine.rows(gaps):
+        missing.setdefault(session, {})[reason] = count or 0
+    rows = f"SELECT peer, format, source, session, events, unknown::TINYINT FROM sessions {where} ORDER BY opened, session"  # noqa: S608 - quoted
+    return [
+        Session(
+            peer or "", format_, source, session, events, missing.get(session, {}), bool(unknown)
+        )
+        for peer, format_, source, session, events, unknown in engine.rows(rows)
+    ]
+
+
+def _errors(last: Status) -> dict[str, int]:
+    return _added(source.errors for source in last.sources.values())
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            sums[name] = sums.get(name, 0) + count
+    return dict(sorted(sums.items()))
+
+
+def _missed(choice: Choice, files: list[Session]) -> list[LeftOut]:
+    """The files that were to be read and of which nothing came."""
+    read = {file.path for file in files}
+    return [
+        LeftOut(path=path, why=Why.EMPTY if Path(taken.path).is_file() else Why.GONE)
+        for taken in choice.taken
+        if (path := spelled(taken.path)) not in read
+    ]

@@ -1,0 +1,168 @@
+"""The parts of the process's memory are what sessions, streams and records really take."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tailrace.config.schema import Config, TailConfig, UdpConfig
+from tailrace.daemon import memory
+from tailrace.decoding.json_object import read_object
+from tailrace.ingest.machine import Ingest
+from tailrace.ledger.counters import MARK_BYTES, STREAM_BYTES
+from tests.decoding import ovni_bytes
+from tests.ingest.log import Log, heph_event
+
+KIB, MIB = 2**10, 2**20
+PAGE = (Path(__file__).parents[2] / "collector/THREATS.md").read_text()
+SECTION = PAGE.split("\n## Memory\n")[1].split("\n## ")[0]
+JETS = b'{"type":"header","version":"2.0","metadata":{}}\n{"type":"event","record_id":1,"clk":1,"name":"x"}\n'
+DFTRACER = b'[\n{"id":1,"name":"start","cat":"dftracer","pid":1,"tid":1,"ts":1,"dur":0,"ph":"X","args":{}}\n'
+SAID = {
+    "heph": heph_event(1, 0), "jets": JETS, "dftracer": DFTRACER, "et3": b"M 1 2 1\nE 1 2\n",
+    "ovni": ovni_bytes.HEADER + ovni_bytes.starts(1),
+}  # fmt: skip
+
+
+def mib(size):
+    return f"{-(-size // MIB)} MiB"
+
+
+def test_the_page_says_what_the_code_says():
+    parts = memory.bounds(Config())
+    total = sum(part.bytes for part in parts)
+    assert f"With the\ndefaults it is {mib(total)}." in SECTION
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+ MiB) \|", SECTION, re.MULTILINE)
+    assert rows == [(part.name, mib(part.bytes)) for part in parts]
+    assert total < 700 * MIB
+
+
+@pytest.mark.parametrize(
+    ("module", "constant", "text"),
+    [
+        ("normalize", "SPAN_BYTES", "open spans"), ("ledger.references", "RANGE_BYTES", "record ids"),
+        ("ledger.references", "UNKNOWN_BYTES", "unknown references"),
+        ("ledger.counters", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
+        ("ledger.copies", "COPY_BYTES", "datagrams"), ("decoding.et3_stack", "FRAME_BYTES", "open calls"),
+        ("decoding.ovni_stack", "OPEN_BYTES", "open calls"), ("decoding.et3_maps", "NAME_BYTES", "names of"),
+        ("decoding.dftracer_names", "NAME_BYTES", "names of"),
+        ("decoding.ovni_names", "NAMED_BYTES", "names of"),
+        ("decoding.dftracer_run", "RANGE_BYTES", "holes in DFTracer"),
+    ],
+)  # fmt: skip
+def test_the_page_says_what_an_entry_takes(module, constant, text):
+    value = getattr(sys.modules[f"tailrace.{module}"], constant)
+    (row,) = [line for line in SECTION.splitlines() if line.startswith(f"| {text}")]
+    assert f"{value} B" in row.split("|")[2]
+
+
+def test_each_source_adds_its_sessions_streams_and_records():
+    def of(**sources):
+        return {part.name: part.bytes for part in memory.bounds(Config(sources=sources))}
+
+    none, one = of(), of(a=UdpConfig(format="heph", listen="x", peers_max=10))
+    assert none["state"] == none["sessions"] == none["streams"] == none["parsing"] == 0
+    announced = Config().ledger.sessions_max * memory.ANNOUNCED_BYTES
+    assert one["sessions"] == 10 * memory.PEER_BYTES + announced
+    assert one["state"] == one["checkpoint"] == Config().ledger.source_state_max
+    files = of(a=TailConfig(format="ovni", paths=["/x"], files_max=10))
+    assert files["sessions"] == 10 * memory.FILE_BYTES
+    assert files["streams"] == 0
+
+
+def taken(work):
+    """The bytes that the interpreter counts in what is made, and its result."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        result = work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], result
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("format_", list(SAID))
+def test_no_session_takes_more_than_is_said(format_):
+    log = Log()
+    sessions = 300
+    for n in range(sessions):
+        if format_ in {"heph", "jets"}:
+            number = log.open(format_, peer=f"127.0.0.1:{n}")
+        else:
+            number = log.open_file(format_, f"/runs/loom.x/proc.{n}/thread.{n}/stream.obs")
+        log.data(number, SAID[format_])
+
+    def work():
+        ingest = Ingest()
+        for entry in log.entries:
+            ingest.apply(entry)
+        ingest.take()
+        return ingest
+
+    work()
+    size, _ = taken(work)
+    # Beside the ingest's part there is the source's.
+    most = memory.PEER_BYTES if format_ in {"heph", "jets"} else memory.FILE_BYTES * 2 // 3
+    assert size / sessions < most
+
+
+def test_no_stream_takes_more_than_is_said():
+    log = Log()
+    number = log.open("heph")
+    streams = 2000
+    log.data(number, b"".join(heph_event(10**6 + n, 0) for n in range(streams)))
+
+    def work():
+        ingest = Ingest()
+        for entry in log.entries:
+            ingest.apply(entry)
+        ingest.take()
+        return ingest
+
+    work()
+    size, _ = taken(work)
+    assert size < 64 * KIB + streams * (STREAM_BYTES + 2 * MARK_BYTES)
+    log.close(number)
+    size, ingest = taken(work)
+    assert sum(len(each.streams) for each in ingest.state.departures["s"]) == streams
+    assert size < 64 * KIB + streams * memory.DEPARTED_BYTES
+
+
+@pytest.mark.parametrize(
+    "text", [b"[],", b"{},", b'"",', b"1.5,", b'{"a":[]},', b'"\xf0\x9f\x98\x80",']
+)
+def test_a_record_takes_no_more_while_it_is_read(text):
+    size = 2**18
+    line = b'{"type":"x","data":[' + text * (size // len(text)) + b"0]}\n"
+    tracemalloc.start()
+    try:
+        assert not isinstance(read_object(line), str)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < memory.PARSED * len(line)
+
+
+def test_a_collector_that_has_done_nothing_takes_no_more_than_the_process(collector):
+    status = Path(f"/proc/{collector.process.pid}/status").read_text()
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    assert int(peak) * KIB < memory.PROCESS_BYTES
+
+
+def test_check_prints_the_sum_and_its_parts(tmp_path):
+    file = tmp_path / "tailrace.toml"
+    file.write_text('[ledger]\nstate_max = "8 MiB"\n')
+    command = [sys.executable, "-m", "tailrace", "check", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    (line,) = [line for line in done.stdout.splitlines() if "memory:" in line]
+    assert re.match(
+        r"  memory: at most \d+ MiB \(process 80, rows 185, .*state 8, checkpoint 8,", line
+    )

@@ -1,0 +1,140 @@
+"""Read the docstrings and comments of the product: `python -m tests.docs.prose [PATH...]` lists what breaks a rule.
+
+Two rules: the first word of a function's docstring is a verb in the imperative, and each name in backquotes
+exists, as an identifier, a file, or a word of a string in the repository.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("collector/tailrace", "clients/python/src")
+NAMED_IN = ("collector", "clients", "tests", "config", "deploy", "benchmarks", "examples", ".ci")
+VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text().split())
+"""Verbs that docstrings begin with. Add the verb that you need, in the imperative."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
+"""What claims to be a name. Other things in backquotes are examples, grammars or commands."""
+_QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+
+
+class Docstring(NamedTuple):
+    path: Path
+    line: int
+    name: str
+    text: str
+
+    @property
+    def begins_with_verb(self) -> bool:
+        return self.text.split(maxsplit=1)[0].rstrip(".,:;").lower() in VERBS
+
+
+class Unknown(NamedTuple):
+    path: Path
+    line: int
+    quoted: str
+
+
+def modules(paths: Iterable[str] = PRODUCT) -> Iterator[Path]:
+    """Yield the Python files below some paths of the repository."""
+    for path in paths:
+        home = ROOT / path
+        yield from [home] if home.is_file() else sorted(home.rglob("*.py"))
+
+
+def docstrings(paths: Iterable[str] = PRODUCT) -> Iterator[Docstring]:
+    """Yield the docstrings of functions."""
+    for path in modules(paths):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield Docstring(path, node.lineno, node.name, text)
+
+
+def unknown_names(paths: Iterable[str] = PRODUCT) -> Iterator[Unknown]:
+    """Yield what stands in backquotes in docstrings and comments, and exists nowhere."""
+    for path in modules(paths):
+        for line, text in _prose(path):
+            for match in _QUOTED.finditer(text):
+                parts = match[1].removesuffix("()").split(".") if _NAME.fullmatch(match[1]) else []
+                if any(part not in _known() for part in parts):
+                    yield Unknown(path, line + text[: match.start()].count("\n"), match[1])
+
+
+def _prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment, and of each string that stands alone."""
+    source = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+
+
+@cache
+def _known() -> frozenset[str]:
+    """Return all identifiers of code, words of strings that are no prose, and names of files."""
+    words: set[str] = set()
+    for home in NAMED_IN:
+        for path in (ROOT / home).rglob("*"):
+            words.update(_IDENTIFIER.findall(path.name))
+            if path.suffix == ".py":
+                words |= _words(path)
+            elif path.suffix in {".c", ".h", ".toml", ".yml", ".ini", ".service"}:
+                words.update(_IDENTIFIER.findall(path.read_text(errors="replace")))
+    words.update(_IDENTIFIER.findall((ROOT / "pyproject.toml").read_text()))
+    return frozenset(words) | frozenset(keyword.kwlist)
+
+
+def _words(path: Path) -> set[str]:
+    tree = ast.parse(path.read_bytes())
+    prose = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    words = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in prose:
+            if isinstance(node.value, str | bytes):
+                text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+                words.update(_IDENTIFIER.findall(text))
+        else:
+            words.update(value for _, value in ast.iter_fields(node) if isinstance(value, str))
+            if isinstance(node, ast.ImportFrom):
+                words.update((node.module or "").split("."))
+            if isinstance(node, ast.alias):
+                words.update(node.name.split("."))
+    return words
+
+
+def main(paths: list[str]) -> None:
+    """Print each docstring without a verb and each unknown name, and how many there are."""
+    chosen = paths or list(PRODUCT)
+    found = list(docstrings(chosen))
+    without = [one for one in found if not one.begins_with_verb]
+    for one in without:
+        sys.stdout.write(f"{one.path.relative_to(ROOT)}:{one.line}: {one.text.splitlines()[0]}\n")
+    unknown = list(unknown_names(chosen))
+    for name in unknown:
+        sys.stdout.write(f"{name.path.relative_to(ROOT)}:{name.line}: unknown `{name.quoted}`\n")
+    verbs = len(found) - len(without)
+    sys.stdout.write(f"{verbs} of {len(found)} begin with a verb; {len(unknown)} unknown names\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

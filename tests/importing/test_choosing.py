@@ -1,0 +1,153 @@
+"""Whatever happens to files between imports: each record that was ever there is shown once.
+
+The oracle knows no rule of the collector's. It keeps a set of the records that it has written: each
+is unlike all others, and a copy is made only of a file that exists. So a record twice, or none at
+all, is a mistake, whichever files an import takes.
+
+It leaves out the blind spots of ARCHITECTURE.md: an incomplete copy goes when its original does, and
+what has moved has no copies.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from tailrace.cli import tailrace
+from tailrace.importing.choosing import choose
+from tailrace.importing.readings import AsRead, Reading
+from tests.query.asking import ask
+
+SHOWN = "SELECT id FROM events WHERE kind = 'begin'"
+STEPS = 9
+
+
+class Directory:
+    """Trace files, to which things happen; `written` are the ids of all records so far."""
+
+    def __init__(self, path, seed):
+        self.path = path
+        self.path.mkdir()
+        self.written = set()
+        self._chance = random.Random(seed)
+        self._next = 1
+
+    def happen(self):
+        """One thing, at random, that is possible now."""
+        files = sorted(self.path.glob("*.jets"))
+        things = [self.begin] + [self.grow, self.begin_again, self.compress, self.move] * bool(
+            files
+        )
+        thing = self._chance.choice(things)
+        return thing.__name__, thing(*([self._chance.choice(files)] if thing != self.begin else []))
+
+    def begin(self):
+        (self.path / f"{self._next}.jets").write_bytes(self._header() + self._records())
+
+    def grow(self, file):
+        with file.open("ab") as more:
+            more.write(self._records())
+
+    def begin_again(self, file):
+        self._lose_incomplete_copy(file)
+        with file.open("r+b") as same:
+            same.truncate()
+            same.write(self._header() + self._records())
+
+    def compress(self, file):
+        """As gzip does it, or with the original kept, or of its beginning alone."""
+        data = file.read_bytes()
+        if file.name.startswith("moved"):
+            return
+        how = self._chance.choice(["moved", "kept", "torn"])
+        if how == "torn":
+            data = data[: data.rindex(b"\n", 0, -1) + 1]
+        _copy(file).write_bytes(gzip.compress(data))
+        if how == "moved":
+            file.unlink()
+
+    def move(self, file):
+        _copy(file).unlink(missing_ok=True)
+        file.rename(self.path / f"moved-{self._next}-{file.name}")
+
+    def _lose_incomplete_copy(self, file):
+        if _copy(file).exists() and gzip.decompress(_copy(file).read_bytes()) != file.read_bytes():
+            _copy(file).unlink()
+
+    def _header(self):
+        return b'{"type":"header","version":"2.0","metadata":{}}\n'
+
+    def _records(self):
+        ids = range(self._next, self._next + self._chance.choice([1, 2, 7]))
+        self._next = ids.stop
+        self.written.update(ids)
+        return b"".join(
+            b'{"clk":1,"type":"record","name":"r","record_type":"R","id":%d,"description":""}\n' % n
+            for n in ids
+        )
+
+
+def _copy(file):
+    return file.with_name(file.name + ".gz")
+
+
+def imported(store, path):
+    done = CliRunner().invoke(tailrace, ["import", "--store", str(store), str(path)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
+)
+def test_each_record_is_shown_once_whatever_happens_between_imports(seed, tmp_path):
+    store, directory = tmp_path / "store", Directory(tmp_path / "runs", seed)
+    directory.begin()
+    happened = []
+    for _ in range(STEPS):
+        said = imported(store, directory.path)
+        shown = Counter(id_ for (id_,) in ask(store, SHOWN))
+        assert shown == Counter(directory.written), (happened, said)
+        happened.append(directory.happen())
+    rows = ask(store, "SELECT count(*) FROM stored")
+    imported(store, directory.path)
+    again = ask(store, "SELECT count(*) FROM stored")
+    assert "nothing to import" in imported(store, directory.path)
+    assert ask(store, "SELECT count(*) FROM stored") == again >= rows
+
+
+@pytest.mark.parametrize(("size", "chosen"), [(9, "left out"), (8, "grown"), (10, "new")])
+def test_of_what_an_earlier_version_has_read_the_size_must_do(size, chosen, tmp_path):
+    file = tmp_path / "a.jets"
+    file.write_bytes(b"9 bytes \n")
+    read = AsRead(str(file), file.stat().st_ino, size)
+    reading = Reading("import", "jets", "s", read, closed=True)
+    choice = choose({"jets": [str(file)]}, [reading], again=False)
+    assert [left.why for left in choice.left_out] == (["imported"] if chosen == "left out" else [])
+    assert [taken.replaces for taken in choice.taken] == {
+        "left out": [], "grown": [("s",)], "new": [()],
+    }[chosen]  # fmt: skip
+    again = choose({"jets": [str(file)]}, [reading], again=True)
+    assert (again.left_out, [taken.replaces for taken in again.taken]) == ([], [()])
+
+
+def test_a_copy_of_a_shorter_state_elsewhere_is_another_trace_unless_it_says_enough(tmp_path):
+    """ovni streams of one thread id in two directories: 8 bytes of header are alike in all."""
+    header, events = b"ovni\1\0\0\0", b"\0OHe" + bytes(8)
+    for trace, content in {"a": header + events, "b": header + events + events}.items():
+        stream = tmp_path / trace / "loom.l/proc.1/thread.1/stream.obs"
+        stream.parent.mkdir(parents=True)
+        stream.write_bytes(content)
+    said = imported(tmp_path / "store", tmp_path)
+    assert "copy" not in said
+    shutil.rmtree(tmp_path / "store")
+    for trace, count in {"a": 30, "b": 40}.items():
+        stream = tmp_path / trace / "loom.l/proc.1/thread.1/stream.obs"
+        stream.write_bytes(header + count * events)
+    said = imported(tmp_path / "store", tmp_path)
+    assert "is a copy of another file, or of its beginning" in said
