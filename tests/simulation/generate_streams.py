@@ -16,6 +16,8 @@ from tests.simulation.world import MS, SECOND
 SHARE = 0.06
 """Of the seeds."""
 PROGRAMS = 3
+WINDOW = 512
+"""Events whose marks the collector remembers of a stream, by number modulo so many."""
 PLACES = 16_384
 
 
@@ -86,7 +88,7 @@ def _beginnings(random: Random, seed: int) -> Scenario:
         facts.Emit(at=SECOND + 100 * MS, program=0, stream=1, count=random.choice([20, 60])),
     ]
     at = 5 * SECOND
-    first = 2**32 - random.randint(20, 40)
+    first = 2**32 - random.randint(20, 40) - random.choice([0, 0, WINDOW - 35])
     begin = facts.Begin(at=at, program=1, transport="raw", address="raw-1:1", buffer=0, first=first, overtaken=True)  # fmt: skip
     made.append(begin)
     made.append(facts.Emit(at=at, program=1, stream=1, count=1))
