@@ -16,7 +16,7 @@ from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
 from tailrace.sources.address import bound, cause, split
 from tailrace.sources.unix import in_use
-from tailrace.store.running import Daemon
+from tailrace.store.running import RunningCollector
 
 CHECK = "addresses"
 
@@ -64,7 +64,7 @@ def _listeners(host: Host) -> Iterator[Listener]:
     yield Listener("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
-def _running(daemon: Daemon) -> Finding:
+def _running(daemon: RunningCollector) -> Finding:
     places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
     where = f" ({places})" if places else ""
     return good(

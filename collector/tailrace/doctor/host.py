@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tailrace.clock import Clock
 from tailrace.config.load import spool_path, store_path
 from tailrace.config.schema import Config
-from tailrace.store.running import Daemon, find
+from tailrace.store.running import RunningCollector, find
 
 
 class Host(NamedTuple):
@@ -19,7 +19,7 @@ class Host(NamedTuple):
     environ: Mapping[str, str]
     clock: Clock
     root: Path = Path("/")
-    daemon: Daemon | None = None
+    daemon: RunningCollector | None = None
 
     @property
     def store(self) -> Path | None:

@@ -14,7 +14,7 @@ from tailrace.config.schema import OWN_SOURCE, Config
 from tailrace.errors import TailraceError
 from tailrace.query import admin
 from tailrace.query.filters import Selection
-from tailrace.store.running import Daemon, find, is_finished
+from tailrace.store.running import RunningCollector, find, is_finished
 
 
 class Awaited(NamedTuple):
@@ -111,7 +111,7 @@ def beside(snapshot: Snapshot, ask: Look) -> Live:
     return Live(unasked=OVERTAKEN)
 
 
-def _ask(config: Config, daemon: Daemon) -> Live:
+def _ask(config: Config, daemon: RunningCollector) -> Live:
     who = f"the collector that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
         return Live(unasked=f"{who} has no admin endpoint")

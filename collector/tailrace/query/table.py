@@ -14,7 +14,7 @@ from tailrace.store.layout import TABLE_NAME, is_local, open_table, table_root
 from tailrace.store.lock import is_held
 from tailrace.store.refusal import line
 from tailrace.store.schema import SCHEMA, check_readable
-from tailrace.store.snapshot import Snapshot
+from tailrace.store.snapshot import TableSnapshot
 
 if TYPE_CHECKING:
     import pyarrow.dataset  # type: ignore[import-untyped]  # it has no types
@@ -27,7 +27,7 @@ class AddedFile(NamedTuple):
     day: date
 
 
-class TableReader(Snapshot):
+class TableReader(TableSnapshot):
     """Raises StoreError, naming the table, where there is none or where it cannot be read.
 
     Files of a version stay for at least an hour after a newer one has replaced them; a statement,
