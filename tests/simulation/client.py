@@ -23,6 +23,9 @@ from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
+LOST = frozenset({"given_up", "lost", "refused", "uncounted"})
+"""Why events are discarded that a client had taken."""
+
 
 class Datagrams:
     """A client's transport (`tailrace_client._transport.Transport`) of datagrams."""
@@ -226,6 +229,12 @@ class Client:
     @property
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())
+
+    @property
+    def refused(self) -> int:
+        """Return how many events the client did not take at all. Of others that it loses, it says that they
+        are not delivered."""
+        return sum(n for why, n in self.emitter.discarded.items() if why not in LOST)
 
 
 @contextmanager
