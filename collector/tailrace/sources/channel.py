@@ -26,7 +26,7 @@ class Channel(Protocol):
         """What to send so that the peer gets `data`. Raise OSError: it gets nothing any more."""
         ...
 
-    def said(self) -> bytes:
+    def take_outgoing(self) -> bytes:
         """What is to be sent for the channel's own sake."""
         ...
 
@@ -35,7 +35,7 @@ class Channel(Protocol):
         ...
 
 
-class Plain:
+class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
@@ -51,26 +51,26 @@ class Plain:
     def seal(self, data: bytes) -> bytes:
         return data
 
-    def said(self) -> bytes:
+    def take_outgoing(self) -> bytes:
         return b""
 
     def farewell(self) -> bytes:
         return b""
 
 
-class Tls:
+class TlsChannel:
     """The server's end, between the socket and two buffers in memory."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        self._plain = Plain(sock)
-        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
+        self._plain = PlainChannel(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake with what has come; whether it is through. What `said` gives is to
+        """Go on with the handshake with what has come; whether it is through. What `take_outgoing` gives is to
         be sent in any case. Raise ssl.SSLError or, if the peer has gone, OSError."""
         data, ended = self._plain.receive()
-        self._came.write(data)
+        self._incoming.write(data)
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -85,21 +85,21 @@ class Tls:
 
     def receive(self) -> tuple[bytes, str | None]:
         data, ended = self._plain.receive()
-        self._came.write(data)
+        self._incoming.write(data)
         opened, over = self._open()
         return opened, over or (CUT if ended == EOF else ended)
 
     def seal(self, data: bytes) -> bytes:
         self._tls.write(data)
-        return self._goes.read()
+        return self._outgoing.read()
 
-    def said(self) -> bytes:
-        return self._goes.read()
+    def take_outgoing(self) -> bytes:
+        return self._outgoing.read()
 
     def farewell(self) -> bytes:
         with suppress(ssl.SSLError):  # it waits for the peer's
             self._tls.unwrap()
-        return self._goes.read()
+        return self._outgoing.read()
 
     def _open(self) -> tuple[bytes, str | None]:
         opened = []

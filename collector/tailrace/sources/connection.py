@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import trio
 
-from tailrace.sources.channel import Channel, Plain, Tls
+from tailrace.sources.channel import Channel, PlainChannel, TlsChannel
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import Outcome
 from tailrace.sources.token_line import first_line
@@ -45,7 +45,7 @@ class Connection:
         """Its first bytes, while it cannot be told whether they are a token's line, which is dropped;
         None: no such line is looked for."""
         self._back: tuple[bytes, str | None] = (b"", None)
-        self._channel: Channel = Plain(sock)
+        self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
         """Sees to it that `send_rest` is called soon; None while replies are not sent."""
@@ -56,14 +56,14 @@ class Connection:
 
     async def secure(self, context: ssl.SSLContext) -> None:
         """Be TLS from now on. Raise OSError, of which those of TLS are: the handshake failed."""
-        channel = Tls(self.sock, context)
+        channel = TlsChannel(self.sock, context)
         through = False
         while not through:
             await trio.lowlevel.wait_readable(self.sock)
             try:
                 through = channel.shake_hands()
             finally:
-                self._push(channel.said())
+                self._push(channel.take_outgoing())
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
@@ -76,7 +76,7 @@ class Connection:
             data, ended = self._back
         else:
             data, ended = self._channel.receive()
-            if said := self._channel.said():
+            if said := self._channel.take_outgoing():
                 if len(self._unsent) + len(said) > UNSENT_MAX:
                     return data, ended or Refusal.TLS  # it asks for answers and does not read them
                 self._push(said)

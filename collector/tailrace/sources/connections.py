@@ -26,7 +26,7 @@ import trio
 from tailrace.config.schema import ConnectionConfig
 from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.greeting import RefusedError, greet
+from tailrace.sources.greeting import GreetingRefusedError, greet
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
 
@@ -37,7 +37,7 @@ _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 logger = logging.getLogger(__name__)
 
 
-class Peer(NamedTuple):
+class ConnectedPeer(NamedTuple):
     """The other end of a connection: how it is called, and whom the limit for each peer counts it to."""
 
     name: str
@@ -59,11 +59,11 @@ class Listener(Protocol):
         """A socket that listens, until the end, and its address for people. Raise OSError."""
         ...
 
-    def greet(self, sock: socket.socket, address: Any) -> Peer:  # noqa: ANN401 - what `accept` gave
+    def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
         """Set up a connection just accepted; who is at its other end. Raise OSError: nobody any more."""
         ...
 
-    def allows(self, peer: Peer) -> bool:
+    def allows(self, peer: ConnectedPeer) -> bool:
         """Whether its address may talk to us."""
         ...
 
@@ -137,7 +137,7 @@ class ConnectionSource:
         self._each[peer.whose] += 1
         nursery.start_soon(self._serve, Connection(sock, *peer), intake)
 
-    def _refusal(self, sock: socket.socket, peer: Peer) -> Refusal | None:
+    def _refusal(self, sock: socket.socket, peer: ConnectedPeer) -> Refusal | None:
         if not self._listener.allows(peer):
             return Refusal.ADDRESS
         if sock.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE:
@@ -166,7 +166,7 @@ class ConnectionSource:
         listener = self._listener
         try:
             await greet(connection, listener.guard, listener.greeting_timeout)
-        except RefusedError as refused:
+        except GreetingRefusedError as refused:
             self._figures.refuse(refused.cause)
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return

@@ -23,7 +23,7 @@ _SO_COOKIE = 57
 _COOKIE = struct.Struct("=q")
 
 
-class Queue(NamedTuple):
+class KernelQueue(NamedTuple):
     """What the kernel says of a socket: bytes that wait, and datagrams it ever dropped (modulo 2^32)."""
 
     bytes: int
@@ -41,7 +41,7 @@ class DatagramSocket(Protocol):
         """Send a datagram, or raise OSError."""
         ...
 
-    def queue(self) -> Queue: ...
+    def queue(self) -> KernelQueue: ...
 
     def cookie(self) -> int:
         """Return the kernel's number of the socket, which no other has until the kernel boots again."""
@@ -76,10 +76,10 @@ class SystemSocket:
     def send(self, data: bytes, address: Address) -> None:
         self._sock.sendto(data, address)
 
-    def queue(self) -> Queue:
+    def queue(self) -> KernelQueue:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
         memory = _MEMINFO.unpack(data)
-        return Queue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
+        return KernelQueue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
 
     def cookie(self) -> int:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size)

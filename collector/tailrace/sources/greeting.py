@@ -14,7 +14,7 @@ from tailrace.sources.refusal import Refusal
 from tailrace.sources.token_line import first_line
 
 
-class RefusedError(Exception):
+class GreetingRefusedError(Exception):
     """A connection gets no session; the text is for people."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
@@ -23,23 +23,23 @@ class RefusedError(Exception):
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Return when a connection may have a session. Raise RefusedError."""
+    """Return when a connection may have a session. Raise GreetingRefusedError."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
         if guard.tokens is not None:
             await _show(connection, guard.tokens)
     if waiting.cancelled_caught:
-        raise RefusedError(Refusal.GREETING)
+        raise GreetingRefusedError(Refusal.GREETING)
 
 
 async def _shake_hands(connection: Connection, certificates: Certificates) -> None:
     try:
         await connection.secure(certificates.context())
     except ssl.SSLError as error:
-        raise RefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
     except OSError as error:
-        raise RefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
 
 
 async def _show(connection: Connection, tokens: Tokens) -> None:
@@ -50,7 +50,7 @@ async def _show(connection: Connection, tokens: Tokens) -> None:
         more, ended = await connection.next()
         data += more
     if line is None or line.token is None:
-        raise RefusedError(Refusal.NO_TOKEN)
+        raise GreetingRefusedError(Refusal.NO_TOKEN)
     if not tokens.accepts(line.token):
-        raise RefusedError(Refusal.WRONG_TOKEN)
+        raise GreetingRefusedError(Refusal.WRONG_TOKEN)
     connection.put_back(line.rest, ended)

@@ -13,7 +13,7 @@ LINE_MAX = 512
 """Bytes of a token's line, its end included."""
 
 
-class Line(NamedTuple):
+class TokenLine(NamedTuple):
     """A connection's first bytes: the token of the line they begin with, None if they begin with none,
     and what is behind it."""
 
@@ -21,12 +21,12 @@ class Line(NamedTuple):
     rest: bytes
 
 
-def first_line(data: bytes) -> Line | None:
+def first_line(data: bytes) -> TokenLine | None:
     """None while it cannot be told."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
-            return Line(data[len(TOKEN) : end], data[end + 1 :])
+            return TokenLine(data[len(TOKEN) : end], data[end + 1 :])
         if len(data) < LINE_MAX:
             return None
-    return Line(None, data)
+    return TokenLine(None, data)

@@ -104,7 +104,7 @@ class UdpSource:
         while self.drain(intake) == DRAIN_MAX:
             pass
         self._hand_on_noise(intake)
-        self.figures()
+        self._measure_queue()
         self._sock = None
 
     def reconfigure(self, config: UdpConfig) -> None:
@@ -121,11 +121,14 @@ class UdpSource:
         return self._figures.replied(self._reply(self._peers.of_session(number), data))
 
     def figures(self) -> SourceFigures:
-        figures = self._figures
-        figures.open = len(self._peers)
+        self._measure_queue()
+        self._figures.open = len(self._peers)
+        return self._figures
+
+    def _measure_queue(self) -> None:
         if self._sock is not None:
-            figures.queue_bytes, figures.kernel_drops = self._sock.queue()
-        return figures
+            queue = self._sock.queue()
+            self._figures.queue_bytes, self._figures.kernel_drops = queue
 
     def _reply(self, peer: Peer | None, data: bytes) -> Outcome:
         if peer is None or self._sock is None:
@@ -193,7 +196,8 @@ class UdpSource:
 
     def _count_drops(self, intake: Intake) -> None:
         """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
-        before, dropped = self._listening.drops_told, self.figures().kernel_drops
+        self._measure_queue()
+        before, dropped = self._listening.drops_told, self._figures.kernel_drops
         if more := (dropped - before) % 2**32:
             assert self._sock is not None  # noqa: S101 - it was just read
             intake.drops(more, self._emptied, self._sock.cookie(), dropped)

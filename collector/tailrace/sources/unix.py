@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from tailrace.security.guard import OPEN
 from tailrace.service_manager.descriptors import NOWHERE, Slot
-from tailrace.sources.connections import Peer
+from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import BACKLOG, Listening, accepts
 from tailrace.sources.refusal import Refusal
 
@@ -82,13 +82,13 @@ class UnixListener:
             self._path.chmod(self._mode)
             yield sock, url(self._path)
 
-    def greet(self, sock: socket.socket, address: str) -> Peer:  # noqa: ARG002 - a client's has no name
+    def greet(self, sock: socket.socket, address: str) -> ConnectedPeer:  # noqa: ARG002 - a client's has no name
         pid, uid, _ = _CREDENTIALS.unpack(
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        return Peer(f"unix:uid={uid},pid={pid}", str(uid))
+        return ConnectedPeer(f"unix:uid={uid},pid={pid}", str(uid))
 
-    def allows(self, peer: Peer) -> bool:  # noqa: ARG002 - the file's mode has
+    def allows(self, peer: ConnectedPeer) -> bool:  # noqa: ARG002 - the file's mode has
         return True
 
 

@@ -68,13 +68,13 @@ class Catalog:
 
     def add(self, file: Followed) -> None:
         """Add a file; one that was moved is as old as before."""
-        key = self._key(file.path)
+        key = self._key(file.location.path)
         self._all[file] = key
         file.known = file.known or next(self._count)
         file.rank = file.rank or file.known
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
-        self._by_path[file.path] = file
-        self._by_node[file.node] = file
+        self._by_path[file.location.path] = file
+        self._by_node[file.location.node] = file
 
     def waiting(self, file: Followed) -> list[Followed]:
         """Others that may be copies of this one and are not followed."""
@@ -88,10 +88,11 @@ class Catalog:
         self._by_key[key].remove(file)
         if not self._by_key[key]:
             del self._by_key[key]
-        if self._by_path.get(file.path) is file:
-            del self._by_path[file.path]
-        if self._by_node.get(file.node) is file:
-            del self._by_node[file.node]
+        at = file.location
+        if self._by_path.get(at.path) is file:
+            del self._by_path[at.path]
+        if self._by_node.get(at.node) is file:
+            del self._by_node[at.node]
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
 

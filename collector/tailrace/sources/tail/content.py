@@ -8,15 +8,15 @@ from typing import Literal, NamedTuple, Protocol
 from tailrace.ingest.state import HEAD, Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import Trail, follows_on
-from tailrace.sources.tail.inflate import MAGIC, Bad, Begun, Content, Inflater, Torn
-from tailrace.sources.tail.raw import Hole, RawBytes
+from tailrace.sources.tail.inflate import MAGIC, Bad, Content, Inflater, InflationBegun, Torn
+from tailrace.sources.tail.raw import RawBytes, SparseRange
 
 RAW_MAX = 64 * 1024
 """Compressed bytes read at a time."""
 BEGIN = Member(0, 0)
 
 
-class View(NamedTuple):
+class ContentView(NamedTuple):
     """An open file as it is now; for `past_holes` and `final` see `RawBytes.take`."""
 
     fd: int
@@ -25,7 +25,7 @@ class View(NamedTuple):
     final: bool
 
 
-Piece = bytes | Hole | Begun | Torn | Bad | Literal["changed", "other"] | None
+Piece = bytes | SparseRange | InflationBegun | Torn | Bad | Literal["changed", "other"] | None
 """b"" is nothing to be handed on and no end; None is nothing more now. changed: see `RawBytes.take`;
 other: what was to be skipped is not the content it was."""
 
@@ -33,16 +33,16 @@ other: what was to be skipped is not the content it was."""
 class Reader(Protocol):
     raw: RawBytes
 
-    def next(self, view: View) -> Piece:
+    def next(self, view: ContentView) -> Piece:
         """Raise OSError."""
         ...
 
 
-class Plain:
+class PlainContent:
     def __init__(self, known: Trail) -> None:
         self.raw = RawBytes(known.copied())
 
-    def next(self, view: View) -> Piece:
+    def next(self, view: ContentView) -> Piece:
         return self.raw.take(
             view.fd, view.size, CHUNK_MAX, past_holes=view.past_holes, final=view.final
         )
@@ -59,11 +59,11 @@ class Compressed:
         self._known = known.copied()
         self._skipped: Trail | None = Trail(member.content)
         self._certain = certain
-        self._hole: Hole | None = None
+        self._hole: SparseRange | None = None
         if known.offset == member.content:
             self._skipped = None
 
-    def next(self, view: View) -> Piece:
+    def next(self, view: ContentView) -> Piece:
         event = self._inflater.next()
         if event is None and self._hole is None:
             taken = self.raw.take(
@@ -72,7 +72,7 @@ class Compressed:
             if isinstance(taken, bytes):
                 self._inflater.feed(taken)
                 return b""
-            if isinstance(taken, Hole):
+            if isinstance(taken, SparseRange):
                 self._hole = taken
             elif taken is None and self._skipped is not None and self._certain:
                 return "other"
@@ -84,13 +84,13 @@ class Compressed:
             event = self._past_hole(self._hole)
         return self._give(event)
 
-    def _past_hole(self, hole: Hole) -> Bad:
+    def _past_hole(self, hole: SparseRange) -> Bad:
         self._hole = None
         after = Member(self.raw.trail.offset, self._inflater.place.content)
         self._inflater = Inflater(after)
         return Bad(hole.size, b"", after)
 
-    def _give(self, event: Content | Begun | Torn | Bad | None) -> Piece:
+    def _give(self, event: Content | InflationBegun | Torn | Bad | None) -> Piece:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad):
@@ -106,16 +106,16 @@ class Compressed:
         return data[left:] if follows_on(self._known, skipped) else "other"
 
 
-def kind(fd: int, *, final: bool = False) -> type[Plain | Compressed] | None:
+def kind(fd: int, *, final: bool = False) -> type[PlainContent | Compressed] | None:
     """How a file is to be read; None if its first bytes do not tell yet. Raise OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
-def _kind(begin: bytes, *, final: bool) -> type[Plain | Compressed] | None:
+def _kind(begin: bytes, *, final: bool) -> type[PlainContent | Compressed] | None:
     if begin.startswith(MAGIC):
         return Compressed
     if begin and (begin != MAGIC[:1] or final):
-        return Plain
+        return PlainContent
     return None
 
 
@@ -124,7 +124,7 @@ def head(fd: int) -> bytes:
     begin = os.pread(fd, HEAD, 0)  # all at one time: it may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
-        return begin if kind is Plain else b""
+        return begin if kind is PlainContent else b""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""

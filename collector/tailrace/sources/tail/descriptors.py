@@ -12,7 +12,7 @@ from tailrace.sources.source import RESERVE
 from tailrace.sources.tail.roots import Roots
 
 
-class Descriptors:
+class TailDescriptors:
     """At most `limit` descriptors, and at most half of what the process may have.
 
     A pinned one is not closed to make room: the file it belongs to may have no other name."""

@@ -11,10 +11,10 @@ from tailrace.clock import Clock
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.complaints import Complaints, name_of
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
-from tailrace.sources.tail.session import Desk
 
 ADMITTED_AT_ONCE = 100
 """Paths that are looked at before others may run."""
@@ -73,7 +73,7 @@ class Discovery:
     def admit(self, path: str) -> None:
         """A path was found: of a new file, or of one that is known."""
         known = self._catalog.at(path)
-        if known is not None and known.gone is None and known.path == path:
+        if known is not None and known.location.gone is None and known.location.path == path:
             return
         self._unreachable.discard(path)
         try:
@@ -89,7 +89,7 @@ class Discovery:
                 self._unreachable.add(path)
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
-        if known is not None and known.path == path:
+        if known is not None and known.location.path == path:
             file.rank = known.rank  # copies of either come after both
         self.enter(file)
 
@@ -102,9 +102,9 @@ class Discovery:
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False
-        if file.gone is None:
+        if file.location.gone is None:
             file.look(self._clock.monotonic())
-        if file.gone is None:
+        if file.location.gone is None:
             self._catalog.add_alias(path, file)
             return True
         if not file.recognises(path):

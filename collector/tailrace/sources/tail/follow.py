@@ -16,13 +16,13 @@ from typing import Literal
 from tailrace.ingest.state import FileFacts, FileState, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
-from tailrace.sources.tail.content import BEGIN, Compressed, Plain, Reader, View
-from tailrace.sources.tail.identity import Trail, Verification, judge
-from tailrace.sources.tail.inflate import Bad, Begun, Torn
-from tailrace.sources.tail.place import Located
-from tailrace.sources.tail.raw import Hole
+from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
+from tailrace.sources.tail.handoff import Desk, Handoff
+from tailrace.sources.tail.identity import ContentCheck, Trail, judge
+from tailrace.sources.tail.inflate import Bad, InflationBegun, Torn
+from tailrace.sources.tail.location import Location
+from tailrace.sources.tail.raw import SparseRange
 from tailrace.sources.tail.resting import Resting
-from tailrace.sources.tail.session import Desk, Session
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
 Origin = Literal["now", "earlier", "copied"]
@@ -30,9 +30,9 @@ Origin = Literal["now", "earlier", "copied"]
 changes may have been told already; or in another file, and has yet to be seen in this one."""
 
 
-class Followed(Located):
+class Followed:
     def __init__(self, desk: Desk, path: str, device: int, inode: int, birth: int) -> None:
-        super().__init__(desk.descriptors, desk.clock, path, device, inode, birth)
+        self.location = Location(desk.descriptors, desk.clock, path, device, inode, birth)
         self.known = 0
         """Which file it was to become known: the first, the second, …; 0 before that."""
         self.rank = 0
@@ -42,7 +42,7 @@ class Followed(Located):
         """While it is new or waits: something may have changed that."""
         self.reason = "empty"
         """What it waits for."""
-        self.session = Session(desk)
+        self.handoff = Handoff(desk)
         self.size = 0
         self.final = False
         """It will not change any more; what is there is all."""
@@ -50,6 +50,7 @@ class Followed(Located):
         self.due = 0.0
         self.queued = False
         self._desk = desk
+        self._system = desk.descriptors.roots.system
         self._reader: Reader | None = None
         self._member: Member | None = None
         self._head: bytes | None = None
@@ -59,7 +60,7 @@ class Followed(Located):
         """Its mtime when it was looked at last (Unix ns)."""
         self._touched = False
         """It was written to and has not grown: something we have read may have changed."""
-        self._verification: Verification | None = None
+        self._content_check: ContentCheck | None = None
         self._known_from: Origin = "now"
         self._resting = Resting(desk)
 
@@ -69,17 +70,18 @@ class Followed(Located):
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = "follows"
-        file.session = Session.resumed(desk, number, state)
+        file.handoff = Handoff.resumed(desk, number, state)
         file._known_from = "earlier"
         file._resting = Resting(desk, facts.rest)
-        file._go_on(file.session.content, facts.member)
-        file.lose_path("deleted", now)
+        file._go_on(file.handoff.content, facts.member)
+        file.location.lose_path("deleted", now)
         return file
 
     @property
     def facts(self) -> FileFacts:
+        at = self.location
         return FileFacts(
-            path=spelled(self.path), device=self.device, inode=self.inode, birth=self.birth,
+            path=spelled(at.path), device=at.device, inode=at.inode, birth=at.birth,
             member=self._member, rest=self._resting.told,
         )  # fmt: skip
 
@@ -96,16 +98,16 @@ class Followed(Located):
     @property
     def is_blank(self) -> bool:
         """Whether nothing of it was handed on."""
-        return self.session.number is None and not self.session.content.offset
+        return self.handoff.number is None and not self.handoff.content.offset
 
     @property
     def has_more(self) -> bool:
         """Whether there is anything to be read, or read once more."""
-        return self.behind > 0 or self._verification is not None
+        return self.behind > 0 or self._content_check is not None
 
     def look(self, now: float) -> bool:
         """See what has changed; whether another file is at its path."""
-        found, replaced = self.find(now)
+        found, replaced = self.location.find(now)
         if found is None:
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -120,7 +122,7 @@ class Followed(Located):
             self._examine(found.st_size)
             self._signature, self._confirmed = signature, not changed
             if changed:
-                self.changed_at = now
+                self.location.changed_at = now
                 self.undecided = True
             elif self._touched:
                 self._touched = False
@@ -130,19 +132,20 @@ class Followed(Located):
     def recognises(self, path: str) -> bool:
         """Whether the file at a path, which has the same device and inode, is this one and not one
         that was made after its end. Raise OSError."""
-        if self.is_open:
+        at = self.location
+        if at.is_open:
             return True  # as long as it is open its inode is its own
         fd = self._desk.descriptors.roots.open(path)
         try:
             birth = self._system.birth(fd)
-            if birth and self.birth:
-                return birth == self.birth
-            if path == self.path:
+            if birth and at.birth:
+                return birth == at.birth
+            if path == at.path:
                 return True
-            known = self.session.content
+            known = self.handoff.content
             if identity.relation(known.head, content.head(fd)) == "other":
                 return False
-            if not isinstance(self._reader, Plain):
+            if not isinstance(self._reader, PlainContent):
                 return True
             head, last = identity.look(fd, known)
             return judge(known, head, last, grown=True).verdict == "same"
@@ -151,16 +154,17 @@ class Followed(Located):
 
     def rest(self, now: float) -> None:
         """Say whether it rests: to be called when all of it is read. Raise OSError."""
-        if self.changed_at == now or self._written_at is None or self.session.number is None:
+        at = self.location
+        if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
-        if self._resting.look(self.path, self.birth, self._written_at, now - self.changed_at):
-            self.session.tell(self.facts)
+        if self._resting.look(at.path, at.birth, self._written_at, now - at.changed_at):
+            self.handoff.tell(self.facts)
 
     def moved(self, path: str) -> None:
         """It has this path now."""
-        if self.find_again(path):
-            self.session.tell(self.facts)
-        self.session.documents(path)
+        if self.location.find_again(path):
+            self.handoff.tell(self.facts)
+        self.handoff.documents(path)
 
     def wait(self, reason: str) -> None:
         self.phase = "waits"
@@ -187,51 +191,51 @@ class Followed(Located):
 
     def take_over(self, original: Followed) -> None:
         """Go on with the session of a file of which it is a copy. Raise OSError."""
-        self._go_on_after(original.session.content)
+        self._go_on_after(original.handoff.content)
         self.phase = "follows"
-        self.session, original.session = original.session, self.session
-        self.session.tell(self.facts)
-        self.session.documents(self.path)
+        self.handoff, original.handoff = original.handoff, self.handoff
+        self.handoff.tell(self.facts)
+        self.handoff.documents(self.location.path)
 
     def leave(self, reason: str) -> None:
         """Close its session and read no more of it."""
-        self.session.end(self.path, reason)
+        self.handoff.end(self.location.path, reason)
         self.phase = "left"
 
     def may_have_copy(self, other: Followed, head: bytes) -> bool:
         """Whether another file that begins with `head` may be a copy of this one."""
-        known = self.session.content
+        known = self.handoff.content
         if identity.relation(known.head, head) == "other":
             return False
-        if other.path == self.path:
+        if other.location.path == self.location.path:
             # A file that is begun again in the same place is shorter at first.
             return other.size >= self.taken
-        return self.gone is not None or self.behind > 0 or len(head) <= known.offset
+        return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     def head(self) -> bytes:
         """The first bytes of its content, as far as they could be had when it changed last. Raise
         OSError."""
         if self._head is None:
-            self._head = content.head(self.open())
+            self._head = content.head(self.location.open())
         return self._head
 
     def read(self) -> bool:
         """Hand on the next piece; whether there may be more. Raise OSError."""
-        fd = self.open()
+        fd = self.location.open()
         if self.phase not in {"follows", "shadow"}:
             return False
         reader = self._reader or self._begin(fd)
         if reader is None:
             return False
-        waited = self._desk.clock.monotonic() - self.changed_at
+        waited = self._desk.clock.monotonic() - self.location.changed_at
         past_holes = self.final or waited >= self._desk.config.hole_timeout
-        piece = reader.next(View(fd, self.size, past_holes, self.final))
+        piece = reader.next(ContentView(fd, self.size, past_holes, self.final))
         if piece is None:
-            return self._verification is not None and self._go_on_verifying(fd, self._verification)
+            return self._content_check is not None and self._go_on_checking(fd, self._content_check)
         if piece == "changed":
             self._signature = None
             return False
-        if self.phase == "shadow" and not isinstance(piece, Begun) and piece != b"":
+        if self.phase == "shadow" and not isinstance(piece, InflationBegun) and piece != b"":
             # More than the file that it began like.
             self.phase = "follows"
             self._afresh()
@@ -247,33 +251,33 @@ class Followed(Located):
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = "left"
 
-    def _hand_on(self, piece: bytes | Hole | Begun | Torn | Bad) -> None:
-        session = self.session
+    def _hand_on(self, piece: bytes | SparseRange | InflationBegun | Torn | Bad) -> None:
+        handoff, path = self.handoff, self.location.path
         self._resting.grows()
         match piece:
-            case Begun(member):
+            case InflationBegun(member):
                 self._reach(member)
             case Torn(after):
-                session.lose("torn_member", 0)
+                handoff.lose("torn_member", 0)
                 self._reach(after)
             case Bad(size, data, after):
-                session.bad(self.path, self.facts, size, data)
+                handoff.bad(path, self.facts, size, data)
                 self._reach(after)
-            case Hole(size):
-                session.hole(self.path, self.facts, size)
+            case SparseRange(size):
+                handoff.hole(path, self.facts, size)
             case bytes():
                 if piece:
-                    session.data(self.path, self.facts, piece)
+                    handoff.data(path, self.facts, piece)
 
     def _reach(self, member: Member) -> None:
         """From here on a compressed file can be inflated again."""
         if member != self._member:
             self._member = member
-            self.session.tell(self.facts)
+            self.handoff.tell(self.facts)
 
     def _examine(self, size: int) -> None:
         """Compare what is there with what was read. Raise OSError."""
-        fd = self.open() if self.taken else None
+        fd = self.location.open() if self.taken else None
         before, self.size = self.size, size
         if fd is None or self._reader is None:
             if size < before:
@@ -291,31 +295,31 @@ class Followed(Located):
             self._again("rewritten", 0)
         elif verdict == "overwritten":
             trail.head, trail.last, trail.crc = head, last, None
-            if isinstance(self._reader, Plain):
-                self.session.content = trail.copied()
+            if isinstance(self._reader, PlainContent):
+                self.handoff.content = trail.copied()
             if self._known_from == "now":
-                self.session.lose("overwritten", differing)
+                self.handoff.lose("overwritten", differing)
         self._known_from = "now"
 
     def _verify(self) -> None:
         """See whether all that was read is still what it was, as far as that can be told."""
         reader = self._reader
-        if isinstance(reader, Plain) and reader.raw.trail.crc is not None and self.taken:
-            self._verification = Verification(reader.raw.trail)
+        if isinstance(reader, PlainContent) and reader.raw.trail.crc is not None and self.taken:
+            self._content_check = ContentCheck(reader.raw.trail)
 
-    def _go_on_verifying(self, fd: int, verification: Verification) -> bool:
+    def _go_on_checking(self, fd: int, check: ContentCheck) -> bool:
         """Whether there is more of it to be verified. Raise OSError."""
-        same = verification.step(fd)
+        same = check.step(fd)
         if same is None:
             return True
-        self._verification = None
+        self._content_check = None
         reader = self._reader
         if not same and reader is not None:
             # It may have become another file since the look.
             self._examine(self._system.fstat(fd).st_size)
             if self._reader is reader and reader.raw.trail.crc is not None:
                 reader.raw.trail.crc = None  # told once
-                self.session.lose("overwritten", 0)
+                self.handoff.lose("overwritten", 0)
         return False
 
     def _again(self, reason: str, unread: int) -> None:
@@ -330,12 +334,12 @@ class Followed(Located):
         file may be a copy of another one, these bytes are not known to be lost."""
         waits = self.phase == "waits" and self.reason != "original"
         if unread and (waits or self.phase in {"new", "follows"}):
-            self.session.open(self.path, self.facts)
-        self.session.end(self.path, reason, unread)
+            self.handoff.open(self.location.path, self.facts)
+        self.handoff.end(self.location.path, reason, unread)
 
     def _afresh(self) -> None:
-        self.session = Session(self._desk)
-        self._reader = self._member = self._verification = None
+        self.handoff = Handoff(self._desk)
+        self._reader = self._member = self._content_check = None
         self._known_from = "now"
         self._resting = Resting(self._desk)
 
@@ -348,7 +352,7 @@ class Followed(Located):
 
     def _go_on_after(self, known: Trail) -> None:
         """The content of another file was read so far, and this one's is the same. Raise OSError."""
-        kind = content.kind(self.open(), final=True)
+        kind = content.kind(self.location.open(), final=True)
         self._known_from = "copied"
         self._signature = None
         self._go_on(known, BEGIN if kind is Compressed else None)
@@ -357,6 +361,6 @@ class Followed(Located):
         """Go on after this content, which a compressed file has from this member on."""
         self._member = member
         if member is None:
-            self._reader = Plain(known)
+            self._reader = PlainContent(known)
         else:
             self._reader = Compressed(member, known, certain=self._known_from != "copied")

@@ -11,7 +11,7 @@ the place reached (its *trail*). What a look at it finds is judged by these rule
    sorts in place) and we go on.
 4. The first two bytes differ in another way: *overwritten*.
 
-Bytes that change elsewhere behind our place are found by a checksum (`Verification`), when a file
+Bytes that change elsewhere behind our place are found by a checksum (`ContentCheck`), when a file
 was written to and has not grown, and has come to rest: what was read in this life of the daemon, of
 a file that is not compressed and has no holes, is read once more.
 """
@@ -103,7 +103,7 @@ class Trail:
         return copy
 
 
-class Verification:
+class ContentCheck:
     """The bytes that were read, read once more, a part at a time."""
 
     def __init__(self, trail: Trail) -> None:

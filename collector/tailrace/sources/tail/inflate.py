@@ -35,7 +35,7 @@ class Content(NamedTuple):
     data: bytes
 
 
-class Begun(NamedTuple):
+class InflationBegun(NamedTuple):
     member: Member
 
 
@@ -53,7 +53,7 @@ class Bad(NamedTuple):
     after: Member
 
 
-Event = Content | Begun | Torn | Bad
+Event = Content | InflationBegun | Torn | Bad
 
 
 class Inflater:
@@ -121,7 +121,7 @@ class Inflater:
             self._member = zlib.decompressobj(_GZIP)
             self._more = self._expected = False
             self._cleared = self._raw + 1
-            return Begun(self.place)
+            return InflationBegun(self.place)
         size = begin if begin > 0 else len(data) - _unsure(data, last) - (not last)
         return self._bad(size) if size > 0 else None
 

@@ -54,7 +54,7 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 def _was_replaced(file: Followed, now: float) -> bool:
     try:
-        return file.gone is None and file.look(now)
+        return file.location.gone is None and file.look(now)
     except OSError:
         return False  # it is not for others to say that it cannot be read
 
@@ -69,7 +69,7 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def _is_alike(file: Followed, head: bytes) -> bool:
-    return file.phase == "follows" and relation(file.session.content.head, head) != "other"
+    return file.phase == "follows" and relation(file.handoff.content.head, head) != "other"
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
@@ -79,14 +79,14 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
     """
     head = file.head()
     for ended in catalog.ended(file):
-        if ended.path != file.path and relation(ended.content.head, head) != "other":
+        if ended.path != file.location.path and relation(ended.content.head, head) != "other":
             return ended.content
     return None
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
     """The copy that goes on with the session of a file that is gone. Raise OSError."""
-    if file.session.number is None:
+    if file.handoff.number is None:
         return None
     for other in catalog.waiting(file):
         other.look(now)

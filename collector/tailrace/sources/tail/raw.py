@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from tailrace.sources.tail.identity import Trail
 
 
-class Hole(NamedTuple):
+class SparseRange(NamedTuple):
     size: int
 
 
@@ -23,7 +23,7 @@ class RawBytes:
 
     def take(
         self, fd: int, size: int, limit: int, *, past_holes: bool, final: bool
-    ) -> bytes | Hole | Literal["changed"] | None:
+    ) -> bytes | SparseRange | Literal["changed"] | None:
         """The next bytes of a file of this size, at most `limit`; None for none now. Raise OSError.
 
         A hole is given only with `past_holes`, and one that nothing follows only if the file is
@@ -36,7 +36,7 @@ class RawBytes:
         if begin > trail.offset:
             if not past_holes or (begin == size and not final):
                 return None
-            hole = Hole(begin - trail.offset)
+            hole = SparseRange(begin - trail.offset)
             trail.pass_over(hole.size)
             return hole
         before = len(trail.last)

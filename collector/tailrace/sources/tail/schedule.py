@@ -53,7 +53,7 @@ class Schedule:
     def after_look(self, file: Followed, now: float, files: int) -> None:
         """`files` are there in all."""
         poll = self.config.poll_interval
-        rests = file.changed_at != now
+        rests = file.location.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
         # Together with others: a wake-up costs as much as ten looks.
         tick = file.interval / TICKS

@@ -22,13 +22,13 @@ from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import lineage
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.complaints import Complaints, name_of
-from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.discovery import Discovery
-from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.schedule import Schedule
-from tailrace.sources.tail.session import Desk
 from tailrace.sources.tail.system import SYSTEM, System
 from tailrace.sources.tail.turns import Turns
 from tailrace.sources.tail.writers import Writers
@@ -76,7 +76,7 @@ class Watch:
         self._figures = SourceFigures()
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
-        self._descriptors = Descriptors(config.descriptors_max, roots)
+        self._descriptors = TailDescriptors(config.descriptors_max, roots)
         self._catalog = Catalog(files.copy if chosen is None else str)
         self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
@@ -88,7 +88,7 @@ class Watch:
             descriptors=self._descriptors, clock=clock,
             writers=Writers(clock, proc=system.proc, stat=system.stat),
             remember=self._catalog.remember,
-            documents=Documents(files, roots, intake, self._complaints.failed),
+            documents=DocumentWatch(files, roots, intake, self._complaints.failed),
             replaces=chosen or {},
         )  # fmt: skip
         self._discovery = Discovery(
@@ -114,14 +114,14 @@ class Watch:
     def cut(self, number: int, reason: str) -> None:
         """Leave a file alone until it is another one."""
         for file in self._turns:
-            if file.session.number == number:
+            if file.handoff.number == number:
                 file.leave(reason)
                 break
 
     @property
     def figures(self) -> SourceFigures:
         figures = self._figures
-        figures.open = sum(file.session.number is not None for file in self._turns)
+        figures.open = sum(file.handoff.number is not None for file in self._turns)
         figures.files = len(self._catalog) + figures.files_ended
         figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
         figures.descriptors = len(self._descriptors)
@@ -153,7 +153,7 @@ class Watch:
         pause = self._schedule.rest(DIRECTORY_LOOKS * self._discovery.directories)
         self._search_due = float("inf") if self._once else self._discovery.searched_at + pause
 
-    def _look_at_documents(self, documents: Documents) -> Iterator[Wait]:
+    def _look_at_documents(self, documents: DocumentWatch) -> Iterator[Wait]:
         for looks, _ in enumerate(documents.look_at_all(), start=1):
             if looks % LOOKS_AT_ONCE == 0:
                 yield "others"
@@ -174,12 +174,17 @@ class Watch:
     def _look(self, file: Followed, now: float) -> None:
         """See what has changed, and what is to be done about it. Raise OSError."""
         if file.look(now):
-            self._discovery.admit(file.path)
-        if file.gone is not None:
+            self._discovery.admit(file.location.path)
+        if file.location.gone is not None:
             for path in self._catalog.aliases(file):
                 self._discovery.admit(path)
         self._schedule.after_look(file, now, len(self._catalog))
-        if file.phase == "follows" and file.gone is None and not file.has_more and not self._once:
+        if (
+            file.phase == "follows"
+            and file.location.gone is None
+            and not file.has_more
+            and not self._once
+        ):
             file.rest(now)
             return  # as nearly always
         if file.phase in {"new", "waits"}:
@@ -188,7 +193,7 @@ class Watch:
             self._end(file, now)
         elif (
             file.phase in {"follows", "shadow"}
-            and file.is_readable
+            and file.location.is_readable
             and (file.has_more or self._once)
         ):
             self._enqueue(file)
@@ -218,18 +223,19 @@ class Watch:
         """Whether there are files in the places of relatives that are not known yet; enter them."""
         replaced = lineage.replaced(self._catalog, file, now)
         for other in replaced:
-            self._discovery.admit(other.path)
+            self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
-        if file.gone is None or now - file.changed_at < self._linger:
+        at = file.location
+        if at.gone is None or now - at.changed_at < self._linger:
             return False
-        if self._discovery.searched_at < file.gone_at:
+        if self._discovery.searched_at < at.gone_at:
             return False
-        if self._turns.waits(file) and file.is_open and file.behind:
+        if self._turns.waits(file) and at.is_open and file.behind:
             return False  # it is still to be read
-        return file.is_unlinked or self._discovery.covers(file.path)
+        return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
         """Give its session to a copy of it, or read the last of it. Raise OSError."""
@@ -239,7 +245,11 @@ class Watch:
             self._turns.take(heir)
             self._schedule.put(heir, now)
             self._forget(file)
-        elif now - file.gone_at >= MISSING_LINGER or self._once or not file.is_missing:
+        elif (
+            now - file.location.gone_at >= MISSING_LINGER
+            or self._once
+            or not file.location.is_missing
+        ):
             file.final = True
             self._enqueue(file)
 
@@ -265,17 +275,17 @@ class Watch:
             if more:
                 self._enqueue(file)
             elif file.final:
-                self._close(file, file.gone or END_OF_FILE)
+                self._close(file, file.location.gone or END_OF_FILE)
             elif self._once and file.phase in {"follows", "shadow"}:
                 file.final = True
                 self._enqueue(file)
         yield "others"
 
     def _close(self, file: Followed, reason: str) -> None:
-        juniors = self._catalog.juniors(file)
-        file.close(
-            reason, copied=any(o.gone is None and o.size and o.path != file.path for o in juniors)
-        )
+        path = file.location.path
+        juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
+        copied = any(j.location.gone is None and j.location.path != path for j in juniors)
+        file.close(reason, copied=copied)
         self._figures.files_ended += self._once
         self._ended_bytes += file.taken if self._once else 0
         self._forget(file)
@@ -285,7 +295,7 @@ class Watch:
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
-        self._descriptors.close(file)
+        file.location.close()
         self._turns.forget(file)
         for other in waiting:
             self._reconsider(other, now)
@@ -315,8 +325,8 @@ class Watch:
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
-            self._descriptors.close(file)
+            file.location.close()
         if self._once or file.final:
-            self._close(file, file.gone or UNREADABLE)
+            self._close(file, file.location.gone or UNREADABLE)
             return
         self._schedule.after_failure(file, now)

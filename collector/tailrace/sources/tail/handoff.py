@@ -12,8 +12,8 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
 from tailrace.ingest.state import FileFacts, FileState, Loss
 from tailrace.sources.source import FileIntake, SourceFigures
-from tailrace.sources.tail.descriptors import Descriptors
-from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.descriptors import TailDescriptors
+from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.writers import Writers
 
@@ -30,8 +30,8 @@ class Desk(msgspec.Struct):
     config: TailConfig
     files: Files
     figures: SourceFigures
-    descriptors: Descriptors
-    documents: Documents
+    descriptors: TailDescriptors
+    documents: DocumentWatch
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
@@ -40,7 +40,7 @@ class Desk(msgspec.Struct):
     """See `Chosen`."""
 
 
-class Session:
+class Handoff:
     """Opened with the first thing that is to be said; `content` is how far it has come."""
 
     def __init__(self, desk: Desk) -> None:
@@ -51,12 +51,12 @@ class Session:
         self._desk = desk
 
     @classmethod
-    def resumed(cls, desk: Desk, number: int, state: FileState) -> Session:
-        session = cls(desk)
-        session.number = number
-        session.content = Trail.of(state)
-        session.sent = state.documents.copy()
-        return session
+    def resumed(cls, desk: Desk, number: int, state: FileState) -> Handoff:
+        handoff = cls(desk)
+        handoff.number = number
+        handoff.content = Trail.of(state)
+        handoff.sent = state.documents.copy()
+        return handoff
 
     def open(self, path: str, facts: FileFacts) -> int:
         """Open it unless it is; its number. Its documents are sought beside the path."""

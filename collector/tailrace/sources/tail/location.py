@@ -6,19 +6,19 @@ import errno
 import os
 
 from tailrace.clock import Clock
-from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.descriptors import TailDescriptors
 
 
 class AnotherFileError(FileNotFoundError):
     """A path leads to another file than before, which may have the inode of the former one."""
 
 
-class Located:
+class Location:
     """A file that may lose its path and get another one. One that lost it stays open if it was."""
 
     def __init__(
         self,
-        descriptors: Descriptors,
+        descriptors: TailDescriptors,
         clock: Clock,
         path: str,
         device: int,
@@ -110,6 +110,9 @@ class Located:
         before, self.path = self.path, path
         return path != before
 
+    def close(self) -> None:
+        self._descriptors.close(self)
+
     def open(self) -> int:
         """Its descriptor. Raise OSError."""
         fd = self._descriptors.get(self)
@@ -119,7 +122,7 @@ class Located:
         found, birth = self._system.fstat(fd), self._system.birth(fd)
         is_later = self.birth and birth and birth != self.birth
         if (found.st_dev, found.st_ino) != self.node or is_later:
-            self._descriptors.close(self)
+            self.close()
             if self.gone is None:
                 self.lose_path("replaced", self._clock.monotonic())
             raise AnotherFileError(errno.ENOENT, "another file has its path by now", self.path)
