@@ -1,4 +1,4 @@
-"""What a connection goes through before it has a session: its TLS handshake and its token."""
+"""The greeting of a connection, before it has a session: TLS handshake and token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.sources.token_line import first_line
 
 
 class GreetingRefusedError(Exception):
-    """A connection gets no session; the text is for people."""
+    """A connection gets no session. The text is for people."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -23,12 +23,13 @@ class GreetingRefusedError(Exception):
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Return when a connection may have a session. Raise GreetingRefusedError."""
+    """Perform the handshake and check the token, as far as they are demanded. Raise
+    GreetingRefusedError, also when this takes longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
         if guard.tokens is not None:
-            await _show(connection, guard.tokens)
+            await _check_token(connection, guard.tokens)
     if waiting.cancelled_caught:
         raise GreetingRefusedError(Refusal.GREETING)
 
@@ -42,8 +43,8 @@ async def _shake_hands(connection: Connection, certificates: Certificates) -> No
         raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
 
 
-async def _show(connection: Connection, tokens: Tokens) -> None:
-    """Take in the token's line."""
+async def _check_token(connection: Connection, tokens: Tokens) -> None:
+    """Take in the token's line, and check the token. Raise GreetingRefusedError."""
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
