@@ -56,7 +56,7 @@ def refusal(key: str, listen: str, error: OSError) -> ConfigError:
         case OSError(errno=errno.EADDRINUSE):
             remedy = "`ss -lntuxp` says which process; end it, or change the key"
         case OSError(errno=errno.EADDRNOTAVAIL):
-            remedy = "`ip -brief address` lists those up; wait for it, or change the key"
+            remedy = "`ip -brief address` lists this host's; wait for this one, or change the key"
         case _:
             remedy = "change the key, or wait and start again"
     kind = ConfigError if isinstance(error, PermissionError) else AddressError

@@ -2,9 +2,9 @@
 
 A peer harms nobody but itself. A source limits its connections, in all and for each peer. It closes,
 with the reason, a connection that is silent too long, that takes too long over its greeting or over
-one record (slow loris), or that sends nothing readable. Keep-alive probes find a peer that vanished
-after about two minutes. If an acknowledgement is still on its way to the peer, the kernel gives up
-after about fifteen.
+one record (slow loris), or that sends nothing readable. After about two minutes, keep-alive probes
+find a peer that vanished without a word. If an acknowledgement is still on its way to that peer, the
+kernel gives up after about fifteen.
 
 A connection gets its session at once or, where the source demands TLS or a token, once it has shown
 them. Until then it only counts towards the limits.
@@ -72,7 +72,7 @@ class Listener(Protocol):
 class ConnectionSource:
     """Accepts connections and hands on their bytes.
 
-    `run` only waits. What there is to decide of a connection with a session is in `begin`, `open`,
+    `run` only waits. What there is to decide about a connection with a session is in `begin`, `open`,
     `take_in`, `drain` and `over`, which the simulator calls for its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:

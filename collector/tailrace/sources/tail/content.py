@@ -1,4 +1,4 @@
-"""A file's content from a place on, piece by piece, of files as they are and of compressed ones."""
+"""The content of plain and compressed files, piece by piece, from a place on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN = Member(0, 0)
 
 
 class ContentView(NamedTuple):
-    """An open file as it is now; for `past_holes` and `final` see `RawBytes.take`."""
+    """An open file as it is now. See `RawBytes.take` for `past_holes` and `final`."""
 
     fd: int
     size: int
@@ -26,19 +26,21 @@ class ContentView(NamedTuple):
 
 
 Piece = bytes | SparseRange | InflationBegun | Torn | Bad | Literal["changed", "other"] | None
-"""b"" is nothing to be handed on and no end; None is nothing more now. changed: see `RawBytes.take`;
-other: what was to be skipped is not the content it was."""
+"""Empty bytes are nothing to hand on, but no end; None is nothing more now. "changed": see
+`RawBytes.take`. "other": the content to be skipped is not the content that was read before."""
 
 
 class Reader(Protocol):
     raw: RawBytes
 
     def next(self, view: ContentView) -> Piece:
-        """Raise OSError."""
+        """Return the next piece. Raise OSError."""
         ...
 
 
 class PlainContent:
+    """The content of a file that is not compressed."""
+
     def __init__(self, known: Trail) -> None:
         self.raw = RawBytes(known.copied())
 
@@ -49,9 +51,10 @@ class PlainContent:
 
 
 class Compressed:
-    """From a member on; the content that is `known` is inflated again and not given.
+    """The content of a compressed file, from a member on. Content that is `known` is inflated again
+    and skipped.
 
-    `certain`: the file once had all of that content. One of which this is not known may get it."""
+    `certain` says that the file once had all the known content; otherwise it may still get it."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self.raw = RawBytes(Trail(member.raw))
@@ -94,7 +97,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad):
-            return b""  # it was told when it was come to first
+            return b""  # it was reported when it was first read
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -107,7 +110,7 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool = False) -> type[PlainContent | Compressed] | None:
-    """How a file is to be read; None if its first bytes do not tell yet. Raise OSError."""
+    """Return the kind of reader for a file, None if its first bytes do not tell yet. Raise OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
@@ -120,8 +123,8 @@ def _kind(begin: bytes, *, final: bool) -> type[PlainContent | Compressed] | Non
 
 
 def head(fd: int) -> bytes:
-    """The first bytes of a file's content, as far as they can be had now. Raise OSError."""
-    begin = os.pread(fd, HEAD, 0)  # all at one time: it may be growing
+    """Return the first bytes of a file's content, as far as they are there now. Raise OSError."""
+    begin = os.pread(fd, HEAD, 0)  # in one call, because the file may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
         return begin if kind is PlainContent else b""

@@ -1,4 +1,4 @@
-"""Finding files, and telling those that are new from those that have another path now."""
+"""Finds files, and tells new files from known ones that have another path now."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 
 ADMITTED_AT_ONCE = 100
-"""Paths that are looked at before others may run."""
+"""Paths looked at before other tasks run."""
 
 
 class Discovery:
-    """Enters what it finds in the catalog, and in the schedule."""
+    """Enters the files that it finds in the catalog and in the schedule."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Discovery:
 
     @property
     def directories(self) -> int:
-        """Directories that a search goes through."""
+        """Return how many directories a search visits."""
         return len(self._search)
 
     def covers(self, path: str) -> bool:
-        """Whether the last search would have found this path."""
+        """Return whether the last search would have found this path."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search once; each step is a good moment to let others run."""
+        """Search once. Yield at good moments to let other tasks run."""
         began = self._clock.monotonic()
         for path in list(self._unreachable):
             self.admit(path)
@@ -71,7 +71,7 @@ class Discovery:
         self.searched_at = began
 
     def admit(self, path: str) -> None:
-        """A path was found: of a new file, or of one that is known."""
+        """Look at a path that was found. Enter its file if the file is new, or has moved there."""
         known = self._catalog.at(path)
         if known is not None and known.location.gone is None and known.location.path == path:
             return
@@ -90,7 +90,7 @@ class Discovery:
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
         if known is not None and known.location.path == path:
-            file.rank = known.rank  # copies of either come after both
+            file.rank = known.rank  # copies of either file come after both
         self.enter(file)
 
     def enter(self, file: Followed) -> None:
@@ -98,7 +98,8 @@ class Discovery:
         self._schedule.put(file, self._clock.monotonic())
 
     def _is_known(self, path: str, found: os.stat_result) -> bool:
-        """Whether a path leads to a file that has another one, or had until now. Raise OSError."""
+        """Return whether a path leads to a known file, which then has it as a further name or, if it
+        had lost its path, as its path. Raise OSError."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False

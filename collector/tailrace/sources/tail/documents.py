@@ -1,4 +1,4 @@
-"""Documents beside the streams: each is read once when it changes, however many streams it tells of."""
+"""Documents beside the streams: each is read once when it changes, however many streams share it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ if TYPE_CHECKING:
     from tailrace.sources.tail.handoff import Handoff
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Documents whose content is kept, those read last: streams that begin together share some. The last
-of them is kept whatever its size."""
+"""Number and bytes of the documents whose content is kept. Streams that begin together share
+documents. The document read last is kept whatever its size."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
+    """One document, and the streams that it belongs to."""
+
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """Of its content as read last; None if it never could be."""
+        """CRC-32 of the content last read; None if it was never read."""
         self.settled = False
-        """It was read again after it had come to rest: its times may be too coarse to tell."""
+        """Whether it was read again after it came to rest, because its times may be too coarse to
+        tell."""
         self.readers: dict[Handoff, str] = {}
-        """With the name that each stream has for it."""
+        """Its streams, each with the name that the stream has for it."""
 
 
 class DocumentWatch:
-    """Raises nothing: `failed` is called with the name of what went wrong, and it is tried again."""
+    """The documents of one source. It raises nothing: it calls `failed` with the name of an error,
+    and tries again."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -54,7 +58,7 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Hand on the documents of a stream at this path, now and when they change."""
+        """Hand on the documents of the stream at this path, now and when they change."""
         self.forget(handoff)
         names = self._files.documents(path)
         if not names:
@@ -75,14 +79,15 @@ class DocumentWatch:
                 self._cache.pop(place, None)
 
     def look(self, handoff: Handoff) -> None:
-        """Hand on what is new in the documents of one stream; to others, too, what has changed."""
+        """Hand on what is new in the documents of one stream. A changed document goes to its other
+        streams, too."""
         for place in self._of.get(handoff, ()):
             document = self._documents[place]
             changed = self._examine(place, document)
             self._send(place, document, list(document.readers) if changed else [handoff])
 
     def look_at_all(self) -> Iterator[None]:
-        """Hand on what has changed; a good moment to let others run after each one."""
+        """Hand on what has changed. Yield after each document, to let other tasks run."""
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -90,7 +95,7 @@ class DocumentWatch:
             yield
 
     def _examine(self, place: str, document: _Document) -> bool:
-        """Whether its content is another one than it was."""
+        """Read a document that may have changed; return whether its content has."""
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
@@ -120,7 +125,7 @@ class DocumentWatch:
                 self._intake.document(handoff.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Its content as it is now, None if it cannot be had."""
+        """Return the content of a document as it is now, None if it cannot be read."""
         try:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)

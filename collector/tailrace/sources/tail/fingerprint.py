@@ -1,6 +1,6 @@
-"""A file's content as it is now, in a form that can be compared with what was read of it.
+"""The content of a file as it is now, in a form that can be compared with what was read of it.
 
-The content is what a session of the file would be given: inflated, without its holes.
+Content means what a session of the file would get: inflated, without holes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tailrace.sources.tail.roots import OPEN
 
 
 class Fingerprint(NamedTuple):
-    """`size` bytes of content, holes counted, with their `checksum`; `begins` has the checksum of the
-    content up to each of some shorter sizes."""
+    """The size of a file's content, holes counted, and its checksum. `begins` maps some shorter sizes
+    to the checksum of the content up to them."""
 
     size: int
     crc: int
     begins: dict[int, int]
 
     def begins_with(self, size: int, crc: int) -> bool:
-        """Return whether the content up to a size, one of those asked for, has this checksum."""
+        """Return whether the content up to a size that was asked for has this checksum."""
         return self.begins.get(size) == crc
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Read a file once, with the checksums up to these sizes. Raise OSError."""
+    """Read a file once; return its fingerprint, with the checksums up to these sizes. Raise OSError."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
