@@ -46,7 +46,7 @@ class ConnectedPeer(NamedTuple):
 
 
 class Listener(Protocol):
-    """What the kinds of connections do differently."""
+    """One kind of connections: the parts in which TCP and unix sockets differ."""
 
     transport: str
     """The transport that sessions name."""
@@ -72,8 +72,8 @@ class Listener(Protocol):
 class ConnectionSource:
     """Accepts connections and hands on their bytes.
 
-    `run` only waits. What there is to decide about a connection with a session is in `begin`, `open`,
-    `take_in`, `drain` and `over`, which the simulator calls for its own connections."""
+    `run` only waits. `begin`, `open`, `take_in`, `drain` and `over` decide everything about a
+    connection with a session; the simulator calls them for its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""

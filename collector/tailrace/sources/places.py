@@ -1,7 +1,7 @@
 """Where sources listen, known from the configuration alone, and sockets bound before the rest starts.
 
-Loading all modules of the daemon takes 0.4 s of CPU, and a start does more. What peers send meanwhile
-waits in the kernel if there is a socket, and is refused if there is none. Call `hold` first,
+Loading all modules of the daemon takes 0.4 s of CPU, and a start does more. Meanwhile the kernel
+keeps what peers send if there is a socket, and refuses it if there is none. Call `hold` first,
 therefore; this module imports nothing that takes long.
 """
 

@@ -114,7 +114,7 @@ class AnyIntake(Intake, FileIntake, Protocol):
 
 
 class Outcome(StrEnum):
-    """What became of a packet for a peer."""
+    """The fate of a packet for a peer."""
 
     SENT = "sent"
     """The kernel has it, or gets it as soon as there is room."""

@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 class UdpSource:
     """Receives datagrams and hands them on.
 
-    `run` only waits on a real socket. What there is to decide is in `begin`, `drain`, `look_around`
-    and `finish`, which the simulator calls with a socket of its own."""
+    `run` only waits on a real socket. `begin`, `drain`, `look_around` and `finish` decide everything;
+    the simulator calls them with a socket of its own."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None

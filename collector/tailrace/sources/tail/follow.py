@@ -44,7 +44,7 @@ class Followed:
         self.undecided = True
         """Whether something may have changed that decides if a new or waiting file is followed."""
         self.reason = "empty"
-        """What it waits for."""
+        """The cause for which it waits."""
         self.handoff = Handoff(desk)
         self.size = 0
         self.final = False
@@ -252,8 +252,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """End the file. What was not read is lost; if nothing was read and a copy may exist, no loss
-        is known."""
+        """End the file. Unread bytes are lost; if nothing was read and a copy may exist, no loss is
+        known."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = "left"
 

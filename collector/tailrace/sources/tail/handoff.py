@@ -1,4 +1,4 @@
-"""What is handed on of one file, from the opening of its session to its close."""
+"""The session of one file, from its opening to its close: all that is handed on of the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
 
 
 class Desk(msgspec.Struct):
-    """What all files of a source share."""
+    """The parts that all files of a source share."""
 
     intake: FileIntake
     config: TailConfig

@@ -3,7 +3,7 @@
 A file is known by device, inode and birth time, and by content: its first bytes and those before the
 place reached (its *trail*). A look at the file is judged by these rules, in this order:
 
-1. Shorter than what was read: *truncated*. What comes now is another incarnation.
+1. Shorter than what was read: *truncated*. The file is another incarnation now.
 2. Another head: *rewritten*, another incarnation. The first two bytes of a file prove nothing:
    DFTracer 1.0 writes "[\\n" over two blanks there when a trace is finished, and nothing is lost.
 3. The bytes before the place reached differ. A file that has grown is *rewritten*: it was emptied and
@@ -64,7 +64,7 @@ _statx = _find_statx()
 
 
 class Trail:
-    """What is remembered of the bytes read: their number, the first and the last of them."""
+    """The memory of the bytes read: their number, the first and the last of them."""
 
     __slots__ = ("crc", "head", "last", "offset")
 
@@ -73,7 +73,7 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all of them except the first, which may change; None where it is not known."""
+        """CRC-32 of all of them except the first few, which may change; None where it is not known."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:

@@ -26,7 +26,7 @@ _GZIP = 31
 _PROBE = 64
 """Bytes after which random bytes have failed to inflate."""
 _HOLD = 2 * 65_536
-"""Bytes that no accident inflates: more than a stored block, which accepts any bytes."""
+"""Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
 """Bytes of content that no accident yields."""
 

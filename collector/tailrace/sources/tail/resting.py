@@ -10,13 +10,13 @@ from tailrace.sources.tail.writers import Process
 
 
 class Resting:
-    """What is known of one file's writer, and what was reported of the file's rest."""
+    """One file's writer as far as it is known, and the last report on the file's rest."""
 
     __slots__ = ("_desk", "_missed", "_process", "_sought", "told")
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """What was reported last; None while the file grows, or may."""
+        """The last report; None while the file grows, or may."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False

@@ -1,4 +1,4 @@
-"""What may be read: files within the roots of the configured patterns, wherever links lead.
+"""The files that may be read: those within the roots of the configured patterns, wherever links lead.
 
 Somebody who may write below a root could replace a file or a directory by a link at any moment. So
 the kernel is asked what it has reached, and only that is judged and opened. Nothing outside a root is

@@ -6,8 +6,8 @@ writer only once it was seen to be the writer. From then on its start time ident
 process that was seen can be said to have ended.
 
 A process is seen to be the writer when it has the file open. Another user's descriptors cannot be
-read. Such a process must have this host in the file's path, own the file, be older than the file, and
-be in our PID namespace.
+read. A process of another user must have this host in the file's path, own the file, be older than
+the file, and be in our PID namespace.
 """
 
 from __future__ import annotations
