@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.model.quarantine import Quarantined, frames
+from tailrace.model.quarantine import QuarantineFrame, frames
 from tests.ingest.test_machine import attributes
 from tests.simulation import facts, oracle_documents
 from tests.simulation.play import Play
@@ -56,7 +56,7 @@ class Session:
     opened: int = 0
     """When it began (age, ns)."""
     close: Row | None = None
-    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined: list[QuarantineFrame] = field(default_factory=list)
 
     def sum(self, detail: str, of: str = "count") -> int:
         return sum(gap.get(of, 0) for gap in self.gaps if gap.get("detail") == detail)

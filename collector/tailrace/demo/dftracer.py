@@ -1,8 +1,9 @@
-"""A DFTracer trace as release 2.2.0 writes it: training processes, what they read and save.
+"""Generate a DFTracer trace as release 2.2.0 writes it: training processes, and the files they read and
+save.
 
-One file a process, one JSON object a line. Numbers (`id`) count a process's events in the order in
-which they end; lines of different threads may stand in another. Files, commands and directories
-have names by hash; a forked process refers to names that only its parent's file has.
+Each process writes one file, with one JSON object a line. Numbers (`id`) count a process's events in the
+order in which they end; lines of different threads may stand in another order. Files, commands and
+directories have names by hash. A forked process refers to names that only its parent's file contains.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ _EVENT, _METADATA = 1, 4
 _CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
 
 FORK_US = 50_000
-"""After so long a process forks."""
+"""Microseconds after which a process forks."""
 
 BLOCK_BYTES = 4096
-"""A flush of the producer's buffer reaches the file in writes of this size."""
+"""The producer's buffer reaches the file in writes of this size."""
 
 
 class Line(NamedTuple):
-    """One line with its newline; `id` is None unless it is an event's."""
+    """One line with its newline. `id` is None unless the line is an event."""
 
     id: int | None
     data: bytes
 
 
 class File(NamedTuple):
-    """What one process writes."""
+    """The file that one process writes."""
 
     name: str
     pid: int
@@ -57,8 +58,9 @@ class _Event(NamedTuple):
 
 
 def dftracer_trace(seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60) -> list[File]:
-    """`processes` of their own and one forked from the first of them; `epoch_us` is when they start,
-    in Unix microseconds."""
+    """Return the files of `processes` processes, and of one more that the first of them forks.
+
+    `epoch_us` is when they start, in Unix microseconds."""
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
     known: list[dict[str, int]] = [{} for _ in pids]
@@ -73,15 +75,17 @@ def dftracer_trace(seed: int, epoch_us: int, *, processes: int = 2, steps: int =
 
 
 def plain(name: str, lines: Iterable[Line]) -> Iterator[Write]:
-    """An uncompressed file, block by block: lines are cut."""
+    """Yield the writes of an uncompressed file, block by block, so that lines are cut."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), BLOCK_BYTES):
         yield Write(name, data[at : at + BLOCK_BYTES])
 
 
 def in_members(name: str, lines: list[Line], size: int = 100) -> Iterator[Write]:
-    """A file of gzip members, each of `size` lines. What of a member comes after its last newline
-    byte waits for the next one, as in the producer's line-buffered file."""
+    """Yield the writes of a file of gzip members with `size` lines each.
+
+    Bytes of a member after its last newline byte wait for the next member, as in the producer's
+    line-buffered file."""
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -94,7 +98,7 @@ def in_members(name: str, lines: list[Line], size: int = 100) -> Iterator[Write]
 
 
 def hashed(text: str) -> str:
-    """The name that stands for a string: every other byte of its MD5."""
+    """Return the name that stands for a string: every other byte of its MD5."""
     return md5(text.encode(), usedforsecurity=False).digest()[::2].hex()
 
 
@@ -107,7 +111,8 @@ def _process(
     known: dict[str, int],
     kind: str,
 ) -> File:
-    """`known` are the strings whose hashes were told before, with the time of that; it grows."""
+    """Return a process's file. `known` holds the strings whose hashes were written before, with the time;
+    it grows."""
     host = hashed(HOST)
     lines = [_metadata(pid, pid, "HH", HOST, host), _metadata(pid, pid, "thread_name", str(pid))]
     lines.append(_metadata(pid, pid, "CM", "time_metric", "US"))
@@ -142,7 +147,7 @@ def _process(
 
 
 def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_Event]:
-    """A thread that reads samples."""
+    """Yield the events of a thread that reads samples."""
     tid = pid + 1000 + thread
     for step in range(steps):
         path = f"{_DIRECTORY}/data/sample-{random.randrange(64):03}.npz"
@@ -159,7 +164,7 @@ def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iter
 
 
 def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Event]:
-    """The main thread: it computes and, now and then, saves."""
+    """Yield the events of the main thread, which computes and sometimes saves."""
     for step in range(steps):
         begun = now = now + random.randrange(10, 100)
         for name in ("forward", "backward"):
@@ -183,7 +188,8 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Event]
 
 
 def _disordered(random: Random, lines: list[tuple[int, Line]]) -> Iterator[Line]:
-    """Lines by thread: one may take a number and write its line after another's."""
+    """Return the lines with some neighbours of different threads swapped: a thread may take its number
+    before, and write its line after, another thread."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None

@@ -1,8 +1,8 @@
-"""A JETS trace as a processor simulator writes it (JETS 2.0, the dialect of formats with `clk`
-first): clusters > cores > threads > instructions, 10 or 11 events an instruction, footer totals.
+"""Generate a JETS trace as a processor simulator writes it (JETS 2.0, the dialect with `clk` first).
 
-Within a thread, lines are in the order of `clk`; each thread begins anew at clk 0, as the
-reference generator's do, so `clk` falls back from thread to thread.
+Clusters contain cores, cores contain threads, threads contain instructions. An instruction has 10 or 11
+events, and a footer has totals. Within a thread, lines are in the order of `clk`. Each thread begins
+again at clk 0, as in the reference generator, so `clk` falls back from thread to thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 START_CLK = 1000
-"""Where a thread's first instruction begins; the threads themselves begin at 0."""
+"""The clk at which a thread's first instruction begins. The threads themselves begin at 0."""
 
 _STAGES = {
     "F1": "Fetch 1. Address to the instruction cache",
@@ -34,7 +34,7 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class Line(NamedTuple):
-    """One line with its newline. `type` as in the line; `record` is the record it is or is about."""
+    """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
 
     type: str
     record: int | None
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[Line]:
-    """A whole trace; the numbers are those of each unit of the level above."""
+    """Yield a whole trace. Each number counts units in one unit of the level above."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -100,7 +100,7 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[Line], int]:
-    """A thread's instructions overlap: their lines in the order of clk, and when all is over."""
+    """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, Line]] = []
     for number in range(instructions):
@@ -108,14 +108,16 @@ def _thread(
         committed = lines[-1][0]
         begin += random.randrange(1, 3)
         timed += lines
-    timed.sort(key=lambda line: line[0])  # stable: at one clk the older instruction goes first
+    timed.sort(
+        key=lambda line: line[0]
+    )  # stable: at the same clk, the older instruction comes first
     return [line for _, line in timed], committed + 1
 
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, Line]]:
-    """An instruction's lines with their clk; it commits no earlier than the one before it."""
+    """Yield an instruction's lines with their clk. It commits no earlier than the instruction before it."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"

@@ -1,6 +1,6 @@
-"""Conditions over a view's columns, as SQL in which every value is a question mark.
+"""Conditions on a view's columns, as SQL in which every value is a question mark.
 
-Columns are our own words, never a caller's.
+Column names are our own, never a caller's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from tailrace.model.gap import DAMAGED_SESSION
 
 
 class Condition(NamedTuple):
-    """Question marks in `sql` stand for `values`, in order."""
+    """A condition. The question marks in `sql` stand for `values`, in order."""
 
     sql: str
     values: tuple[object, ...] = ()
 
 
 def quote(text: str) -> str:
-    """A text as an SQL literal."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -31,7 +31,7 @@ def one_of(column: str, values: Sequence[str]) -> Condition:
 
 
 def begins_with(column: str, beginnings: Sequence[str]) -> Condition:
-    """Whether a text begins with one of these."""
+    """Return the condition that a text begins with one of these."""
     return any_of([Condition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
 
 
@@ -44,7 +44,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
 
 
 class Selection(NamedTuple):
-    """Sources, beginnings of sessions' ids, and streams; None chooses nothing away."""
+    """Sources, beginnings of session ids, and streams. None does not restrict."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -52,17 +52,17 @@ class Selection(NamedTuple):
 
     @classmethod
     def of_options(cls, source: str | None, session: str | None = None) -> Self:
-        """Return what `--source` and `--session` ask for."""
+        """Return the selection for the options `--source` and `--session`."""
         return cls(None if source is None else (source,), None if session is None else (session,))
 
     @property
     def condition(self) -> Condition:
-        """On rows of a view that has these columns."""
+        """Return the condition on rows of a view that has these columns."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
     def gaps(self) -> Condition:
-        """On gaps that may be about these rows: those of no known stream or session, too."""
+        """Return the condition on gaps that may concern these rows, even of unknown streams or sessions."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 

@@ -1,6 +1,6 @@
-"""One statement in a process of its own: `python -m tailrace.query.worker`, started by `remote`.
+"""Run one statement in a process of its own: `python -m tailrace.query.worker`, started by `remote`.
 
-The question comes on standard input, which stays open as long as somebody wants the answer. The answer
+The question arrives on standard input, which stays open as long as somebody wants the answer. The answer
 goes to standard output, an error to standard error (see `frames`).
 """
 
@@ -43,7 +43,7 @@ def answer(engine: Engine, question: Question, out: BinaryIO) -> None:
 
 
 def main() -> None:
-    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent's
+    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent
     confine(question.limits, sys.stdin.fileno())
     out = sys.stdout.buffer
     try:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """End without waiting for a database: its answer is written or not wanted."""
+    """Exit without waiting for the database, since its answer is written or unwanted."""
     sys.stderr.flush()
     os._exit(code)
 

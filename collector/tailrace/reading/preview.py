@@ -1,4 +1,4 @@
-"""The first rows of an answer, and what is missing of it, for eyes."""
+"""Show the first rows of an answer, and what is missing of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.terminal import printable
 
 ROWS = 20
 CELLS = 80
-"""Of a value in HTML; what is longer is cut."""
+"""Terminal cells of a value in HTML. Longer values are cut."""
 
 
 def text(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator[str]:

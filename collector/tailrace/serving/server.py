@@ -1,9 +1,9 @@
-"""The admin endpoint's connections: who is let in, how many at a time, and what they may cost.
+"""The admin endpoint's connections: who may connect, how many at a time, and how much they may cost.
 
-Whoever they are, they cannot keep the daemon from its work: connections are taken one at a time with
-a pause after each, an answer is followed by a pause that is longer than it took to make, and when
-there are too many connections, one that waits for its own request makes room: a flood of silent ones
-does not lock out a scraper, who asks at once.
+No client can keep the daemon from its work. Connections are accepted one at a time with a pause after
+each. Each answer is followed by a pause longer than the time it took to make. When there are too many
+connections, the one that has waited longest for a request is closed, so that a flood of silent
+connections does not lock out a scraper, which asks at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.serving.http import Conversation, EndedError, Request, Response, p
 from tailrace.serving.pages import Pages
 
 ACCEPT_SECONDS = 0.005
-"""The pause after a connection: a handshake of TLS costs up to 2 ms."""
+"""The pause after a connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
-"""The pause after an answer, as a multiple of the time it took to make: at most a quarter of the
-daemon's time goes into answers."""
+"""The pause after an answer, as a multiple of the time it took to make, so that answers take at most a
+quarter of the daemon's time."""
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -44,17 +44,18 @@ class Server:
         allows: Callable[[str], bool],
         context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """`allows` an address to connect; `context` for a connection that begins now, None without TLS."""
+        """Serve `pages`. `allows` checks a client's address. `context` returns the TLS context for a new connection, or
+        None without TLS."""
         self._pages = pages
         self._figures = figures
         self._connections_max = connections_max
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """The oldest first."""
+        """Ordered from the oldest to the newest."""
         self._turn = trio.Lock()
         self._rested = 0.0
-        """When the next answer may be made."""
+        """The time at which the next answer may be made."""
 
     async def serve(
         self,
@@ -62,7 +63,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer on a bound socket until cancelled; `started` once it listens."""
+        """Answer on a bound socket until cancelled. Call `started` once it listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -99,7 +100,7 @@ class Server:
         return True
 
     def _make_room(self) -> bool:
-        """End the connection that has waited longest for its own request, if one does."""
+        """Close the connection that has waited longest for its own request. Return whether there was one."""
         for scope, conversation in self._open.items():
             if conversation.waiting:
                 del self._open[scope]
@@ -129,7 +130,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """When it is its turn, and the pause after the one before is over."""
+        """Answer a request when its turn has come and the pause after the previous answer is over."""
         async with self._turn:
             await trio.sleep_until(self._rested)
             began = trio.current_time()
@@ -147,7 +148,7 @@ class Server:
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # Its end needs no proof: every message of HTTP says how long it is.
+    # The end of the stream needs no proof, because every HTTP message states its length.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 

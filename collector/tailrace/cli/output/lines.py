@@ -1,6 +1,6 @@
-"""Rows as they are stored, a line each: as JSON with all columns, or for eyes.
+"""Print rows as they are stored, one a line: as JSON with all columns, or for people.
 
-For eyes: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
+For people: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SESSION_SHOWN = 8
 
 
 class RowPrinter:
-    """Prints rows at once. Lines for eyes are cut to `width` cells, if given."""
+    """Prints rows at once. Lines for people are cut to `width` cells, if given."""
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out

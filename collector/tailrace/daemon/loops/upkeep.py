@@ -21,7 +21,7 @@ import trio
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.store.upkeep import Report, look
+from tailrace.store.upkeep import UpkeepReport, look
 
 if TYPE_CHECKING:
     from tailrace.daemon.daemon import Daemon
@@ -93,7 +93,7 @@ def _tell_damage(daemon: Daemon, output: bytes) -> None:
     """Report the files that an upkeep set aside; its output may begin with warnings."""
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
-        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=Report)
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
         if report.damaged:
             daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
 

@@ -1,13 +1,13 @@
-"""One line of JETS to one record: this decides; `usual` is only quicker.
+"""Read one line of JETS into one record. This reader decides; `usual` is only faster.
 
-Columns, attributes and dialects are described there. A line that cannot be read is a malformed
+`decoder` describes columns, attributes and dialects. A line that cannot be read is a malformed
 record with one of `json_object.read_object`'s reasons or one of these:
 
-    missing_key   the type, or a key its type requires, is not there
-    bad_clk       clk is no integer of 64 bits
+    missing_key   the type, or a key that its type requires, is not there
+    bad_clk       clk is not an integer of 64 bits
     bad_id        an id is neither an unsigned integer of 64 bits nor a string
-    bad_field     the type, name, record_type, description or version is no string, or the
-                  metadata no object
+    bad_field     the type, name, record_type, description or version is not a string, or the
+                  metadata not an object
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _MalformedError(Exception):
 
 
 class _Reading(NamedTuple):
-    """A line's columns; of its attributes, what we say and what is the producer's."""
+    """A line's columns, and its attributes: `ours` and, with the producer's text, `theirs`."""
 
     kind: Kind
     theirs: Texts
@@ -56,7 +56,7 @@ class _Reading(NamedTuple):
 
 
 def read_line(offset: int, line: bytes) -> Record:
-    """The line at `offset`, together with the blank lines before it and its newline."""
+    """Read the line at `offset`, with its newline and the blank lines before it."""
     marked = offset == 0 and line.startswith(BYTE_ORDER_MARK)
     found = read_object(line[3:] if marked else line)
     if isinstance(found, str):
@@ -216,7 +216,7 @@ def _string(fields: Fields, key: str) -> str:
 
 
 def _name(fields: Fields, id_key: str) -> str | None:
-    """The name, and that there is none only in dialect A; a description must be a string."""
+    """Return the name; only dialect A may lack one. A description must be a string."""
     if "description" in fields:
         _string(fields, "description")
     if "name" not in fields and isinstance(_field(fields, id_key).value, str):
@@ -236,7 +236,7 @@ def _is_clk(value: object) -> bool:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """An id as the column has it; `used` gets the key if that is all there is to say."""
+    """Return an id for its column; add its key to `used` if the column says everything."""
     value = _field(fields, key).value
     if isinstance(value, str):
         return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
@@ -260,7 +260,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> float | None:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """The texts of the fields that no column has: description, data, the others in their order."""
+    """Return the texts of fields without a column: description, data, the others in their order."""
     texts: Texts = {}
     for key in ("description", "data", *fields):
         if key in fields and key not in used:
