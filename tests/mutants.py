@@ -23,10 +23,13 @@ GROUPS = {
         ["tailrace/ingest/announced.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
-    "course": (
+    "succession": (
         [
             f"tailrace/ingest/{name}.py"
-            for name in ("course", "owning", "run", "session", "answers", "departures")
+            for name in (
+                "answers", "datagram_records", "departures", "generations", "incarnation", "owning",
+                "record_rows", "session", "succession", "unreadable",
+            )
         ],
         [
             f"tests/ingest/test_{name}.py"

@@ -9,7 +9,8 @@ be decoded for them. How far a file is read depends on all entries, so sources o
 from __future__ import annotations
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import DropCount, OpenInfo, decode
+from tailrace.ingest.payloads import DropCount, OpenInfo
+from tailrace.ingest.state import decode
 from tailrace.spool.entry import LAST, Entry, EntryKind
 
 

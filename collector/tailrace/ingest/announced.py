@@ -1,4 +1,4 @@
-"""Sessions that their clients announced (clients/PROTOCOL.md): each is one run, by whichever connections
+"""Sessions that their clients announced (clients/PROTOCOL.md): each is one incarnation, by whichever connections
 it comes.
 
 A session outlives its connections. Without one it waits for `resume_time`; then, if its client said no
@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.budget import Budget
-from tailrace.ingest.run import Run
-from tailrace.ingest.state import AnnouncedState, OpenInfo, RunState
+from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.state import AnnouncedState, IncarnationState
 from tailrace.ledger.findings import Account
 from tailrace.model.holding import Holding
 from tailrace.model.record import Announcement
@@ -27,9 +28,9 @@ from tailrace.model.record import Announcement
 class Announced:
     """One such session."""
 
-    def __init__(self, state: AnnouncedState, run: Run) -> None:
+    def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state
-        self.run = run
+        self.incarnation = incarnation
         self.asked = True
         """Whether the next answer is to name all streams."""
         self.told = ""
@@ -37,7 +38,7 @@ class Announced:
 
     @property
     def name(self) -> str:
-        return f"{self.source}/{self.run.state.id}"
+        return f"{self.source}/{self.incarnation.state.id}"
 
     @property
     def source(self) -> str:
@@ -50,11 +51,11 @@ class Announced:
     @property
     def holdings(self) -> list[Holding]:
         """Return what it holds of its client's making."""
-        return self.run.holdings
+        return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """See `ingest.budget.Holder`."""
-        self.run.gave_up(what, now)
+        """See `ingest.budget.StateHolder`."""
+        self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
         """It is announced again, and wants its answers by this connection."""
@@ -78,26 +79,28 @@ class Announced:
     @property
     def more(self) -> bool:
         """Whether there is something to tell."""
-        return self.asked or (self.run.counters is not None and bool(self.run.counters.news))
+        return self.asked or (
+            self.incarnation.counters is not None and bool(self.incarnation.counters.news)
+        )
 
     def untell(self, streams: Collection[str]) -> None:
         """An answer with these streams did not get through."""
-        if self.run.counters is not None:
-            self.run.counters.news.update(streams)
+        if self.incarnation.counters is not None:
+            self.incarnation.counters.news.update(streams)
         self.asked |= not streams
 
     @property
     def waiting(self) -> bool:
         """Whether time alone has something to bring."""
-        return self.run.waiting or not (self.state.ended or self._goes_on)
+        return self.incarnation.waiting or not (self.state.ended or self._goes_on)
 
     @property
     def _goes_on(self) -> bool:
-        return bool(self.state.carriers) and not self.run.state.goodbye_at
+        return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
 
     def over(self, now: int) -> bool:
         """Whether its goodbye has come, and with it all that was still on its way."""
-        state, said = self.state, self.run.state.goodbye_at
+        state, said = self.state, self.incarnation.state.goodbye_at
         if not said or state.ended:
             return False
         if state.info.transport == "udp":
@@ -117,12 +120,14 @@ class Announcements:
     def __init__(
         self,
         states: dict[str, AnnouncedState],
-        attach: Callable[[OpenInfo, RunState], Run],
+        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
         budget: Budget,
     ) -> None:
         self._states = states
         self._budget = budget
-        self._known = {id_: Announced(s, attach(s.info, s.run)) for id_, s in states.items()}
+        self._known = {
+            id_: Announced(s, attach(s.info, s.incarnation)) for id_, s in states.items()
+        }
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
@@ -142,18 +147,18 @@ class Announcements:
 
     @property
     def open_windows(self) -> int:
-        return sum(self._known[id_].run.waiting for id_ in self._waiting)
+        return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
-    def awaited(self) -> Iterator[Run]:
-        """Yield the runs that wait for late events."""
-        runs = (self._known[id_].run for id_ in sorted(self._waiting))
-        return (run for run in runs if run.waiting)
+    def awaited(self) -> Iterator[Incarnation]:
+        """Yield the incarnations that wait for late events."""
+        incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))
+        return (incarnation for incarnation in incarnations if incarnation.waiting)
 
     @property
     def account(self) -> Account:
         total = Account()
         for known in self._known.values():
-            total.add(known.run.account)
+            total.add(known.incarnation.account)
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
@@ -164,20 +169,20 @@ class Announcements:
             return None
         return known
 
-    def add(self, id_: str, run: Run, info: OpenInfo, number: int) -> Announced:
-        """A connection's run is that of a session."""
-        run.announce(id_)
-        state = self._states[id_] = AnnouncedState(run.state, info, [number], bearer=number)
-        self._known[id_] = known = Announced(state, run)
+    def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
+        """A connection's incarnation is that of a session."""
+        incarnation.announce(id_)
+        state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
+        self._known[id_] = known = Announced(state, incarnation)
         self.heard(id_)
         return known
 
-    def move(self, id_: str, run: Run) -> None:
-        """A session's run was in doubt, and is another run that came before."""
+    def move(self, id_: str, incarnation: Incarnation) -> None:
+        """A session's incarnation was in doubt, and is another incarnation that came before."""
         known = self._known[id_]
-        known.run.state.id = ""
-        run.announce(id_)
-        known.run, known.state.run = run, run.state
+        known.incarnation.state.id = ""
+        incarnation.announce(id_)
+        known.incarnation, known.state.incarnation = incarnation, incarnation.state
         known.asked = True
         self.heard(id_)
 
@@ -203,7 +208,7 @@ class Announcements:
         if state.carriers:
             return
         state.left = now
-        known.run.forget_marks()
+        known.incarnation.forget_marks()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None
         if known.over(now):
@@ -217,7 +222,7 @@ class Announcements:
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
-            known.run.expire(now)
+            known.incarnation.expire(now)
             if known.over(now):
                 self._end(known, now)
             self._watch(id_)
@@ -230,14 +235,14 @@ class Announcements:
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():
-            if known.run.counters is not None:
-                known.run.counters.windows.stood_still(now - before)
+            if known.incarnation.counters is not None:
+                known.incarnation.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
         """Close all windows now: the daemon stops."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
-            self._known[id_].run.settle(now)
+            self._known[id_].incarnation.settle(now)
             self._watch(id_)
 
     def weigh(self, now: int) -> None:
@@ -273,9 +278,9 @@ class Announcements:
         self._waiting.discard(id_)
         self.news.discard(id_)
         if known.state.ended:
-            known.run.release(now)
+            known.incarnation.release(now)
         else:
-            known.run.finish(why, about or {}, now)
+            known.incarnation.finish(why, about or {}, now)
 
     def tell(self, hears: Callable[[int], bool]) -> Iterator[Announced]:
         """Those that asked, of which there is news that was not told, and can be told. Of those with
@@ -292,7 +297,7 @@ class Announcements:
 
     def _end(self, known: Announced, now: int) -> None:
         known.state.ended = True
-        known.run.end("goodbye", {}, now)
+        known.incarnation.end("goodbye", {}, now)
 
     def _watch(self, id_: str) -> None:
         if self._known[id_].waiting:

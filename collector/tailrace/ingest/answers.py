@@ -26,7 +26,7 @@ STREAMS_MOST = 8 * STREAMS_IN_ONE
 _first = attrgetter("first")
 
 
-class Answer:
+class ClientAnswer:
     """For a session's peer. Whoever hands it on says whether it could be."""
 
     __slots__ = ("data", "number", "taken")
@@ -53,13 +53,13 @@ class _Standing(NamedTuple):
 
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
-) -> Iterator[Answer]:
+) -> Iterator[ClientAnswer]:
     """What is new and was not told, of at most `STREAMS_MOST` streams, as it is when the first is
     asked for. With this it is told, but for what is not taken, and what comes after that."""
     taken = True
     for said in _acknowledgements(known, now):
         if taken:
-            answer = Answer(number, pack(said))
+            answer = ClientAnswer(number, pack(said))
             yield answer
             taken = answer.taken
         if not taken:
@@ -67,14 +67,14 @@ def answers(
 
 
 def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    run, turn = known.run.state, known.state.turn
-    goodbye = bool(run.goodbye_at)
-    said, room = Acknowledgement(run.id, turn, {}, [], goodbye), STREAMS_IN_ONE
+    incarnation, turn = known.incarnation.state, known.state.turn
+    goodbye = bool(incarnation.goodbye_at)
+    said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
     for each in _standing(known, now):
         size = 1 + (each.given_up > 0)
         if size > room or len(said.holes) + len(each.missing) > HOLES_IN_ONE:
             yield said
-            said, room = Acknowledgement(run.id, turn, {}, [], goodbye), STREAMS_IN_ONE
+            said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
         room -= size
         if each.number is None:
             said.uncounted.append(each.stream)
@@ -88,7 +88,7 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
     """Return what there is to say of each stream with news."""
-    counters = known.run.counters
+    counters = known.incarnation.counters
     if counters is None:
         return []
     followed = counters.state.streams

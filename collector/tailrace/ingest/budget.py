@@ -21,7 +21,7 @@ from tailrace.model.holding import Holding
 _by_size = attrgetter("held")
 
 
-class Holder(Protocol):
+class StateHolder(Protocol):
     """A session: what it holds, and who is told what it gave up."""
 
     @property
@@ -52,9 +52,9 @@ class Budget:
         """How often sessions had to give way since the process started; no part of the state."""
         self.said = ""
         """Which limit that was the last time."""
-        self._held: dict[Holder, int] = {}
+        self._held: dict[StateHolder, int] = {}
 
-    def weigh(self, holder: Holder, now: int) -> None:
+    def weigh(self, holder: StateHolder, now: int) -> None:
         """Look at what a session holds, which may have changed, and keep the limits."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
@@ -69,11 +69,11 @@ class Budget:
             self._say("the sources together", "state_max", limits.state_max)
         report(holder, now)
 
-    def add(self, holder: Holder) -> None:
+    def add(self, holder: StateHolder) -> None:
         """Count a session of a restored state, which keeps its limits already."""
         self._look(holder)
 
-    def drop(self, holder: Holder) -> None:
+    def drop(self, holder: StateHolder) -> None:
         """Forget a session that is over."""
         held = self._held.pop(holder, 0)
         self.total -= held
@@ -85,7 +85,7 @@ class Budget:
             f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
         )
 
-    def _look(self, holder: Holder) -> int:
+    def _look(self, holder: StateHolder) -> int:
         held: int = sum(map(_by_size, holder.holdings))
         more = held - self._held.get(holder, 0)
         self._held[holder] = held
@@ -94,7 +94,7 @@ class Budget:
         return held
 
     def _relieve(
-        self, holders: Iterable[Holder], most: int, held: Callable[[], int], now: int
+        self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
         """Let the heaviest sessions give way, down to what the next one holds, until there is room."""
         goal = most - most // 8
@@ -130,7 +130,7 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
         size -= before - holding.held
 
 
-def report(holder: Holder, now: int) -> None:
+def report(holder: StateHolder, now: int) -> None:
     """Let a session say what it gave up since it last did."""
     what: dict[str, int] = {}
     for holding in holder.holdings:

@@ -11,7 +11,7 @@ A producer may find its connection broken, and connect anew, while the connectio
 the collector. So streams go on also with sessions in being, of connections that said the same epoch.
 What such a session takes in then is not missing in the sessions that went on with it.
 
-Sessions are remembered for `resume_time`, in which a daemon runs, `sessions_max` of a source, with at
+Sessions are remembered for `resume_time`, in which a daemon incarnations, `sessions_max` of a source, with at
 most `source_streams_max` streams together.
 """
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.ingest.state import RunState
+from tailrace.ingest.state import IncarnationState
 
 _DRIFT = 1000
 """Clocks differ by less than one part in so many."""
 
 
 class Lead:
-    """The clock of one run, its zero taken for 0. What outlives the process is in the run's state."""
+    """The clock of one incarnation, its zero taken for 0. What outlives the process is in the incarnation's state."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.ingest.state import Loss, RunState, SessionState, Tally
+from tailrace.ingest.payloads import FileLoss
+from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Finding
 from tailrace.model.columns import Row
 from tailrace.model.gap import Reason
@@ -14,7 +15,7 @@ from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
 Emit = Callable[[str, Sequence[Sequence[Any]], int], None]
-"""Takes a run's name, columns in the table's order and about how many bytes they are."""
+"""Takes a incarnation's name, columns in the table's order and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
 """Takes a file's name, a position in it and a frame."""
@@ -28,7 +29,7 @@ class OwnRows:
 
     def __init__(
         self,
-        run: RunState,
+        incarnation: IncarnationState,
         tally: Tally,
         emit: Emit,
         quarantine: Quarantine,
@@ -36,7 +37,7 @@ class OwnRows:
     ) -> None:
         self.wall = wall
         """Turns a time of the log into wall time: rows have nothing else."""
-        self._run = run
+        self._incarnation = incarnation
         self._tally = tally
         self._emit = emit
         self._quarantine = quarantine
@@ -80,14 +81,14 @@ class OwnRows:
         self._missing(reason, count)
         self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
 
-    def loss(self, session: SessionState, loss: Loss) -> None:
+    def loss(self, session: SessionState, loss: FileLoss) -> None:
         """Bytes of a file that are not to be had; how many events they were, nobody knows."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
             self._tally.received += len(loss.data)
             about |= self._unreadable(
-                session, loss.detail, 1, len(loss.data), loss.data, self._run.reached
+                session, loss.detail, 1, len(loss.data), loss.data, self._incarnation.reached
             )
         self._missing(loss.reason, 0)
         self._row(Kind.GAP, loss.reason, about)
@@ -113,7 +114,7 @@ class OwnRows:
         self._quarantine(name, at, packed)
         session.quarantined += len(packed)
         about = {"count": 0, "bytes": size, "detail": why, "quarantine": at}
-        if self._run.name.partition(".")[0] != name:
+        if self._incarnation.name.partition(".")[0] != name:
             about["quarantine_of"] = name
         return about
 
@@ -132,6 +133,6 @@ class OwnRows:
         if kind == Kind.GAP and not attributes["count"]:
             self._tally.unknown_gaps += 1
         text = json.dumps(attributes, separators=(",", ":"))
-        at = self._run.reached if offset is None else offset
+        at = self._incarnation.reached if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self._run.name, [(value,) for value in row], ROW_BYTES + len(text))
+        self._emit(self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text))

@@ -1,4 +1,4 @@
-"""What a run has to do with other connections of its producer, where no client announced a session.
+"""What a incarnation has to do with other connections of its producer, where no client announced a session.
 
 A stream goes on where another connection left it. A connection that said the same epoch may still look
 alive, and bring more: then each number is accounted for by the connection that brought it first.
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.state import RunState
+from tailrace.ingest.state import IncarnationState
 from tailrace.ledger.counters import Counters
 
 
 class Siblings:
-    """The other sessions of a run's producer, as the run sees them, and the run as they see it (see
+    """The other sessions of a incarnation's producer, as the incarnation sees them, and the incarnation as they see it (see
     `departures.Present`)."""
 
     def __init__(
         self,
-        state: RunState,
+        state: IncarnationState,
         counters: Counters,
         departures: Departures,
         limits: LedgerConfig,
@@ -32,8 +32,8 @@ class Siblings:
         own: OwnRows,
         report: Callable[[int], None],
     ) -> None:
-        """`ordered` tells that the run's events come in order; `report(now)` is called when there are
-        findings that no event of the run brought."""
+        """`ordered` tells that the incarnation's events come in order; `report(now)` is called when there are
+        findings that no event of the incarnation brought."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -48,7 +48,7 @@ class Siblings:
     def name(self) -> str:
         return self._state.name
 
-    # What others ask of the run
+    # What others ask of the incarnation
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
         """See `departures.Present`."""
@@ -59,21 +59,21 @@ class Siblings:
         self._counters.begin_behind(stream, numbers)
         self._report(now)
 
-    # What the run asks of others, and tells them
+    # What the incarnation asks of others, and tells them
 
     def come(self) -> None:
-        """Let others find the run by its epoch, if it has one and its client announced no session."""
+        """Let others find the incarnation by its epoch, if it has one and its client announced no session."""
         state = self._state
         if self._ordered and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Let nobody find the run any more."""
+        """Let nobody find the incarnation any more."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Tell others which numbers of some streams the run accounts for."""
+        """Tell others which numbers of some streams the incarnation accounts for."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -101,7 +101,7 @@ class Siblings:
         return earlier.next
 
     def depart(self, now: int) -> None:
-        """Leave behind how far the run's streams went: its producer may come back without a word."""
+        """Leave behind how far the incarnation's streams went: its producer may come back without a word."""
         streams = {} if self._state.id else self._counters.ends()
         if streams:
             departure = Departure(self.name, self._host, now, self._state.epoch, streams)

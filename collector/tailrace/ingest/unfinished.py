@@ -22,7 +22,7 @@ NAMED_WITHIN = 128 * 2**20
 decoding it, takes a start about 0.1 s."""
 
 
-class Snapshot(NamedTuple):
+class UnfinishedSnapshot(NamedTuple):
     """A state of the ingest, and the position from which on it needs the spool."""
 
     state: bytes

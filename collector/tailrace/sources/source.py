@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
-from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 
 CHUNK_MAX = 128 * 1024
 """Bytes in one chunk: what is decoded without letting the receivers run, a few milliseconds."""
@@ -52,7 +53,7 @@ class Intake(Protocol):
         heard of, in the log's time."""
         ...
 
-    def loss(self, number: int, loss: Loss) -> None: ...
+    def loss(self, number: int, loss: FileLoss) -> None: ...
 
     def close(self, number: int, reason: str) -> None: ...
 
@@ -93,7 +94,7 @@ class FileIntake(Protocol):
         """A document beside it was found or has changed; its whole content."""
         ...
 
-    def loss(self, number: int, loss: Loss) -> None: ...
+    def loss(self, number: int, loss: FileLoss) -> None: ...
 
     def close(self, number: int, reason: str) -> None: ...
 

@@ -10,7 +10,8 @@ import msgspec
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
-from tailrace.ingest.state import FileFacts, FileState, Loss
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.descriptors import Descriptors
 from tailrace.sources.tail.documents import Documents
@@ -86,7 +87,7 @@ class Session:
     def lose(self, detail: Detail, size: int, data: bytes = b"") -> None:
         """Nothing to be said of a file of which nothing was said."""
         if self.number is not None:
-            self._desk.intake.loss(self.number, Loss(detail=detail, size=size, data=data))
+            self._desk.intake.loss(self.number, FileLoss(detail=detail, size=size, data=data))
 
     def bad(self, path: str, facts: FileFacts, size: int, data: bytes) -> None:
         self.open(path, facts)
