@@ -9,7 +9,8 @@ import msgspec
 from tailrace.ingest.payloads import FileFacts
 
 HEAD, LAST = 256, 64
-"""Bytes of a file that are kept to recognize it: its first bytes, and those before the place reached."""
+"""Bytes of a file that are kept to recognize it: its first bytes, and those before the place
+reached."""
 
 UNSAYING = 2
 """First bytes that may change while the file stays the same."""
@@ -34,7 +35,8 @@ class FileState(msgspec.Struct):
     part: bytes = b""
     """The beginning of a document whose other parts have not come yet."""
     crc: int | None = None
-    """`checksum` of the content without holes; None where an earlier version read a part of the file."""
+    """`checksum` of the content without holes; None where an earlier version read a part of the
+    file."""
 
     def read(self, data: bytes) -> None:
         """Take the next bytes of the content."""

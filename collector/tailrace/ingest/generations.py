@@ -1,10 +1,10 @@
 """The incarnations of one session, one after the other: how one begins, and when one is over.
 
-A session has a current incarnation, and may have the one before. On a datagram socket, events of an
+A session has a current incarnation, and may have the previous one. On a datagram socket, events of an
 incarnation may come after the next incarnation has begun. So an incarnation that ends lingers for
 `reorder_time`, unless nothing has come of it for as long.
 
-An incarnation may begin in doubt: it may turn out to be the incarnation before, which then goes on with
+An incarnation may begin in doubt: it may turn out to be the previous incarnation, which then goes on with
 the clock and the session that were announced meanwhile. `succession` decides.
 
 Where the client announces its session, the incarnation belongs to the announced session (see
@@ -26,7 +26,7 @@ _EPOCHS_KEPT = 8
 
 
 class Generations:
-    """The current incarnation of a session and the one before. After `save`, the session's state has all
+    """The current incarnation of a session and the previous one. After `save`, the session's state has all
     that outlives the process."""
 
     def __init__(
@@ -49,11 +49,11 @@ class Generations:
         self._of_file = of_file
         self.current = self._attach(state.current)
         self.previous = self._attach(state.previous) if state.previous else None
-        """The incarnation before, while events of it may still come."""
+        """The previous incarnation, while events of it may still come."""
 
     @property
     def doubt(self) -> bool:
-        """Return whether the current incarnation may be the one before."""
+        """Return whether the current incarnation may be the previous one."""
         return bool(self._state.doubt)
 
     @property
@@ -73,7 +73,8 @@ class Generations:
 
     @property
     def account(self) -> Account:
-        """Return the account of the incarnations of this session alone: connections share the others."""
+        """Return the account of the incarnations of this session alone: connections share the
+        others."""
         account = Account()
         for each in self.unannounced:
             account.add(each.account)
@@ -86,7 +87,7 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the incarnation before, if it only waits for late events."""
+        """Return the previous incarnation, if it only waits for late events."""
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -160,7 +161,8 @@ class Generations:
             self.current.depart(now)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Leave an announced session, which may go on by another connection. End the session of a file."""
+        """Leave an announced session, which other connections may continue. End the session of a
+        file."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
         self._announcements.leave(id_, self._state.number, now)
@@ -186,7 +188,7 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """End the doubt: the current incarnation is new, or is the incarnation before."""
+        """End the doubt: the current incarnation is new, or is the previous incarnation."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -235,7 +237,8 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Give the current incarnation the clock of another one, which is the same after all. Write a row."""
+        """Give the current incarnation the clock of another one, which is the same after all. Write
+        a row."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -245,7 +248,7 @@ class Generations:
             self.know(current.epoch, current.name)
         self.current.own.session("resume", about, now)
 
-    # The incarnation before
+    # The previous incarnation
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
         """Make room for another incarnation. The current incarnation lingers while its datagrams may be
@@ -261,7 +264,7 @@ class Generations:
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
-        """Take nothing more for the incarnation before."""
+        """Take nothing more for the previous incarnation."""
         if self._state.doubt:
             self._began(now)
         old, self.previous = self.previous, None

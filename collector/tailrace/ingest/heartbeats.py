@@ -1,7 +1,7 @@
-"""The daemon's own stream: its heartbeats go through the ledger as any producer's events do.
+"""The daemon's own stream: the ledger counts its heartbeats like any producer's events.
 
 Each life of the daemon is a session, from its first heartbeat until it stops, or until the next life
-starts. A number that is missing would be an entry that the spool has lost.
+starts. A missing number would be an entry that the spool has lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOCK = {"clock": "unix_ns", "ticks_per_second": 1e9, "epoch": 0}
 
 
 class HeartbeatSession:
-    """What outlives the process is in the ingest's state; `attach` makes a incarnation of a incarnation's state."""
+    """The session of the daemon's heartbeats. The ingest's state has what outlives the process."""
 
     def __init__(
         self, state: IngestState, tally: Tally, attach: Callable[[IncarnationState], Incarnation]
@@ -40,16 +40,16 @@ class HeartbeatSession:
 
     @property
     def waiting(self) -> bool:
-        """Whether a window is open that time alone can close."""
+        """Return whether a window is open that only time closes."""
         return self._incarnation is not None and self._incarnation.waiting
 
     @property
     def account(self) -> Account:
-        """That of the life in being."""
+        """Return the account of the current life."""
         return self._incarnation.account if self._incarnation else Account()
 
     def beat(self, beat: Heartbeat, size: int, now: int) -> None:
-        """Take the next one, of so many bytes."""
+        """Take the next heartbeat, of `size` bytes."""
         incarnation = self._incarnation
         if incarnation is None or incarnation.state.name != beat.session:
             self.end("collector restart", now)
@@ -70,12 +70,12 @@ class HeartbeatSession:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> None:
-        """Up to `size` bytes of the spool that may have been its cannot be read."""
+        """Write that up to `size` unreadable bytes of the spool may have been heartbeats."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
 
     def end(self, reason: str, now: int) -> None:
-        """The life that it was of is over."""
+        """End the session: the life of the daemon is over."""
         incarnation, self._incarnation, self._state.heartbeats = self._incarnation, None, None
         if incarnation:
             incarnation.finish(reason, {}, now)

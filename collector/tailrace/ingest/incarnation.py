@@ -49,9 +49,9 @@ class Incarnation:
         quarantine: Quarantine,
         wall: Callable[[int], int],
     ) -> None:
-        """`bits` is the width of the producer's counters, None if it has none. With `datagrams`, events
-        may come after those of the next incarnation. `departures` are earlier sessions, among them those
-        of the same `host`. `wall` converts a time of the log to wall time."""
+        """Take up a state. `bits` is the width of the producer's counters, None if it has none. With
+        `datagrams`, events may come after those of the next incarnation. `departures` has earlier sessions,
+        among them those of the same `host`. `wall` converts a time of the log to wall time."""
         self.state = state
         self._datagrams = datagrams and bits is not None
         self._source = source

@@ -62,7 +62,8 @@ class Ingest:
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """`lacking` has, by session, the bytes that the state left to the spool and the spool lacks."""
+        """Take up a state. `lacking` has, by session, the bytes that the spool no longer has for
+        the state."""
         self.state = state or IngestState()
         self._lacking = dict(lacking or {})
         self._passed_over = 0
@@ -86,7 +87,8 @@ class Ingest:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
-        """Return an ingest that continues from a snapshot of this version or of one that `can_upgrade`."""
+        """Return an ingest that continues from a snapshot of this version or of one that
+        `can_upgrade`."""
         return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
@@ -295,7 +297,8 @@ class Ingest:
         self._watch(number)
 
     def _hold(self, session: Session, now: int) -> None:
-        """Count the bytes of unfinished records. Above the limit, let the session with the most give way."""
+        """Count the bytes of unfinished records. Above the limit, let the session with the most
+        give way."""
         info = session.state.info
         unfinished = self._unfinished[info.source]
         unfinished.hold(session.state.number, session.decoder.pending)

@@ -1,4 +1,4 @@
-"""The rows a session gets that are not records: its course, what is missing, what cannot be read."""
+"""Rows of a session that are no records: its beginning and end, missing events, unreadable bytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
 Emit = Callable[[str, Sequence[Sequence[Any]], int], None]
-"""Takes a incarnation's name, columns in the table's order and about how many bytes they are."""
+"""Takes an incarnation's name, columns in the table's order and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
-"""Takes a file's name, a position in it and a frame."""
+"""Takes the name of a quarantine file, a position in it and a frame."""
 
 ROW_BYTES = 96
-"""What a row adds to its record's own bytes, about."""
+"""Bytes that a row adds to those of its record, about."""
 
 
 class OwnRows:
-    """Writes them, and counts in the tally what they say."""
+    """Writes the rows of one incarnation, and counts in the tally what they say."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class OwnRows:
         wall: Callable[[int], int],
     ) -> None:
         self.wall = wall
-        """Turns a time of the log into wall time: rows have nothing else."""
+        """Converts a time of the log to wall time, which rows have."""
         self._incarnation = incarnation
         self._tally = tally
         self._emit = emit
@@ -65,8 +65,9 @@ class OwnRows:
     def malformed(
         self, session: SessionState, parts: Sequence[Sequence[Record]], count: int
     ) -> None:
-        """Pieces of a session that cannot be read for one reason, in parts of adjacent ones: one row,
-        a frame in the quarantine for each part. They are `count` events as far as is known."""
+        """Write a gap row for unreadable pieces with one reason, and keep each part in the quarantine.
+
+        A part has adjacent pieces. The pieces are `count` events, as far as is known."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -82,7 +83,7 @@ class OwnRows:
         self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
-        """Bytes of a file that are not to be had; how many events they were, nobody knows."""
+        """Write a gap row for bytes that the session lacks, an unknown number of events."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
@@ -94,7 +95,7 @@ class OwnRows:
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
-        """Up to `size` bytes of the spool that may have been this session's cannot be read."""
+        """Write that up to `size` unreadable bytes of the spool may have been this session's."""
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
@@ -104,7 +105,7 @@ class OwnRows:
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
-        """Keep bytes in the quarantine; what their row says of them."""
+        """Keep bytes in the quarantine. Return what their row says of them."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records

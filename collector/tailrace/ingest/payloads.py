@@ -109,7 +109,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     garbage_max: int = 0
     ledger: LedgerConfig
     pending_max: int = 0
-    """Bytes of unfinished records that all sessions of the source may hold together; 0 for any number."""
+    """Bytes of unfinished records that all sessions of the source may hold together; 0 for any
+    number."""
     file: FileFacts | None = None
     group: str = ""
     """The group of streams that share names; "" for none."""

@@ -88,7 +88,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row (see `ingest.budget.StateHolder`). First report what the incarnation before gave up."""
+        """Write a row (see `ingest.budget.StateHolder`). First report what the previous incarnation
+        gave up."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)

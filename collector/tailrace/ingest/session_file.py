@@ -15,7 +15,8 @@ from tailrace.model.record import Record
 
 
 class SessionFile:
-    """The file of a session, if the session reads one. `own` writes the rows of the current incarnation."""
+    """The file of a session, if the session reads one. `own` writes the rows of the current
+    incarnation."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self._state = state

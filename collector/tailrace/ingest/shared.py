@@ -17,7 +17,8 @@ from tailrace.ledger.commons import Commons, CommonsState
 
 
 class Shared:
-    """Makes, at first use, what the sessions of each source share. The state has what outlives the process."""
+    """Makes, at first use, what the sessions of each source share. The state has what outlives the
+    process."""
 
     def __init__(self, state: IngestState, yielded: Yielded) -> None:
         self._state = state

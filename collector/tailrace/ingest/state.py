@@ -40,7 +40,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     gaps: dict[str, int] = {}
     heals: dict[str, int] = {}
     gave_way: int = 0
-    """Unfinished records that were given up because the source's sessions held too many bytes of them."""
+    """Unfinished records that were given up because the source's sessions held too many bytes of
+    them."""
     unknown_gaps: int = 0
     """Gaps of unknown size."""
     restarts: int = 0
@@ -83,7 +84,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: Forgotten = msgspec.field(default_factory=Forgotten)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """How far the producer's clock, its zero taken for 0, is ahead of the log's time (ns); see `lead`."""
+    """How far the producer's clock, its zero taken for 0, is ahead of the log's time (ns); see
+    `lead`."""
     lead_at: int = 0
     """When the lead was measured (Unix ns)."""
     continues: list[str] = []
@@ -122,9 +124,10 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     current: IncarnationState | str = msgspec.field(name="run")
     """The current incarnation, or the id of the announced session that it is."""
     previous: IncarnationState | str | None = None
-    """The incarnation before, while events of it may still come."""
+    """The previous incarnation, while events of it may still come."""
     base: int = 0
-    """Difference from a place in the session's bytes to the place in the current incarnation's bytes."""
+    """Difference from a place in the session's bytes to the place in the current incarnation's
+    bytes."""
     epochs: dict[int, str] = {}
     """The names of incarnations, by epoch."""
     restarts: int = 0

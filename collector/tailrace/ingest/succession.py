@@ -1,13 +1,13 @@
 """Which incarnation a record is of, where two are possible, and which record shows a new incarnation.
 
-While the incarnation before lingers (see `generations`), each event goes to the incarnation that it fits
+While the previous incarnation lingers (see `generations`), each event goes to the incarnation that it fits
 (`owning`), and a repeated epoch or announcement to the incarnation that said it first. All of a datagram
 that announces a session is of that session.
 
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
 A new incarnation begins in doubt, and the next event, report or goodbye decides. If that fits the
-incarnation before, the incarnation before goes on.
+previous incarnation, the previous incarnation goes on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Succession:
         *,
         unordered: bool,
     ) -> None:
-        """With `unordered`, events, epochs and announcements may overtake each other."""
+        """Give records to the incarnations of a session. With `unordered`, events, epochs and announcements may
+        overtake each other."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -108,7 +109,8 @@ class Succession:
                 generations.restart("counter", now)
 
     def _take_apart(self, previous: Incarnation, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Take records of two incarnations. Return how many were taken: the next record is of a third."""
+        """Take records of two incarnations. Return how many were taken: the next record is of a
+        third."""
         current = self._generations.current
         size = len(columns[KIND])
         epoch = current.state.epoch
@@ -246,13 +248,13 @@ class Succession:
     # The doubt
 
     def _ask_events(self, columns: Sequence[Sequence[Any]], now: int) -> None:
-        """Let events tell whether the current incarnation is the one before."""
+        """Let events tell whether the current incarnation is the previous one."""
         previous = self._generations.previous
         if previous and any(count is not None for count in columns[COUNT]):
             self._decide(anew=previous.denies(numbered(columns)), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Let a report or a goodbye tell whether the current incarnation is the one before."""
+        """Let a report or a goodbye tell whether the current incarnation is the previous one."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)

@@ -25,15 +25,16 @@ class Unreadable:
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """With `counted`, the producer's counters tell which events are missing."""
+        """Take pieces of an incarnation. With `counted`, the producer's counters tell which events are
+        missing."""
         self._state = state
         self._own = own
         self._references = references
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Quarantine adjacent pieces, and write a gap row for each series with one reason. If
-        there are many series, write a row for each reason."""
+        """Keep adjacent pieces in the quarantine, and write a gap row for each series with one reason. If there
+        are many series, write a row for each reason."""
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
         rows = [[part] for part in parts]
