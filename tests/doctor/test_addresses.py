@@ -72,7 +72,7 @@ def test_a_unix_socket_that_cannot_be_made_is_a_problem(tmp_path):
     assert [finding.what.rpartition(": ")[2] for finding in found[:3]] == [
         "another process does.",
         "there is something that is no socket.",
-        f"{tmp_path}/none is not there.",
+        f"{tmp_path}/none does not exist.",
     ]
     assert found[0].commands == [
         f"sudo ss -lxp src {tmp_path}/taken.sock  # which one",

@@ -35,7 +35,7 @@ def test_drops_of_both_protocols_are_added_up(tmp_path):
 
 def test_what_the_kernel_does_not_say_is_not_known(tmp_path):
     finding = only(drops.check(host(root=tmp_path, sources={"a": udp()})))
-    assert "does not say" in finding.what
+    assert "does not report" in finding.what
     assert finding.figures == {}
 
 

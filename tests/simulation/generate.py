@@ -24,7 +24,15 @@ from random import Random
 
 from msgspec.structs import replace
 
-from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
+from tests.simulation import (
+    facts,
+    generate_files,
+    generate_restarts,
+    generate_streams,
+    generate_wire,
+    limits,
+    quick,
+)
 from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
@@ -58,6 +66,8 @@ DATAGRAMS = 5000
 
 def generate(seed: int) -> Scenario:
     """Return the scenario of a seed. In a share of them, programs write files beside the others."""
+    if crowded := generate_streams.draw(seed):
+        return crowded
     scenario, random = _of_the_wire(seed), Random(f"mixed/{seed}")
     return _with_files(scenario, random) if random.random() < MIXED else scenario
 

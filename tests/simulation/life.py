@@ -30,7 +30,7 @@ from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.segment import HEADER_SIZE, segment_first
 from tailrace.spool.spool import Spool
 from tailrace.spool.writer import SPARE_NAME
-from tests.simulation import budgets, waiting
+from tests.simulation import budgets, counting, waiting
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Disk
 from tests.simulation.driving import Driver
@@ -208,6 +208,7 @@ class Life:
         """Note what the collector says of rows that are about to be committed."""
         self._machine.watch.taken(self.ingest)
         budgets.check(self.ingest, self._current.config.ledger)
+        counting.check(self.ingest)
 
     @property
     def dropped(self) -> int:

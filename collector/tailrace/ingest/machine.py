@@ -19,14 +19,7 @@ from tailrace.ingest.pace import Paces
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, Heartbeat, OpenInfo
 from tailrace.ingest.session import Session
 from tailrace.ingest.shared import Shared
-from tailrace.ingest.state import (
-    IncarnationState,
-    IngestState,
-    SessionState,
-    Tally,
-    decode,
-    encode,
-)
+from tailrace.ingest.state import IncarnationState, IngestState, SessionState, Tally, decode, encode
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
 from tailrace.ingest.upgrade import upgraded
 from tailrace.ingest.yielded import QuarantinedBytes, Yielded

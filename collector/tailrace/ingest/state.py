@@ -15,7 +15,7 @@ from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.stream import CountersState, Marks
-from tailrace.normalize import Forgotten, OpenSpan
+from tailrace.normalize import ForgottenSpans, OpenSpan
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
-    forgotten_spans: Forgotten = msgspec.field(default_factory=Forgotten)
+    forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
     """How far the producer's clock, its zero taken for 0, is ahead of the log's time (ns); see
