@@ -40,9 +40,9 @@ def test_a_stored_state_is_todays_after_its_steps_and_nothing_of_it_is_lost(snap
 def test_what_the_sessions_of_a_source_share_is_what_they_have(snapshot):
     state = decode(upgrade.upgraded(snapshot), IngestState)
     for name, common in state.commons.items():
-        runs = [s.run for s in state.sessions.values() if s.info.source == name]
+        runs = [s.current for s in state.sessions.values() if s.info.source == name]
         runs = [run for run in runs if not isinstance(run, str)]
-        runs += [a.run for a in state.announced.get(name, {}).values()]
+        runs += [a.incarnation for a in state.announced.get(name, {}).values()]
         streams = [stream for run in runs for stream in run.counters.streams.values()]
         assert common.streams == len(streams)
         assert common.ranges == sum(stream.ranges for stream in streams)
@@ -51,9 +51,9 @@ def test_what_the_sessions_of_a_source_share_is_what_they_have(snapshot):
 def test_a_run_is_where_the_bytes_of_its_session_are(snapshot):
     state = decode(upgrade.upgraded(snapshot), IngestState)
     for session in state.sessions.values():
-        if not isinstance(session.run, str):
+        if not isinstance(session.current, str):
             place = session.file.offset if session.file else session.received
-            assert session.run.reached == place > 0
+            assert session.current.reached == place > 0
 
 
 def test_a_stream_of_version_1_keeps_its_ranges_in_order_and_its_first_marks():
@@ -65,7 +65,7 @@ def test_a_stream_of_version_1_keeps_its_ranges_in_order_and_its_first_marks():
     }
     now = decode(upgrade.upgraded(msgspec.msgpack.encode(state)), IngestState)
     [session] = now.sessions.values()
-    stream = session.run.counters.streams["1"]
+    stream = session.current.counters.streams["1"]
     assert [(gap.first, gap.last, gap.before) for gap in stream.gaps] == [(1, 2, 55), (4, 5, 50)]
     assert [(hole.first, hole.since, hole.before) for hole in stream.holes] == [(7, 60, 60)]
     assert list(stream.head) == [0, 0, 0, 103, 0, 0, 106, 0, 108, 109]  # those of the last eight

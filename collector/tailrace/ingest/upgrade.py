@@ -1,11 +1,11 @@
-"""States that earlier versions of the ingest have left, as today's.
+"""Upgrade the states that earlier versions of the ingest left.
 
-One pure function a step, on what msgpack holds: dicts, lists and numbers, since the classes of then
-are gone. A member that is new and for which nothing must be known needs no function but its default;
-it needs a version all the same, so that an older ingest does not take the state for its own. Versions
-are those that landed between two releases; 2 never left its workshop.
+Each step is a pure function on what msgpack holds: dicts, lists and numbers. The classes of earlier
+versions are gone. A new member that needs no more than its default needs no function, but a version all
+the same: an older ingest must not take the state for its own. There was a version for each change
+between two releases; version 2 was never released.
 
-Spool entries need no steps: the members of their payloads are never renamed or dropped, and new ones
+Spool entries need no steps: the members of their payloads are never renamed or dropped, and new members
 have defaults.
 """
 
@@ -23,7 +23,7 @@ State = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """To which version, and how: `change` works in place."""
+    """The version that a step leads to, and a function that changes a state in place."""
 
     version: int
     change: Callable[[State], None]
@@ -34,12 +34,12 @@ def version_of(snapshot: bytes) -> int:
 
 
 def can_upgrade(version: int) -> bool:
-    """Whether a state of this version can be made one of today's, which it may be already."""
+    """Return whether a state of a version is of today's, or can be upgraded to it."""
     return version == VERSION or version in STEPS
 
 
 def upgraded(snapshot: bytes) -> bytes:
-    """A state as of `VERSION`. Raise KeyError for one that `can_upgrade` denies."""
+    """Return a state of `VERSION`. Raise KeyError for a version that `can_upgrade` denies."""
     version = version_of(snapshot)
     if version == VERSION:
         return snapshot
@@ -52,8 +52,10 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 def _runs(state: State) -> None:
-    """1 to 3: what is of a run apart from what is of its session; what sessions share; holes know
-    when their stream was last heard of; streams remember their first events' marks for good."""
+    """Upgrade from 1 to 3.
+
+    An incarnation's members (`run`) come apart from its session's. Sessions share limits. A hole knows
+    when its stream was last heard. A stream keeps the marks of its first events for good."""
     for tally in state["tallies"].values():
         tally["events"] = _moved(tally, ("expected", "seen", "missing", "duplicates"))
     commons: State = state.setdefault("commons", {})
@@ -91,7 +93,7 @@ def _remember(stream: State, window: int) -> None:
 
 
 def _places(state: State) -> None:
-    """3 to 4: a run knows how far its bytes go, which are all its session's so far."""
+    """Upgrade from 3 to 4: an incarnation knows how far its bytes go, which were all its session's."""
     for session in state["sessions"].values():
         file = session.get("file")
         for run in _runs_of(session):
@@ -105,11 +107,12 @@ def _runs_of(session: State) -> Iterator[State]:
 
 
 def _nothing(state: State) -> None:
-    """4 to 5: what began with it: the daemon's own stream, and whose socket dropped what."""
+    """Upgrade from 4 to 5. The new members have defaults: the daemon's stream, and the sockets of
+    drops."""
 
 
 STEPS = {1: Step(3, _runs), 3: Step(4, _places), 4: Step(5, _nothing)}
-"""By the version that each begins with."""
+"""By the version that a step starts from."""
 
 
 class _Version(msgspec.Struct):

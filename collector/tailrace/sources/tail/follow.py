@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from tailrace.ingest.state import FileFacts, FileState, Member
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
