@@ -33,7 +33,7 @@ class Announced:
         self.asked = True
         """Whether the next answer is to name all streams."""
         self.told = ""
-        """The stream that was named last."""
+        """The stream that the last answer that got through named last."""
 
     @property
     def name(self) -> str:
