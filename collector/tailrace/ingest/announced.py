@@ -35,7 +35,7 @@ class Announced:
         self.asked = True
         """Whether the next answer names all streams."""
         self.told = ""
-        """The stream that an answer named last."""
+        """The stream that the last delivered answer named last."""
 
     @property
     def name(self) -> str:

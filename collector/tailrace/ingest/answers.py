@@ -57,27 +57,31 @@ def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
     """Yield answers with the news of at most `STREAMS_MOST` streams, as it is at the first answer. News
-    counts as told, except what was not taken and what would have followed that."""
+    counts as told, except what was not taken and what would have followed that: the next answers begin there."""
     taken = True
-    for said in _acknowledgements(known, now):
+    for last, said in _acknowledgements(known, now):
         if taken:
             answer = ClientAnswer(number, pack(said))
             yield answer
             taken = answer.taken
-        if not taken:
+        if taken:
+            known.told = last or known.told
+        else:
             known.untell([*said.streams, *said.uncounted])
 
 
-def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
+def _acknowledgements(known: Announced, now: int) -> Iterator[tuple[str, Acknowledgement]]:
+    """Yield the stream that each answer names last, and what the answer says."""
     incarnation, turn = known.incarnation.state, known.state.turn
-    goodbye = bool(incarnation.goodbye_at)
+    goodbye, last = bool(incarnation.goodbye_at), ""
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
     for each in _standing(known, now):
         size = 1 + (each.given_up > 0)
         if size > room or len(said.holes) + len(each.missing) > HOLES_IN_ONE:
-            yield said
+            yield last, said
             said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
         room -= size
+        last = each.stream
         if each.number is None:
             said.uncounted.append(each.stream)
             continue
@@ -85,11 +89,12 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
         said.holes.extend(each.missing)
         if each.given_up:
             said.given_up[each.stream] = each.given_up
-    yield said
+    yield last, said
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return how far each stream with news is durable."""
+    """Return how far each stream with news is durable, in order of name from the stream behind the one
+    that was told last."""
     counters = known.incarnation.counters
     if counters is None:
         return []
@@ -101,7 +106,6 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     after = bisect_right(new, known.told)
     names = (new[after:] + new[:after])[:STREAMS_MOST]
     counters.news = set(new).difference(names)
-    known.told = names[-1] if names else ""
     oldest_asked = now - known.state.info.ledger.resume_time.ns
     counted = [name for name in names if name in followed and followed[name].counted]
     asked = {name: _asked(followed[name], oldest_asked) for name in counted}
@@ -115,8 +119,12 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     }
     for _, name, first in oldest[HOLES_MAX:]:
         stops[name] = min(first, stops.get(name, first))
-    standing = [_Standing(name, None, [], 0) for name in names if name not in asked]
-    for name, holes in asked.items():
+    standing = []
+    for name in names:
+        holes = asked.get(name)
+        if holes is None:
+            standing.append(_Standing(name, None, [], 0))
+            continue
         stop = stops.get(name, followed[name].next)
         wire = counters.mask
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
