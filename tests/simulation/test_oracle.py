@@ -361,6 +361,23 @@ def test_views_and_completeness_are_held_against_the_world(table_becomes, good, 
     assert judge(good).kind == kind
 
 
+def say_that_the_end_is_unknown(rows):
+    at = _first(rows, kind="session", name="tailrace.goodbye")
+    if at >= 0:
+        unknown = {"kind": "gap", "name": "truncated", "attributes": '{"count":0}'}
+        rows[at] = dict(rows[at], **unknown)
+    return False
+
+
+@pytest.mark.parametrize("places", [1, 16], ids=["a stream without a place", "all have a place"])
+def test_complete_is_all_but_streams_without_a_place(table_becomes, places):
+    good = scenario(limits={"streams_max": places})
+    table_becomes(lambda rows: False)
+    assert judge(good).kind is None
+    table_becomes(say_that_the_end_is_unknown)
+    assert judge(good).kind == "complete and not called so"
+
+
 def test_an_answer_that_came_before_the_snapshot_does_not_hold_for_it(monkeypatch):
     """The question was right for the snapshot before, and not for this one."""
 
