@@ -110,6 +110,8 @@ class Followed(Located):
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
+        if changed and not self.taken and self.is_succeeded(now):
+            return True  # before the other one's size is taken for its own
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns

@@ -98,6 +98,25 @@ class Located:
                 return False
         return True
 
+    def is_succeeded(self, now: float) -> bool:
+        """Return whether a later file has its path and its inode; then it loses its path. Raise OSError.
+
+        While it is open, its inode is its own."""
+        if self.is_open:
+            return False
+        try:
+            found, birth = self._descriptors.roots.look(self.path)
+        except FileNotFoundError:
+            return False  # deleted since it was found there
+        if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
+            return False
+        self.lose_path("replaced", now)
+        return True
+
+    def _is_later(self, birth: int) -> bool:
+        """Return whether a file with its inode that was made then is another one."""
+        return bool(self.birth and birth) and birth != self.birth
+
     def lose_path(self, reason: str, now: float) -> None:
         self.gone, self.gone_at = reason, now
         self.changed_at = now
@@ -117,8 +136,7 @@ class Located:
             return fd
         fd = self._descriptors.open(self, self.path)
         found, birth = self._system.fstat(fd), self._system.birth(fd)
-        is_later = self.birth and birth and birth != self.birth
-        if (found.st_dev, found.st_ino) != self.node or is_later:
+        if (found.st_dev, found.st_ino) != self.node or self._is_later(birth):
             self._descriptors.close(self)
             if self.gone is None:
                 self.lose_path("replaced", self._clock.monotonic())

@@ -196,7 +196,7 @@ class Watch:
     def _decide(self, file: Followed, now: float) -> None:
         """Whether a file that is not followed is to be from now on. Raise OSError."""
         self._turns.give_back(file)
-        if not file.undecided or not file.size or self._turns.waits(file):
+        if not file.undecided or not file.size or not file.is_readable or self._turns.waits(file):
             return  # who waits for a place gets it in turn
         if self._turns.are_taken:
             self._turns.wait(file)
