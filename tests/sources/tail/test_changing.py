@@ -407,6 +407,36 @@ async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_a
     assert intake.sessions[0].closed == "replaced"
 
 
+async def test_an_empty_file_that_was_never_open_has_not_the_size_of_one_with_its_inode_and_path(
+    autojump_clock, born_again, files, intake, settle
+):
+    files.write("c", b"")
+    await born_again()
+    files.write("c", b"another text")
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT, b"b", b"another text"])
+    assert [session.lost("unread") for session in intake.sessions] == [0, 0, 0]
+
+
+async def test_what_is_deleted_before_it_can_be_opened_is_lost_and_named(
+    autojump_clock, followed, files, intake, settle
+):
+    def stat(path: str) -> os.stat_result:
+        found = os.stat(path)
+        if path == str(files / "c") and found.st_size:
+            (files / "c").unlink()
+        return found
+
+    files.write("c", b"")
+    tail = await followed(TEXT, descriptors_max=1, system=System(stat=stat))
+    files.write("c", b"a text")
+    await settle()
+    assert intake.contents == [TEXT, b""]
+    assert intake.sessions[1].lost("unread") == len(b"a text")
+    assert intake.sessions[1].closed == "deleted"
+    assert tail.source.figures().files == 1
+
+
 async def test_a_longer_copy_in_the_place_of_a_file_goes_on_with_it_though_the_inode_is_the_same(
     autojump_clock, born_again, files, intake, settle
 ):

@@ -117,6 +117,8 @@ class Followed:
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
+        if changed and not self.taken and self.location.is_succeeded(now):
+            return True  # the size that was found is the other file's
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
