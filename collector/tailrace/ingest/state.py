@@ -20,7 +20,7 @@ from tailrace.normalize import Forgotten, OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 5
+VERSION = 1
 """Of the state: its structs, those of the decoders' states, and the spool's entries. It rises by one
 with the first change after a release, together with a step in `upgrade`."""
 

@@ -1,9 +1,9 @@
-"""States that earlier versions of the ingest have left, as today's.
+"""Bring states that earlier versions of the ingest have left to today's version.
 
-One pure function a step, on what msgpack holds: dicts, lists and numbers, since the classes of then
-are gone. A member that is new and for which nothing must be known needs no function but its default;
-it needs a version all the same, so that an older ingest does not take the state for its own. Versions
-are those that landed between two releases; 2 never left its workshop.
+A step is a pure function on what msgpack holds: dicts, lists and numbers, since the classes of then
+are gone. A new member of which nothing must be known needs no function but its default. It needs a
+version all the same, so that an older ingest does not take the state for its own. There is no step yet,
+since nothing was released.
 
 Spool entries need no steps: the members of their payloads are never renamed or dropped, and new ones
 have defaults.
@@ -11,13 +11,12 @@ have defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.ingest.state import VERSION
-from tailrace.ledger.stream import HEAD, NEVER
 
 State = dict[str, Any]
 
@@ -51,64 +50,7 @@ def upgraded(snapshot: bytes) -> bytes:
     return msgspec.msgpack.encode(state)
 
 
-def _runs(state: State) -> None:
-    """1 to 3: what is of a run apart from what is of its session; what sessions share; holes know
-    when their stream was last heard of; streams remember their first events' marks for good."""
-    for tally in state["tallies"].values():
-        tally["events"] = _moved(tally, ("expected", "seen", "missing", "duplicates"))
-    commons: State = state.setdefault("commons", {})
-    for session in state["sessions"].values():
-        run = session["run"] = _moved(session, _OF_A_RUN)
-        streams = run.get("counters", {}).get("streams", {}).values()
-        info = session["info"]
-        for stream in streams:
-            _remember(stream, info["ledger"]["reorder_events"])
-        common = commons.setdefault(info["source"], {"streams": 0, "ranges": 0, "known": 0})
-        common["streams"] += len(streams)
-        common["known"] += len(streams)
-        common["ranges"] += sum(len(s.get("holes", [])) + len(s.get("gaps", [])) for s in streams)
-        common["mixed"] = info["transport"] == "udp" or common.get("mixed", False)
-
-
-_OF_A_RUN = (
-    "name", "records", "epoch", "clock", "ticks_per_second", "counters", "references", "spans",
-)  # fmt: skip
-
-
-def _moved(state: State, names: Iterable[str]) -> State:
-    return {name: state.pop(name) for name in names if name in state}
-
-
-def _remember(stream: State, window: int) -> None:
-    for name in ("holes", "gaps"):
-        if ranges := stream.get(name):
-            stream[name] = sorted([first, last, at, at, why] for first, last, at, why in ranges)
-    after, recent = stream.get("next", 0), stream.get("recent", [])
-    stream["head"] = [
-        recent[n % window] if n >= after - window and n % window < len(recent) else NEVER
-        for n in range(min(HEAD, after))
-    ]
-
-
-def _places(state: State) -> None:
-    """3 to 4: a run knows how far its bytes go, which are all its session's so far."""
-    for session in state["sessions"].values():
-        file = session.get("file")
-        for run in _runs_of(session):
-            run["reached"] = file["offset"] if file else session.get("received", 0)
-
-
-def _runs_of(session: State) -> Iterator[State]:
-    yield session["run"]
-    if previous := session.get("previous"):
-        yield previous
-
-
-def _nothing(state: State) -> None:
-    """4 to 5: what began with it: the daemon's own stream, and whose socket dropped what."""
-
-
-STEPS = {1: Step(3, _runs), 3: Step(4, _places), 4: Step(5, _nothing)}
+STEPS: dict[int, Step] = {}
 """By the version that each begins with."""
 
 

@@ -9,7 +9,7 @@ A collector brings an older table to today's version when it starts, step by ste
 stay as they are, and the views read those of all versions. Whoever only reads takes an older table as
 it is, what it lacks being NULL, and a newer one as far as it goes. A step that adds columns adds them
 first, nullable and in one commit, and sets the property last: what lies between is a table of the
-older version that the next start goes on with. No step has added columns so far: the first one that does
+older version that the next start goes on with. There is no step yet: the first one that adds columns
 must also let DuckDB unite the files of before and after by their columns' names (`query/engine.py`).
 """
 
@@ -25,7 +25,7 @@ from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
 from tailrace.store.durable import NO_HOOKS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 VERSION_PROPERTY = "tailrace.schema"
 
@@ -43,13 +43,8 @@ class Step(NamedTuple):
     news: str
 
 
-STEPS = (
-    Step(
-        2,
-        "gaps may be rows over ranges of numbers, and sessions may go on over several connections",
-    ),
-)
-"""One a version, in order: all from version 1, which the first tables had, to today's."""
+STEPS: tuple[Step, ...] = ()
+"""One a version, in order, from version 2 to today's."""
 
 
 def version_of(table: DeltaTable) -> int:
