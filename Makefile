@@ -13,7 +13,7 @@ PARALLEL := --numprocesses=3 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
-.PHONY: setup demo test test-slow lint simulate mutants bench reference producers requirements clean
+.PHONY: setup demo test test-slow lint simulate coverage-decoding mutants bench reference producers requirements clean
 
 setup: $(READY)  ## the collector and the Python client, in .venv
 
@@ -34,6 +34,9 @@ lint: $(DEV)  ## format, lint, import directions, types
 
 simulate: $(DEV)  ## seeds in virtual time, SEEDS=0-2000 or today, or one SCENARIO=file.json (tests/simulation/README.md)
 	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
+
+coverage-decoding: $(DEV)  ## fail unless the vectors reach the branches of the decoders (tests/decoding/coverage.py)
+	$(BIN)/python -m tests.decoding.coverage
 
 mutants: $(DEV)  ## mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
 	$(BIN)/python -m tests.mutants $(ARGS)
