@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import asynccontextmanager
 
 import trio
@@ -94,9 +95,7 @@ async def test_an_address_that_is_taken_leaves_all_sources_as_they_are(
 ):
     with opened(configuration(tmp_path)) as life:
         async with reloads_of(life, tmp_path) as reloads:
-            with trio.socket.socket() as taken:
-                await taken.bind(("127.0.0.1", 0))
-                taken.listen(1)
+            with socket.create_server(("127.0.0.1", 0)) as taken:
                 where = "{}:{}".format(*taken.getsockname())
                 more = f'[sources.more]\ntype = "tcp"\nformat = "jets"\nlisten = "{where}"\n'
                 # The source `udp` is not in it, and must not be gone after the failure.
@@ -113,3 +112,25 @@ async def test_an_address_that_is_taken_leaves_all_sources_as_they_are(
             assert status.reload_success == 1
             assert set(life.daemon.sources) == {"more"}
             await life.until(lambda: life.daemon.ingest.tally("udp").closed == 1)
+
+
+async def test_a_source_that_had_to_make_way_for_a_reload_that_failed_is_back(
+    autojump_clock, calls, tmp_path
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    before, _, last = CONFIG.rpartition("127.0.0.1:0")
+    with opened(configuration(tmp_path, f"{before}127.0.0.1:{port}{last}")) as life:
+        async with reloads_of(life, tmp_path) as reloads:
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                where = "{}:{}".format(*taken.getsockname())
+                # The whole host in place of one address: `tcp` cannot listen meanwhile.
+                text = CONFIG.partition("[sources.udp]")[0]
+                text += f'[sources.all]\ntype = "tcp"\nformat = "heph"\nlisten = "0.0.0.0:{port}"\nopen_to_all = true\n'
+                text += f'[sources.more]\ntype = "tcp"\nformat = "jets"\nlisten = "{where}"\n'
+                status = await reloads.ask(text)
+            assert where in status.last_reload.problems[0]
+            assert set(life.daemon.sources) == {"udp", "tcp"}
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(heph_event(1, 0))
+            await life.until(lambda: life.daemon.ingest.account("tcp").seen == 1)

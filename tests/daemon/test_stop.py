@@ -89,7 +89,6 @@ async def test_a_table_that_does_not_take_it_leaves_the_rest_to_the_next_start(
         assert life.daemon.spool.durable == life.daemon.spool.end
     assert seqs(tmp_path) == []
     assert not running_file.is_finished(tmp_path / "store")
-    monkeypatch.undo()
     with opened(configuration(tmp_path)) as life:
         async with running(life):
             await life.committed()

@@ -8,7 +8,7 @@ import trio
 
 from tailrace.daemon.supervision import EXTEND_SECONDS, LOOK_SECONDS, STATUS_SECONDS, Supervision
 from tailrace.errors import StoreError
-from tests.daemon.virtual import Failing, configuration, opened, running
+from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
 WATCHDOG = 12.0
@@ -53,7 +53,8 @@ async def test_a_daemon_that_nobody_sends_to_gives_signs_in_time_for_what_it_com
     autojump_clock, calls, tmp_path
 ):
     manager = Manager()
-    with opened(configuration(tmp_path), watchdog_seconds=WATCHDOG) as life:
+    seldom = configuration(tmp_path, CONFIG + '[store]\ncommit_interval = "10 min"\n')
+    with opened(seldom, watchdog_seconds=WATCHDOG) as life:
         async with watched(life, manager):
             await trio.sleep(20 * WATCHDOG)
             commits = life.daemon.figures.commits.count
