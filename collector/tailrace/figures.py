@@ -148,7 +148,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """One source as /status shows it; the names are those of the metrics."""
+    """One source as /status shows it. The names are those of the metrics, and those by which the figures
+    are encoded where they arise (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str
