@@ -13,32 +13,37 @@ PARALLEL := --numprocesses=3 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
-.PHONY: setup demo test test-slow lint simulate coverage coverage-decoding mutants bench reference producers requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding mutants bench reference producers requirements clean
 
-setup: $(READY)  ## the collector and the Python client, in .venv
+setup: $(READY)  ## install the collector and the Python client into .venv
 
-demo: $(READY)  ## all formats into a local table, a first query and the ledger
+dev: $(DEV)  ## the same, and the tools that tests and lint need
+
+help:  ## print this list
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
-test: $(DEV)  ## the whole test suite
+test: $(DEV)  ## run the test suite in three processes; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-slow: $(DEV)  ## with the long forms of the tests that have one
+test-slow: $(DEV)  ## run it with the long forms of tests
 	$(BIN)/python -m pytest --slow $(PARALLEL) $(ARGS)
 
-lint: $(DEV)  ## format, lint, import directions, types
+lint: $(DEV)  ## check formatting, style, import directions and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-simulate: $(DEV)  ## seeds in virtual time, SEEDS=0-2000 or today, or one SCENARIO=file.json (tests/simulation/README.md)
+simulate: $(DEV)  ## play SEEDS=0-2000 (or today), or one SCENARIO=file.json, in virtual time (tests/simulation/README.md)
 	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
 
 # Not the tests that take long, most of which start daemons and programs.
 SLOW_TESTS := $(addprefix --ignore=tests/,c deploy docs run simulation system traffic)
 
-coverage: $(DEV)  ## the branches that the quick tests reach, with a floor (pyproject.toml); some ten minutes
+coverage: $(DEV)  ## measure the branches that the quick tests reach, and fail below the floor in pyproject.toml
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run -m pytest -q $(PARALLEL) $(SLOW_TESTS) $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
@@ -47,18 +52,18 @@ coverage: $(DEV)  ## the branches that the quick tests reach, with a floor (pypr
 coverage-decoding: $(DEV)  ## fail unless the vectors reach the branches of the decoders (tests/decoding/coverage.py)
 	$(BIN)/python -m tests.decoding.coverage
 
-mutants: $(DEV)  ## mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
+mutants: $(DEV)  ## run mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-bench: $(DEV)  ## throughput and idle cost, beside peers measured in the same run
+bench: $(DEV)  ## measure throughput, memory and idle cost beside peers (benchmarks/README.md)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 reference: $(DEV)  ## write collector/REFERENCE.md from the code
 	$(BIN)/python -m tests.docs.reference > collector/REFERENCE.md
 
-producers: $(PRODUCERS)  ## real producers for the tests that trace them (CPython 3.11 on Linux only)
+producers: $(PRODUCERS)  ## install real producers for the tests that trace them (CPython 3.11 on Linux only)
 
-requirements:  ## pin anew; needs pip-tools in the environment
+requirements:  ## pin the requirements anew; needs pip-tools in the environment
 	for name in build dev producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
@@ -66,7 +71,7 @@ requirements:  ## pin anew; needs pip-tools in the environment
 	done
 	sed -i '/^dftracer-utils==/,/[^\\]$$/d' requirements/producers.txt
 
-clean:
+clean:  ## remove .venv, caches and built files
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis clients/python/build clients/python/src/tailrace_client/*.so
 
 $(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt $(NATIVE)

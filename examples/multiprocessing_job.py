@@ -1,11 +1,11 @@
-"""A job of several processes, traced and then read back: `tailrace serve &`, and
+"""Trace a job of several processes, then read the trace back: `tailrace serve &`, and
 
     python examples/multiprocessing_job.py
 
-Every worker is a producer of its own, under its process's name; a worker says goodbye when it ends,
-so that the collector knows of each how much it emitted. The parent waits for that and then asks the
-table who did what, and whether anything of it is missing. An address (`TAILRACE_ADDRESS`) and a store
-may be given: `multiprocessing_job.py tcp://127.0.0.1:7701 /tmp/tailrace`. Needs `pip install tailrace`.
+Every worker is a producer under its process's name. A worker says goodbye when it ends, so that the
+collector knows how much it emitted. The parent waits for all goodbyes. Then it asks the table which
+worker did what, and whether anything is missing. You may give an address (or set `TAILRACE_ADDRESS`)
+and a store: `multiprocessing_job.py tcp://127.0.0.1:7701 /tmp/tailrace`. Needs `pip install tailrace`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ADDRESS = "tcp://127.0.0.1:7701"
 
 
 def begin(address: str, job: str) -> None:
-    """Runs once in each worker."""
+    """Connect a worker to the collector."""
     trace.connect(address, process=job)
 
 
 @trace.traced
 def factors(number: int) -> list[int]:
-    """The prime factors of a number, by trial: some take long."""
+    """Return the prime factors of a number, by trial division: some take long."""
     found = []
     candidate = 2
     while candidate * candidate <= number:
@@ -50,7 +50,7 @@ def piece(number: int) -> int:
 
 
 def ended(store: tailrace.Store, job: str) -> list[str]:
-    """The sessions of the job's workers, when all have said goodbye."""
+    """Wait until all workers have said goodbye, and return their sessions."""
     sql = "SELECT session FROM sessions WHERE closed IS NOT NULL AND producer ->> '$.process' = ?"
     for _ in range(100):
         sessions = [row["session"] for row in store.sql(sql, [job])]

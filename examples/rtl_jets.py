@@ -1,16 +1,17 @@
-"""A pipelined processor, traced as hardware: `tailrace run -- python examples/rtl_jets.py`.
+"""Trace a pipelined processor as hardware: `tailrace run -- python examples/rtl_jets.py`.
 
-Five stages, in order; an instruction that needs what the one before it loads waits for a cycle. Each
-instruction is a JETS record in its core's; the stages that it enters are its events, its operands an
-annotation; times are clock cycles. Instructions overlap, so that they are named (`record=`) and not
-entered with `with`, as the core is. The footer's totals tell the collector whether all of it came.
+The pipeline has five stages, in order. An instruction waits for a cycle if it needs what the one before
+it loads. Each instruction is a JETS record inside its core's record. Its events are the stages that it
+enters, its annotation holds its operands, and times are clock cycles. Instructions overlap, so the
+program names their records (`record=`) instead of entering them with `with`, as it does for the core.
+The footer's totals tell the collector whether the whole trace came.
 
-The trace goes to the address given, or to the collector that `tailrace run` names:
+The trace goes to the address that you give, or to the collector that `tailrace run` starts:
 
     python examples/rtl_jets.py tcp://127.0.0.1:7702
     python examples/rtl_jets.py file:///tmp/pipeline.jets && tailrace import /tmp/pipeline.jets
 
-How long instructions took, afterwards:
+Afterwards, ask how long instructions took:
 
     tailrace query "SELECT name, count(*), avg(ticks) AS cycles, max(ticks) FROM spans
                     WHERE category = 'Instruction' GROUP BY name"
@@ -47,7 +48,7 @@ class Flight:
 
 
 class Core:
-    """The stages, each with what is in it."""
+    """The stages, each with the instruction in it."""
 
     def __init__(self, trace: JetsWriter, program: list[Instruction]) -> None:
         self._trace = trace
@@ -55,7 +56,7 @@ class Core:
         self._stages: list[Flight | None] = [None] * len(STAGES)
 
     def step(self, clk: int) -> bool:
-        """Simulate a cycle; whether anything is still on its way."""
+        """Simulate a cycle, and return whether any instruction is still on its way."""
         *staying, leaving = self._stages
         if leaving:
             leaving.record.end(clk)
@@ -75,7 +76,7 @@ class Core:
         return Flight(self._trace, clk, instruction) if instruction else None
 
     def _waiting(self) -> Flight | None:
-        """What cannot go on from decoding, because it needs what is being loaded."""
+        """Return the instruction that waits in decoding for what is being loaded, or None."""
         load, flight = self._stages[EXECUTE], self._stages[DECODE]
         if load and flight and load.instruction.name == "lw":
             return flight if load.instruction.target in flight.instruction.sources else None

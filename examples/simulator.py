@@ -1,10 +1,10 @@
-"""A discrete-event simulator, traced in its own time: `tailrace run -- python examples/simulator.py`.
+"""Trace a discrete-event simulator in simulated time: `tailrace run -- python examples/simulator.py`.
 
-Jobs arrive, are served by a clerk, and by one of two machines; some of them come back. Each station
-is a stream: its services are spans, its queue is a counter, in simulated nanoseconds. Without a
-collector all of it is off, and next to free.
+A clerk serves each job that arrives, then one of two machines does; some jobs come back. Each station
+is a stream: its services are spans, its queue is a counter, and times are simulated nanoseconds.
+Without a collector, tracing is off and costs almost nothing.
 
-The longest waits, afterwards:
+Afterwards, ask for the longest waits:
 
     tailrace query "SELECT stream, name, duration / 1e9 AS seconds, attributes ->> '$.waited' AS waited
                     FROM spans WHERE name = 'service' ORDER BY waited::DOUBLE DESC LIMIT 10"
@@ -25,26 +25,26 @@ SECOND = 10**9
 
 
 class Simulator:
-    """Calls what was put off, in the order of the times it was put off to."""
+    """Calls scheduled actions in the order of their simulated times."""
 
     def __init__(self) -> None:
         self.now = 0
-        self._put_off: list[tuple[int, int, Callable[[], None]]] = []
+        self._scheduled: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
-        """`delay` is in simulated seconds."""
+        """Schedule `action` in `delay` simulated seconds."""
         at = self.now + round(delay * SECOND)
-        heapq.heappush(self._put_off, (at, next(self._order), action))
+        heapq.heappush(self._scheduled, (at, next(self._order), action))
 
     def run(self) -> None:
-        while self._put_off:
-            self.now, _, action = heapq.heappop(self._put_off)
+        while self._scheduled:
+            self.now, _, action = heapq.heappop(self._scheduled)
             action()
 
 
 class Station:
-    """A queue before some servers; `onward` takes the jobs that are served."""
+    """A queue in front of some servers; `onward` takes the served jobs."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
 /*
- * A solver in C, traced: heat in a plate, by Jacobi's method, on two threads. Each thread is a stream of
- * its own; a sweep over its rows is a span, the time it waits for the others is another, and the first
- * thread counts what is left to do. Without a collector all of it costs a load and a branch.
+ * Trace a solver in C: heat in a plate, by Jacobi's method, on two threads. Each thread is a stream. A
+ * sweep over its rows is a span, its wait for the others is another, and the first thread's counter says
+ * how far the solution is from its end. Without a collector, each call costs a load and a branch.
  *
  *     cc -O2 -I clients/c examples/solver.c -o /tmp/solver -pthread -lm
  *     tailrace run -- /tmp/solver
  *
- * How much of its time each thread waited, afterwards:
+ * Afterwards, ask how much of its time each thread waited:
  *
  *     tailrace query "SELECT stream, name, sum(duration) / 1e6 AS ms FROM spans GROUP BY ALL ORDER BY ALL"
  */
@@ -24,7 +24,7 @@ static double plates[2][SIDE][SIDE];
 static double residuals[THREADS];
 static pthread_barrier_t everybody;
 
-/* One sweep over the rows [first, last): from plate to next. The largest change of a cell. */
+/* Sweep once over the rows [first, last), from plate to next. Return the largest change of a cell. */
 static double sweep(double (*plate)[SIDE], double (*next)[SIDE], int first, int last) {
     double largest = 0;
     for (int y = first; y < last; y++) {

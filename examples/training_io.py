@@ -1,10 +1,11 @@
-"""The input and output of a training run, seen by DFTracer: `make producers`, and
+"""Trace the input and output of a training run with DFTracer: `make producers`, and
 
     DFTRACER_INIT=FUNCTION DFTRACER_DATA_DIR=all \\
     tailrace run -- .venv/producers/bin/python examples/training_io.py
 
-A data set of small files is made in a temporary directory, read in shuffled order for some epochs, and
-a checkpoint is written after each. With `--killed` it is killed in the midst of the last. Needs DFTracer.
+The program makes a data set of small files in a temporary directory. Then it reads the files in shuffled
+order for some epochs, and writes a checkpoint after each. With `--killed` it kills itself in the middle
+of the last epoch. Needs DFTracer.
 """
 
 from __future__ import annotations

@@ -6,12 +6,15 @@ property tests draw few examples and never shrink: a mutant is killed by the fir
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 ROOT = Path(__file__).parents[1]
 STAGES = ROOT / ".venv" / "mutants"
@@ -20,13 +23,13 @@ _CLIENT = "clients/python/tests/test_"
 GROUPS = {
     "ledger": (["tailrace/ledger/*.py"], ["tests/ledger"]),
     "announced": (
-        ["tailrace/ingest/announced.py"],
+        ["tailrace/ingest/announced.py", "tailrace/ingest/answers.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
     "course": (
         [
             f"tailrace/ingest/{name}.py"
-            for name in ("course", "owning", "run", "session", "answers", "departures")
+            for name in ("course", "owning", "run", "session", "departures")
         ],
         [
             f"tests/ingest/test_{name}.py"
@@ -36,11 +39,20 @@ GROUPS = {
             )
         ],
     ),
+    "recovery": (
+        [f"tailrace/{name}.py" for name in (
+            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/log", "pipeline/replay",
+        )],
+        [
+            f"tests/spool/test_{n}.py"
+            for n in ("recovery", "checkpoint", "entry", "recent", "spool", "spool_model", "disk_order")
+        ],
+    ),
     "client": (
         ["tailrace_client/_session.py", "tailrace_client/_queue.py"],
         [f"{_CLIENT}{n}.py" for n in ("session", "queue", "forgotten")],
     ),
-    "link": (["tailrace_client/_link.py"], [f"{_CLIENT}{n}.py" for n in ("link", "sender")]),
+    "link": (["tailrace_client/_link.py", "tailrace_client/_contact.py"], [f"{_CLIENT}{n}.py" for n in ("link", "sender")]),
 }  # fmt: skip
 
 _EXAMPLES = 20
@@ -103,21 +115,45 @@ def lay_out(group: str) -> Path:
     return stage
 
 
-def main() -> int:
-    group, *names = sys.argv[1:] or [""]
-    if group not in GROUPS:
-        print(f"mutants: give a group, one of {', '.join(GROUPS)}: make mutants ARGS=ledger", file=sys.stderr)  # noqa: T201 # fmt: skip
-        return 2
+def drawn(stage: Path, mutmut: str, places: range, seed: int) -> list[str]:
+    """Return the names of the mutants at these places of all, in an order that the seed draws."""
+    made = [mutmut, "run", "none of them"]  # makes all mutants, and runs none
+    subprocess.run(made, cwd=stage, check=False, capture_output=True)
+    metas = sorted(stage.glob("mutants/**/*.meta"))
+    names = sorted(
+        name for meta in metas for name in json.loads(meta.read_text())["exit_code_by_key"]
+    )
+    Random(seed).shuffle(names)
+    return names[places.start : places.stop]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants ARGS=...", description=__doc__)
+    parser.add_argument("group", choices=GROUPS)
+    parser.add_argument(
+        "names", nargs="*", help="mutants, patterns among them; all if there are none"
+    )
+    parser.add_argument(
+        "--drawn", default="", help="0-100: mutants at these places of a drawn order"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of that order")
+    options = parser.parse_args(arguments)
     beside = str(Path(sys.executable).parent)
     mutmut = shutil.which("mutmut", path=os.pathsep.join([beside, os.environ["PATH"]]))
     if mutmut is None:
         print(f"mutants: mutmut is not installed: {sys.executable} -m pip install mutmut==3.8.1", file=sys.stderr)  # noqa: T201 # fmt: skip
         return 2
-    stage = lay_out(group)
-    ran = subprocess.run([mutmut, "run", *names], cwd=stage, check=False)
+    first, _, last = options.drawn.partition("-")
+    goes_on = bool(first) and int(first) > 0
+    stage = STAGES / options.group if goes_on else lay_out(options.group)
+    names = options.names
+    if options.drawn:
+        names = drawn(stage, mutmut, range(int(first), int(last)), options.seed)
+        print(f"mutants: seed {options.seed}, {options.drawn}:", *names, sep="\n    ")  # noqa: T201
+    ran = subprocess.run([mutmut, "run", "--max-children=2", *names], cwd=stage, check=False)
     subprocess.run([mutmut, "results"], cwd=stage, check=False)
     return ran.returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

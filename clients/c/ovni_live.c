@@ -1,19 +1,19 @@
 /*
- * ovni_live: makes programs that trace with libovni write what they have recorded every OVNI_LIVE_MS
- * milliseconds (default 200; 0: never), so that a collector that follows the files sees it while they run.
+ * ovni_live: let programs that trace with libovni write their events every OVNI_LIVE_MS milliseconds
+ * (default 200; 0: never), so that a collector that follows the files sees events while the programs run.
  *
  *     cc -shared -fPIC -O2 -pthread -o ovni_live.so ovni_live.c -ldl
  *     LD_PRELOAD=$PWD/ovni_live.so OVNI_LIVE_MS=200 ./program
  *
- * libovni keeps up to 2 MiB of events per thread and writes them when that is full, when the program calls
- * ovni_flush, and never otherwise: most streams show nothing before their end. This library stands before
- * the functions that emit, calls the real one, and then, if this thread has not flushed for so long,
- * ovni_flush and ovni_attr_flush. It also flushes in ovni_thread_free, which by itself drops the buffer.
+ * libovni keeps up to 2 MiB of events per thread, and writes them only when the buffer is full or the
+ * program calls ovni_flush. So most streams show nothing before their end. This library wraps the
+ * functions that emit. A wrapper calls the real function and then, if the thread has not flushed for that
+ * long, ovni_flush and ovni_attr_flush. It also flushes in ovni_thread_free, which itself drops the buffer.
  *
- * - A thread that stops emitting keeps what it has recorded since its last flush: nobody else may flush it.
- * - A flush is two events in the stream (OF[ and OF]) and two short writes.
- * - Only threads are flushed whose ovni_thread_init was seen in this process: a forked child that goes on
- *   emitting into its parent's buffer is left alone, as libovni would write the parent's events twice.
+ * - A thread that stops emitting keeps its events since the last flush: no other thread may flush them.
+ * - A flush costs two events in the stream (OF[ and OF]) and two short writes.
+ * - The library flushes only threads whose ovni_thread_init it saw in this process. It does not flush a
+ *   forked child that emits into its parent's buffer: libovni would write the parent's events twice.
  * - Without libovni in the program nothing happens.
  */
 #ifndef _GNU_SOURCE
@@ -46,12 +46,12 @@ typedef void init_function(pid_t);
 typedef void plain_function(void);
 
 static int64_t interval_ns = 200 * 1000000;
-static unsigned forks; /* since the program began: threads of before are not flushed */
+static unsigned forks; /* forks that led to this process; threads from before the last fork are not flushed */
 
 static __thread struct {
     int ready;      /* ovni_thread_init was called, and ovni_thread_free was not */
-    unsigned forks; /* then */
-    int inside;     /* one of ours: what libovni calls of itself is passed on as it is */
+    unsigned forks; /* `forks` at that time */
+    int inside;     /* in a wrapper: libovni's own calls are passed on unchanged */
     int waits;      /* something was emitted since the last flush */
     int64_t flushed;
 } thread;
@@ -68,7 +68,7 @@ __attribute__((constructor)) static void begin(void) {
     interval_ns = *given && !*end && ms > 0 && ms <= 3600000 ? (int64_t)ms * 1000000 : 0;
 }
 
-/* The real function, or NULL. A libovni that was loaded later and for itself is not "next". */
+/* Return the real function, or NULL. RTLD_NEXT does not find a libovni that was loaded later with dlopen. */
 static void *find(const char *name, const void *own) {
     void *found = dlsym(RTLD_NEXT, name), *library = NULL;
     if (!found) library = dlopen("libovni.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -77,7 +77,7 @@ static void *find(const char *name, const void *own) {
     return found == own ? NULL : found;
 }
 
-/* Looked up at the first call and again while there is none. */
+/* Look the real function up at the first call, and again until it is found. */
 #define REAL(type, name)                                                    \
     static type *real;                                                      \
     type *call = __atomic_load_n(&real, __ATOMIC_RELAXED);                  \
@@ -90,14 +90,14 @@ static void *find(const char *name, const void *own) {
 
 static int64_t now_ns(void) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now); /* 4 ms are exact enough, and a third of the price */
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now); /* exact to 4 ms, at a third of the cost */
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static void flush_attributes(void) {
     static plain_function *real;
     static int looked;
-    if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) { /* releases before 1.10 have none */
+    if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) { /* releases before 1.10 do not have it */
         __atomic_store_n(&real, __extension__(plain_function *)(find("ovni_attr_flush", NULL)), __ATOMIC_RELAXED);
         __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
     }

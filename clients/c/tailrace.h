@@ -1,33 +1,33 @@
 /*
- * tailrace.h: spans, events and counters of a C or C++ program, sent to a Tailrace collector as Heph
- * packets (trace format 0.1.0) with the habits of clients/PROTOCOL.md.
+ * tailrace.h: send spans, events and counters of a C or C++ program to a Tailrace collector, as Heph
+ * packets (trace format 0.1.0) with the options of clients/PROTOCOL.md.
  *
  * C99 or C++17, POSIX threads and sockets, gcc or clang. In exactly one file of the program:
  *
  *     #define TAILRACE_IMPLEMENTATION
  *     #include "tailrace.h"        // before other headers, or with _POSIX_C_SOURCE defined, where -std=c99 hides POSIX
  *
- * and `#include "tailrace.h"` in the others.
+ * and `#include "tailrace.h"` in the other files.
  *
- *     tailrace_connect(NULL, NULL);                        // to $TAILRACE_ADDRESS; without it all of this is off
+ *     tailrace_connect(NULL, NULL);                        // to $TAILRACE_ADDRESS; if that is unset, all of this is off
  *     tailrace_span step = tailrace_begin("step");
  *     ...
  *     tailrace_end(&step, tailrace_u64("cell", 3), tailrace_f64("residual", 1e-9));
  *
- * What it promises to its host program:
- * - No call but `tailrace_connect`, `tailrace_flush` and `tailrace_close` waits for anything but the
- *   processor. An event call encodes into the calling thread's own ring buffer and makes at most one
- *   system call, which does not block. (Without the sending thread, and to files: see `no_thread`.)
- * - What the kernel does not take waits in the ring; when that is full the newest event is discarded,
- *   counted, and named to the collector before the next event of its stream.
- * - No memory is asked for after `tailrace_connect`, no signal is raised, errno is left as it was.
- * - A sent event is not kept: what a broken connection or the network loses is seen by the collector as
- *   a gap of that stream (the session says "acknowledge":false), and so is what a killed process had
- *   not sent. The end of every stream is said at `tailrace_close`, which exit() calls.
+ * Promises to the host program:
+ * - Only `tailrace_connect`, `tailrace_flush` and `tailrace_close` wait. An event call encodes into the
+ *   calling thread's own ring buffer and makes at most one system call, which does not block. (For
+ *   files, and without the sending thread: see `no_thread`.)
+ * - Events that the kernel does not take wait in the ring. If the ring is full, the client discards the
+ *   newest event, counts it, and reports it to the collector before the next event of its stream.
+ * - After `tailrace_connect` the client allocates no memory, raises no signal, and leaves errno alone.
+ * - The client does not keep sent events. The collector sees events that a broken connection or the
+ *   network lost, or that a killed process had not sent, as a gap in their stream (the session says
+ *   "acknowledge":false). `tailrace_close`, which exit() calls, says the end of every stream.
  *
- * Names and strings are UTF-8, cut at a character where they are longer than 65535 bytes; arrays are
- * cut at 65535 values. Signals: an event call is async-signal-safe once the thread has made one; an
- * event emitted by a handler in the middle of another event call is discarded and counted ("nested").
+ * Names and strings are UTF-8. They are cut at 65535 bytes, between characters; arrays at 65535 values.
+ * An event call is async-signal-safe once the thread has made one. An event of a signal handler that
+ * interrupts another event call is discarded and counted ("nested").
  */
 #ifndef TAILRACE_H
 #define TAILRACE_H
@@ -49,44 +49,44 @@ extern "C" {
 
 /* ---- Beginning and end ------------------------------------------------------------------------ */
 
-/* All members may be 0, which means the default. */
+/* A member that is 0 has its default, named behind the description. */
 typedef struct tailrace_options {
-    size_t memory_bytes;       /* of all ring buffers together, allocated once; touched where used. 64 MiB */
-    unsigned threads;          /* rings, each of memory_bytes / threads: threads that emit at a time. 128 */
+    size_t memory_bytes;       /* all ring buffers, allocated once; only used pages cost memory. 64 MiB */
+    unsigned threads;          /* rings of memory_bytes / threads each: threads that emit at a time. 128 */
     unsigned flush_ms;         /* how long an event waits for others to share a system call. 5 ms */
     unsigned linger_ms;        /* how long tailrace_close waits for a slow collector. 500 ms */
-    const char *process;       /* shown to people; the program's name */
-    uint64_t (*clock)(void);   /* a simulator's own time in ticks, which nothing ties to wall time */
-    uint64_t ticks_per_second; /* of that clock. 10^9 */
+    const char *process;       /* a name for people. The program's name */
+    uint64_t (*clock)(void);   /* a simulator's own time in ticks, without relation to wall time. CLOCK_MONOTONIC */
+    uint64_t ticks_per_second; /* the rate of that clock. 10^9 */
     int no_thread;             /* 1: no sending thread. Event calls send what is older than flush_ms, and
-                                  (re)connect, in a few system calls; the last events before a quiet
-                                  time wait for tailrace_flush. */
-    const char *token;         /* shown first on each TCP connection; $TAILRACE_TOKEN */
-    const char *token_file;    /* with the token in its first line that is not empty and no comment (#), read
-                                  for each connection; $TAILRACE_TOKEN_FILE. `token` goes before it */
+                                  (re)connect, in a few system calls. The last events before a quiet time
+                                  wait for tailrace_flush. */
+    const char *token;         /* sent first on each TCP connection. $TAILRACE_TOKEN */
+    const char *token_file;    /* read for each connection if there is no `token`: the first line that is
+                                  neither empty nor a comment (#) is the token. $TAILRACE_TOKEN_FILE */
 } tailrace_options;
 
-/* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path; NULL: to
- * $TAILRACE_ADDRESS, and if that is not set or empty everything stays off. The host is resolved here; the
- * connection is made (and made again, when it breaks) beside the program. Memory and number of rings are
- * those of the first call in a process. Gives 0, or -1 with errno: EINVAL for what is no address or token,
- * EHOSTUNREACH for a host without one, EPROTONOSUPPORT for tls:// (send to a unix socket, or through a TLS
- * proxy on this host), ENOMEM, EALREADY while connected. */
+/* Begin to emit to udp://host:port, tcp://host:port, unix:///path or file:///path, or with NULL to
+ * $TAILRACE_ADDRESS. If that is not set or empty, everything stays off. This call resolves the host. The
+ * client connects, and reconnects, beside the program. The first call in a process decides memory and
+ * number of rings. Return 0, or -1 with errno: EINVAL for an invalid address or token, EHOSTUNREACH for a
+ * host without an address, EPROTONOSUPPORT for tls:// (send to a unix socket, or through a TLS proxy on
+ * this host), ENOMEM, EALREADY while connected. */
 int tailrace_connect(const char *address, const tailrace_options *options);
 
-/* Why the collector was not reached, or lost, at the last attempt: an errno, and words for people in `text`,
- * of which `size` bytes are used. 0 and no words while nothing is known to be wrong. Not in signal handlers. */
+/* Return why the collector could not be reached or was lost: an errno, with words for people in `text`, at
+ * most `size` bytes. Return 0, without words, while nothing is known to be wrong. Not for signal handlers. */
 int tailrace_last_error(char *text, size_t size);
 
-/* Send what was emitted before this call, waiting at most so long. 0: the kernel has all of it. -1: it has not,
- * or it has said since the last flush that nobody is where datagrams went, or TAILRACE_ADDRESS is set and
- * nothing was ever connected. */
+/* Send what was emitted before this call, waiting at most so long. Return 0 if the kernel has all of it. Return
+ * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, or if
+ * TAILRACE_ADDRESS is set and the program never connected. */
 int tailrace_flush(unsigned milliseconds);
 
-/* Send the rest and the final numbers, waiting at most `linger_ms`; from then on off. By exit(), too. */
+/* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this. */
 void tailrace_close(void);
 
-/* Events discarded since the session began. */
+/* Return the number of events discarded since the session began. */
 uint64_t tailrace_discarded(void);
 
 /* ---- Attributes ------------------------------------------------------------------------------- */
@@ -173,45 +173,45 @@ extern int tailrace_on_;
 
 static inline int tailrace_is_on(void) { return __atomic_load_n(&tailrace_on_, __ATOMIC_ACQUIRE); }
 
-/* A reading of the clock that spans and events use: CLOCK_MONOTONIC in ns, or `options.clock`. */
+/* Return a reading of the clock of spans and events: CLOCK_MONOTONIC in ns, or `options.clock`. */
 uint64_t tailrace_now(void);
 
-/* A span ends where it is given to `tailrace_end`; its name must last until then. */
+/* Begin a span, which `tailrace_end` ends. The name must stay valid until then. */
 tailrace_span tailrace_begin(const char *name);
 
-/* The forms with a list, of which those below are made. */
+/* The functions behind the macros below, with the attributes as a list. */
 void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count);
 void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count);
 void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count);
 void tailrace_counter_list(const char *name, tailrace_attribute value, const tailrace_attribute *list, size_t count);
 
 /*
- *     tailrace_event(name, attributes…)              something happened now
- *     tailrace_end(&span, attributes…)               the span is over
- *     tailrace_counter(name, value, attributes…)     a quantity is so much now (a double)
- *     tailrace_write(name, start, end, attributes…)  a span of known times, readings of the clock
+ *     tailrace_event(name, attributes…)              emit an event that happens now
+ *     tailrace_end(&span, attributes…)               end a span
+ *     tailrace_counter(name, value, attributes…)     emit a quantity's value now (a double)
+ *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock
  *
- * With up to 32 attributes. While off they cost a load and a branch, and arguments are not evaluated.
+ * With up to 32 attributes. While off, a call costs a load and a branch, and arguments are not evaluated.
  */
 #define tailrace_event(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_event, __VA_ARGS__))
 #define tailrace_end(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_end, __VA_ARGS__))
 #define tailrace_counter(...) TAILRACE_IF_ON_(TAILRACE_CALL_(2, tailrace_counter, __VA_ARGS__))
 #define tailrace_write(...) TAILRACE_IF_ON_(TAILRACE_CALL_(3, tailrace_write, __VA_ARGS__))
 
-/* The calling thread emits on stream `number` from now on; threads that give the same number share its
- * counter, and wait for one another while they encode. Streams of threads that give none are numbered
- * from 1; a thread goes on with the stream of one that has ended. */
+/* Emit the calling thread's events on stream `number` from now on. Threads with the same number share one
+ * counter, and wait for one another while they encode. Threads without this call get streams numbered
+ * from 1. A new thread goes on with the stream of a thread that has ended. */
 void tailrace_use_stream(uint32_t number);
 void tailrace_use_own_stream(void);
 
-/* What of several things multiplexed on the calling thread (a coroutine, a task) runs from now on. */
+/* Emit on substream `number` from now on: one for each coroutine or task that shares the calling thread. */
 void tailrace_use_substream(uint64_t number);
 
 #define TAILRACE_IF_ON_(call) (tailrace_is_on() ? (call) : (void)0)
 
 #ifndef __cplusplus
 
-/* C99 wants an argument for every `...`: so calls with attributes are told from calls without. */
+/* C99 requires an argument for every `...`, so calls with and without attributes become different macros. */
 #define TAILRACE_CALL_(fixed, function, ...) TAILRACE_PASTE_(function, TAILRACE_PICK##fixed##_(__VA_ARGS__))(__VA_ARGS__)
 #define TAILRACE_PASTE_(function, form) TAILRACE_PASTE2_(function, form)
 #define TAILRACE_PASTE2_(function, form) function##form
@@ -266,8 +266,8 @@ inline void tailrace_write_(const char *name, uint64_t start, uint64_t end, cons
     tailrace_write_list(name, start, end, list, sizeof...(A));
 }
 
-/* A span that ends with its block: `tailrace::span step("step", tailrace_u64("cell", 3));`. What its
- * attributes point to must last as long. */
+/* A span that ends with its block: `tailrace::span step("step", tailrace_u64("cell", 3));`. Strings and arrays
+ * of its attributes must stay valid as long. */
 template <size_t N> class span {
   public:
     template <class... A>
@@ -301,7 +301,7 @@ extern "C" {
 #include <errno.h>
 #include <fcntl.h>
 
-#ifndef O_CLOEXEC /* only the compiler's command line, or an earlier line of the file, can bring it back */
+#ifndef O_CLOEXEC /* POSIX is hidden, and no line from here on can bring it back */
 #error "tailrace.h: POSIX is hidden. Define _POSIX_C_SOURCE=200809L (or _GNU_SOURCE) before any header, include tailrace.h first, or compile with -std=gnu99"
 #else
 
@@ -325,18 +325,18 @@ extern "C" {
 
 enum {
     TLR_METADATA = 0x75D11D4D,
-    TLR_EVENT_SIZE = 42, /* of an event with neither name nor attributes */
+    TLR_EVENT_SIZE = 42, /* bytes of an event without name and attributes */
     TLR_LENGTH_MAX = 65535,
     TLR_REPORT_MAX = 320, /* bytes of a report with one range */
     TLR_CONTROL_MAX = 1400,
     TLR_HELLO_MAX = 1200,
-    TLR_DATAGRAM = 1432, /* what an Ethernet frame carries over IPv6 with 20 bytes to spare for a tunnel */
+    TLR_DATAGRAM = 1432, /* what an Ethernet frame carries over IPv6, less 20 bytes for a tunnel */
     TLR_DATAGRAM_LOCAL = 16384,
     TLR_DATAGRAM_MAX = 65507,
-    TLR_BATCH = 32768, /* bytes in one write to a connection or file: bounds the longest event call */
+    TLR_BATCH = 32768, /* bytes of a write to a connection or file: this bounds the longest event call */
     TLR_ROUND = 256,   /* writes in one round of the sending thread */
     TLR_SHOWING_MS = 100,
-    TLR_READ_MS = 500, /* for a peer to read the goodbye and close; one that never closes costs no more */
+    TLR_READ_MS = 500, /* how long a peer may take to read the goodbye and close */
     TLR_ADDRESSES = 8,
     TLR_TOKEN_MIN = 16,
     TLR_TOKEN_MAX = 256,
@@ -352,9 +352,9 @@ static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "re
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
 
 /* One stream: a ring of whole packets, each in one piece. The emitting thread, which holds `lock`, puts
- * packets in and moves `head`; who holds the sender's lock takes them out and moves `tail`. Both count bytes
- * modulo 2^32. Where a packet does not fit before the ring's end, four zero bytes (or less room than
- * that) say that it stands at the beginning. */
+ * packets in and moves `head`. The thread that holds the sender's lock takes them out and moves `tail`. Both
+ * count bytes modulo 2^32. If a packet does not fit before the ring's end, it stands at the beginning, and
+ * four zero bytes (or less room than that) say so. */
 typedef struct tlr_stream {
     unsigned char *ring;
     int lock;
@@ -362,22 +362,22 @@ typedef struct tlr_stream {
     uint32_t tail_seen; /* the emitting side's copy of `tail` */
     uint32_t next;      /* number of the next event */
     uint32_t hole;      /* first number of the discarded events before `next` that are not reported yet */
-    uint32_t holes;     /* how many they are */
+    uint32_t holes;     /* how many discarded events that are */
     uint64_t asked;     /* no_thread: when the oldest waiting packet came */
     char apart[64];     /* the sender's part on a cache line of its own */
     uint32_t tail;
     uint32_t number;
     int known;  /* has a number */
-    int shared; /* its number was given by the program */
-    int taken;  /* by a thread that lives */
+    int shared; /* the program gave the number */
+    int taken;  /* a living thread uses the stream */
     char apart2[44];
 } tlr_stream;
 
-/* The sending thread is woken from sleep by the first event, from a nap by many. */
+/* What the sending thread does. The first event wakes it from sleep, many events from a nap. */
 enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS };
 
-/* With a token, the connection has to stay for a moment before events go: nothing that is sent is kept, and
- * who does not know the token closes it. */
+/* With a token (SHOWING), events wait for a moment: a collector that refuses the token closes the connection,
+ * and sent events are not kept. */
 typedef enum { TLR_DOWN, TLR_OPENING, TLR_SHOWING, TLR_UP } tlr_state;
 
 typedef struct tlr_address {
@@ -385,28 +385,28 @@ typedef struct tlr_address {
     socklen_t size;
 } tlr_address;
 
-/* The way out, used by one thread at a time: who holds `lock`. */
+/* The connection or file, for one thread at a time: the holder of `lock`. */
 typedef struct tlr_sender {
     int lock;
     tlr_state state;
     int fd;
     int blocked;           /* the kernel takes nothing at the moment */
-    int broken;            /* the connection is; it is closed by the next step */
-    int carried;           /* events went since it was opened */
-    int refused;           /* datagrams with events were, since the last flush */
-    unsigned opened;       /* how often */
+    int broken;            /* the connection is broken, and the next step closes it */
+    int carried;           /* events were sent since it was opened */
+    int refused;           /* datagrams with events were refused since the last flush */
+    unsigned opened;       /* how often it was opened */
     uint64_t opened_at;
-    const char *wrong;     /* what was, at the last attempt, or NULL */
+    const char *wrong;     /* what went wrong at the last attempt, or NULL */
     const char *question;
-    int error;             /* its errno, or 0 */
+    int error;             /* the errno of that, or 0 */
     uint64_t retry_at;     /* DOWN: when to open again; OPENING a datagram socket: when it counts as up */
     uint64_t back_off;     /* how long the next try waits */
     uint64_t blocked_at;
     uint64_t announce_at;
     uint64_t report_at;
     int announced;
-    size_t which;          /* of the addresses */
-    size_t datagram;       /* bytes that are packed into one */
+    size_t which;          /* index of the address to try */
+    size_t datagram;       /* bytes of a datagram */
     tlr_stream *half;      /* the stream whose first packet is sent in part */
     size_t half_done;
     unsigned char control[TLR_CONTROL_MAX]; /* metadata packets that go before any further event */
@@ -434,9 +434,9 @@ typedef struct tlr_core {
     tlr_stream *streams;
     size_t stream_count;
     uint32_t ring_size;
-    int table; /* lock of `known`, `shared`, `taken` and `number` of the streams */
+    int table; /* lock for `known`, `shared`, `taken` and `number` of all streams */
     uint32_t generation;
-    int forked; /* this is a child that has not emitted yet */
+    int forked; /* this process is a forked child that has not emitted yet */
     int started;
     int sender_runs;
     int stopping;
@@ -451,7 +451,7 @@ typedef struct tlr_local {
     tlr_stream *stream;
     uint32_t generation;
     uint32_t number;
-    int numbered; /* by tailrace_use_stream */
+    int numbered; /* tailrace_use_stream gave the number */
     volatile int busy;
     size_t nested; /* events of signal handlers that have not used up their numbers yet */
     uint64_t substream;
@@ -460,7 +460,7 @@ typedef struct tlr_local {
 int tailrace_on_;
 static tlr_core tlr;
 static __thread tlr_local tlr_thread;
-static pthread_mutex_t tlr_life = PTHREAD_MUTEX_INITIALIZER; /* connect, close, start in a child */
+static pthread_mutex_t tlr_life = PTHREAD_MUTEX_INITIALIZER; /* held by connect, close, and the start in a child */
 static pthread_key_t tlr_key;
 
 #define TLR_LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
@@ -517,7 +517,7 @@ static uint32_t tlr_get32(const unsigned char *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* How much of a text a 16-bit length holds without cutting a character. */
+/* Return how much of a text fits a 16-bit length without cutting a character. */
 static size_t tlr_fit(const char *text, size_t size) {
     size_t cut = TLR_LENGTH_MAX;
     if (size <= cut) return size;
@@ -531,7 +531,7 @@ static const char *tlr_text_of(const tailrace_attribute *attribute, size_t index
     return ((const char *const *)attribute->value.values)[index];
 }
 
-/* Bytes of an attribute on the wire; of more than `limit`, some number above it. */
+/* Return an attribute's bytes on the wire, or some number above `limit` if there are more than that. */
 static size_t tlr_attribute_size(const tailrace_attribute *attribute, size_t limit) {
     size_t size = 3 + tlr_fit(attribute->name, attribute->name_size);
     size_t index, count;
@@ -594,7 +594,7 @@ static unsigned char *tlr_put_decimal(unsigned char *at, uint64_t number) {
     return at;
 }
 
-/* A JSON string; of bytes that are not ASCII, which may be no UTF-8, a question mark. */
+/* Append a JSON string. Bytes that are not ASCII may be no UTF-8, and become question marks. */
 static unsigned char *tlr_put_quoted(unsigned char *at, const char *text) {
     *at++ = '"';
     for (; *text; text++) {
@@ -606,7 +606,7 @@ static unsigned char *tlr_put_quoted(unsigned char *at, const char *text) {
     return at;
 }
 
-/* A metadata packet is begun with its name, its value put behind, and ended with its size. */
+/* Begin a metadata packet: its name. The caller appends the value, and `tlr_option_end` sets the size. */
 static unsigned char *tlr_option(unsigned char *packet, const char *name) {
     unsigned char *at = tlr_put32(tlr_put32(packet, TLR_METADATA), 0);
     return tlr_put_text(at, name, strlen(name));
@@ -641,7 +641,7 @@ static unsigned char *tlr_put_range(unsigned char *at, uint32_t stream, uint32_t
     return tlr_put_string(at, "]");
 }
 
-/* A report with one range, or (`count` 0) none. */
+/* Make a report with one range or, if `count` is 0, without. */
 static size_t tlr_report(unsigned char *packet, uint32_t stream, uint32_t first, uint32_t count) {
     unsigned char *at = tlr_put_string(tlr_option(packet, "tailrace.report"), "{");
     at = tlr_put_string(tlr_put_discarded(at), ",\"ranges\":[");
@@ -657,7 +657,7 @@ static void tlr_random(unsigned char *bytes, size_t size) {
         while (done < size && (got = read(fd, bytes + done, size - done)) > 0) done += (size_t)got;
         close(fd);
     }
-    if (done < size) { /* no such device: what differs from process to process has to do */
+    if (done < size) { /* without the device: values that differ between processes */
         uint64_t seed = tlr_read(CLOCK_REALTIME) ^ ((uint64_t)getpid() << 40) ^ tlr_monotonic();
         for (; done < size; done++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -666,7 +666,7 @@ static void tlr_random(unsigned char *bytes, size_t size) {
     }
 }
 
-/* The announcement of a new session: epoch and tailrace.session. */
+/* Make the announcement of a new session: epoch and tailrace.session. */
 static void tlr_make_hello(void) {
     static const char hexadecimal[] = "0123456789abcdef";
     unsigned char id[16], *session, *at = tlr.sender.hello;
@@ -708,7 +708,7 @@ static void tlr_note(const char *wrong, int error) {
 
 static void tlr_fail(uint64_t now) {
     tlr_sender *out = &tlr.sender;
-    int keep = tlr.transport == TLR_UDP && tlr.address_count == 1; /* its port is who we are to the collector */
+    int keep = tlr.transport == TLR_UDP && tlr.address_count == 1; /* the collector knows us by the socket's port */
     if (out->fd >= 0 && !keep) {
         close(out->fd);
         out->fd = -1;
@@ -741,7 +741,8 @@ static int tlr_pending_error(int fd) {
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) ? errno : error;
 }
 
-/* A port of the ephemeral range on which nobody listens may be given to us ourselves. */
+/* Return whether a socket is connected to itself: the kernel may give our end an ephemeral port on which
+ * nobody listens. */
 static int tlr_is_self(int fd) {
     struct sockaddr_storage own, peer;
     socklen_t own_size = sizeof own, peer_size = sizeof peer;
@@ -795,7 +796,7 @@ static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done
     return EPIPE;
 }
 
-/* Send what is in `control`. 1: it is through, or there was nothing. */
+/* Send what is in `control`. Return 1 if nothing is left of it. */
 static int tlr_send_control(void) {
     tlr_sender *out = &tlr.sender;
     size_t done;
@@ -808,8 +809,8 @@ static int tlr_send_control(void) {
     return 1;
 }
 
-/* Where the first waiting packet of a stream stands and how many bytes of whole packets follow in one
- * piece: at most `limit`, but one packet at least. 0: nothing waits. */
+/* Find a stream's first waiting packet. Return how many bytes of whole packets stand there in one piece: at
+ * most `limit`, but at least one packet; 0 if nothing waits. */
 static size_t tlr_waiting(tlr_stream *stream, size_t limit, const unsigned char **first) {
     uint32_t head = __atomic_load_n(&stream->head, __ATOMIC_ACQUIRE), tail = stream->tail;
     size_t at = tail & (tlr.ring_size - 1), room = tlr.ring_size - at, left = head - tail, size = 0;
@@ -830,13 +831,13 @@ static size_t tlr_waiting(tlr_stream *stream, size_t limit, const unsigned char 
     return size;
 }
 
-/* So many bytes of a stream's whole packets are through. */
+/* Remove `size` bytes of whole packets, which are sent, from a stream. */
 static void tlr_release(tlr_stream *stream, size_t size) {
     __atomic_store_n(&stream->tail, stream->tail + (uint32_t)size, __ATOMIC_RELEASE);
 }
 
-/* A datagram that the kernel finds too long: smaller ones from now on, or, if it is one packet, that is
- * discarded and reported. */
+/* Handle a datagram that the kernel finds too long: make smaller datagrams from now on or, if it is a single
+ * packet, discard and report that. */
 static void tlr_refuse(tlr_stream *stream, const unsigned char *packet, size_t size) {
     tlr_sender *out = &tlr.sender;
     if (tlr_get32(packet + 4) < size) {
@@ -851,7 +852,7 @@ static void tlr_refuse(tlr_stream *stream, const unsigned char *packet, size_t s
     tlr_release(stream, size);
 }
 
-/* Send packets of a stream in one system call. 1: some went. */
+/* Send packets of a stream in one system call. Return 1 if some were sent. */
 static int tlr_send_stream(tlr_stream *stream) {
     tlr_sender *out = &tlr.sender;
     const unsigned char *first;
@@ -895,8 +896,8 @@ static int tlr_connect_socket(uint64_t now) {
         (void)tlr_pending_error(out->fd);
         if (tlr_write_bytes(out->hello, out->hello_size, &done) && out->broken) return -1;
         out->announced = 1;
-        out->announce_at = now + tlr_second; /* the first may be lost; the next are 10 s apart */
-        out->retry_at = first ? now : now + 20 * tlr_ms; /* for the answer that nobody is there */
+        out->announce_at = now + tlr_second; /* the first announcement may be lost; further ones come every 10 s */
+        out->retry_at = first ? now : now + 20 * tlr_ms; /* time for the kernel to learn that nobody listens */
     }
     return 0;
 }
@@ -910,7 +911,7 @@ static int tlr_open_file(void) {
     return 0;
 }
 
-/* Whether what was begun to open is open now. -1: it will not be. */
+/* Return whether the connection that is being opened is open now; -1 if it has failed. */
 static int tlr_is_open(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     struct pollfd look;
@@ -931,7 +932,7 @@ static int tlr_is_open(uint64_t now) {
     return error ? -1 : 1;
 }
 
-/* The kernel would take one more write to a peer that has gone, and lose it. */
+/* Return whether the peer has gone. The kernel would take one more write to it, and lose that. */
 static int tlr_is_gone(void) {
     char heard[256];
     ssize_t got = 1;
@@ -961,8 +962,8 @@ static int tlr_is_token(const char *text, size_t size) {
     return size >= TLR_TOKEN_MIN && size <= TLR_TOKEN_MAX;
 }
 
-/* The first line of the token's file that is not empty and no comment, without the blanks around it. -1, with
- * errno, where there is none to be had. */
+/* Read the token: the first line of its file that is neither empty nor a comment, without blanks around it.
+ * Return -1 with errno if there is none. */
 static int tlr_read_token(char *file, size_t room, const char **token, size_t *size) {
     char *line, *end, *all_end;
     int error, fd = open(tlr.token_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -985,18 +986,18 @@ static int tlr_read_token(char *file, size_t room, const char **token, size_t *s
     return -1;
 }
 
-/* Put the token's line on its way. -1: there is none. */
+/* Queue the line with the token. Return -1 if there is no valid token. */
 static int tlr_show_token(void) {
     char file[4096];
     const char *token = tlr.token;
     size_t size = strlen(tlr.token);
     unsigned char *at = tlr.sender.control;
     if (!size && tlr_read_token(file, sizeof file, &token, &size)) {
-        tlr_note("the file of the token has none, or cannot be read", errno);
+        tlr_note("the token's file has no token or cannot be read", errno);
         return -1;
     }
     if (!tlr_is_token(token, size)) {
-        tlr_note("what is given as the token is none", EINVAL);
+        tlr_note("the token is not valid: it must have 16 to 256 printable ASCII characters without spaces", EINVAL);
         return -1;
     }
     at = tlr_put(tlr_put_string(at, "tailrace-token "), token, size);
@@ -1013,7 +1014,7 @@ static void tlr_is_up(void) {
     if (tlr.transport != TLR_UDP) tlr_set_control(tlr.sender.hello, tlr.sender.hello_size);
 }
 
-/* From DOWN on towards UP, as far as it goes at once. */
+/* Advance from DOWN towards UP as far as possible without waiting. */
 static void tlr_advance(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     if (out->state == TLR_DOWN && now >= out->retry_at) {
@@ -1045,7 +1046,8 @@ static void tlr_advance(uint64_t now) {
     }
 }
 
-/* Bring the way out forward: open it, see that it is still open, say what is due. 1: events may go. */
+/* Open the connection, check that it is still open, and send announcements and reports that are due. Return 1
+ * if events may be sent. */
 static int tlr_ready(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     if (out->state == TLR_UP && (out->broken || tlr_is_gone())) tlr_fail(now);
@@ -1069,7 +1071,7 @@ static int tlr_ready(uint64_t now) {
     return 1;
 }
 
-/* Send what waits, in at most TLR_ROUND system calls. 1: some went. */
+/* Send what waits in at most TLR_ROUND system calls. Return 1 if something was sent. */
 static int tlr_round(uint64_t now) {
     int moved = 0, budget = TLR_ROUND, more = 1;
     size_t index;
@@ -1096,7 +1098,7 @@ static int tlr_anything_waits(void) {
     return 0;
 }
 
-/* Wait until the kernel may take more, or for `ns`. The lock is held only to look. */
+/* Wait until the kernel may take more, at most for `ns`. Hold the lock only to look. */
 static void tlr_wait(uint64_t ns, int wake) {
     struct pollfd look[2];
     nfds_t count = 0;
@@ -1116,12 +1118,12 @@ static void tlr_wait(uint64_t ns, int wake) {
     (void)poll(look, count, (int)((ns + tlr_ms - 1) / tlr_ms));
 }
 
-/* Until somebody wakes us, the kernel has news, or for `ns`. */
+/* Wait until an emitting thread wakes us or the kernel has news, at most for `ns`. */
 static void tlr_sleep(int how, uint64_t ns) {
     char drained[64];
     __atomic_store_n(&tlr.idle, how, __ATOMIC_SEQ_CST);
-    /* Who emitted between our last look at the rings and this one is seen here, or, should its store
-     * still be on its way, when the sleep is over. */
+    /* This look sees a thread that emitted since our last look at the rings. If the thread's store is not
+     * visible yet, the end of the sleep does. */
     if (how == TLR_NAPS || !tlr_anything_waits()) tlr_wait(ns, tlr.wake[0]);
     __atomic_store_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST);
     while (read(tlr.wake[0], drained, sizeof drained) > 0) {}
@@ -1149,7 +1151,7 @@ static void tlr_wake(void) {
     }
 }
 
-/* One system call for a stream with enough to send, if nobody else is sending. */
+/* Make one system call for a stream with enough to send, if no other thread is sending. */
 static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_sender *out = &tlr.sender;
     if (!tlr_try(&out->lock)) return;
@@ -1171,10 +1173,10 @@ static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_unlock(&out->lock);
 }
 
-/* After an event: send, or see that it is sent, if `waiting` bytes and the time make it worth while. */
+/* After an event, send, or wake the sending thread, if the `waiting` bytes or the time are worth it. */
 static void tlr_after(tlr_stream *stream, size_t waiting) {
     int saved = errno, cancelled;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled); /* not while we hold the sender's lock */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled); /* not to be cancelled with the sender's lock held */
     if (tlr.no_thread) {
         uint64_t now = tlr_monotonic();
         int old = TLR_LOAD(stream->asked) && now - TLR_LOAD(stream->asked) >= tlr.flush_ns;
@@ -1192,7 +1194,7 @@ static void tlr_after(tlr_stream *stream, size_t waiting) {
     errno = saved;
 }
 
-/* `count` events that are not recorded use up their numbers. */
+/* Use up the numbers of `count` events that are not recorded. */
 static void tlr_skip(tlr_stream *stream, uint32_t count) {
     if (!stream->holes) stream->hole = stream->next;
     stream->holes += count;
@@ -1204,7 +1206,7 @@ static void tlr_discard(tlr_stream *stream, enum tlr_reason reason) {
     if (stream) tlr_skip(stream, 1);
 }
 
-/* Room for `size` bytes in one piece, or NULL; `*skip` bytes before it stay unused. */
+/* Return room for `size` bytes in one piece, or NULL. `*skip` bytes before it stay unused. */
 static unsigned char *tlr_reserve(tlr_stream *stream, size_t size, uint32_t *skip) {
     uint32_t head = stream->head;
     size_t at = head & (tlr.ring_size - 1), room = tlr.ring_size - at;
@@ -1223,7 +1225,7 @@ typedef struct tlr_event {
     const char *name;
     size_t name_size;
     uint64_t substream, start, end;
-    const tailrace_attribute *value; /* of a counter, else NULL */
+    const tailrace_attribute *value; /* a counter's value, else NULL */
     const tailrace_attribute *list;
     size_t count;
 } tlr_event;
@@ -1255,7 +1257,8 @@ static void tlr_put_event(unsigned char *at, const tlr_event *event, size_t size
     for (index = 0; index < event->count; index++) at = tlr_put_attribute(at, &event->list[index]);
 }
 
-/* Put an event into its stream's ring, and what was discarded before it. The caller holds the stream's lock. */
+/* Put an event into its stream's ring, behind a report of the events discarded before it. The caller holds the
+ * stream's lock. */
 static void tlr_record(tlr_stream *stream, const tlr_event *event) {
     unsigned char report[TLR_REPORT_MAX], *at;
     size_t size = tlr_event_size(event), before = 0;
@@ -1289,8 +1292,8 @@ static int tlr_has_room(const tlr_stream *stream) {
     return __atomic_load_n(&stream->head, __ATOMIC_ACQUIRE) - TLR_LOAD(stream->tail) < tlr.ring_size / 4;
 }
 
-/* A stream for a thread, or NULL; the caller holds the table's lock. One of a thread that has ended is
- * gone on with, rather if it has room. */
+/* Return a stream for a thread, or NULL. The caller holds the table's lock. A stream of a thread that has ended
+ * is taken over, preferably if it has room. */
 static tlr_stream *tlr_find(const tlr_local *thread) {
     tlr_stream *stream, *left = NULL, *full = NULL, *unused = NULL;
     uint32_t number = 1;
@@ -1353,13 +1356,13 @@ static tlr_stream *tlr_take_stream(tlr_local *thread) {
     return thread->stream;
 }
 
-/* What was discarded in signal handlers uses up its numbers. The caller holds the stream's lock. */
+/* Use up the numbers of events that were discarded in signal handlers. The caller holds the stream's lock. */
 static void tlr_settle(tlr_local *thread, tlr_stream *stream) {
     if (!TLR_LOAD(thread->nested)) return;
     tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
 }
 
-/* The caller holds the lock of the thread's stream: whether it has not been closed meanwhile. */
+/* Return whether the session has not been closed meanwhile. The caller holds the lock of the thread's stream. */
 static int tlr_goes_on(const tlr_local *thread) {
     return tailrace_is_on() && thread->generation == TLR_LOAD(tlr.generation);
 }
@@ -1388,14 +1391,14 @@ static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
     if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle) == TLR_SLEEPS) tlr_after(stream, waiting);
 }
 
-/* A handler may come while the thread is busy, to the last: this event may be the thread's last one. */
+/* Settle events of a handler that came at the end of an event call, since that may be the thread's last. */
 static void tlr_settle_late(tlr_local *thread) {
     tlr_stream *stream = thread->stream;
     if (stream) tlr_lock(&stream->lock);
     if (stream && tlr_goes_on(thread))
         tlr_settle(thread, stream);
     else
-        TLR_STORE(thread->nested, 0); /* of a session that is over, or without a stream: counted is all they are */
+        TLR_STORE(thread->nested, 0); /* the session is over or has no stream: the events are only counted */
     if (stream) tlr_unlock(&stream->lock);
 }
 
@@ -1492,7 +1495,7 @@ static int tlr_from_hex(char digit) {
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* The path of an address, %20 and the like undone. */
+/* Store the path of an address, with %20 and the like decoded. */
 static int tlr_parse_path(const char *text) {
     size_t size = 0;
     if (*text != '/' || !text[1]) return EINVAL;
@@ -1578,7 +1581,7 @@ static int tlr_parse(const char *address) {
     return tlr_resolve(address + 6);
 }
 
-/* The name of this program as it was called, where /proc tells. */
+/* Store the given name of the process or, if /proc has it, the name by which the program was called. */
 static void tlr_name_process(const char *given) {
     char line[4096], *slash;
     size_t length;
@@ -1596,7 +1599,7 @@ static void tlr_name_process(const char *given) {
     tlr.process[length] = 0;
 }
 
-/* Streams, numbers and the way out as they are before the first event. */
+/* Reset streams, numbers and the sender to their state before the first event. */
 static void tlr_reset(void) {
     tlr_sender *out = &tlr.sender;
     size_t index;
@@ -1625,8 +1628,8 @@ static void tlr_reset(void) {
     tlr.stopping = 0;
 }
 
-/* In a forked child: what the parent has emitted is the parent's to send. The session begins with the
- * first event, so that a child that only calls exec costs nothing. */
+/* Reset a forked child, since its parent sends what the parent has emitted. The session begins with the first
+ * event, so that a child that only calls exec costs nothing. */
 static void tlr_in_child(void) {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     size_t index;
@@ -1653,12 +1656,12 @@ static void tlr_in_child(void) {
 static int tlr_start_thread(void) {
     sigset_t all, before;
     int failed;
-    if (!tlr.wake[1]) { /* it stays for the life of the process: a late event may still write to it */
+    if (!tlr.wake[1]) { /* the pipe stays open until the process ends: a late event may still write to it */
         if (pipe(tlr.wake)) return -1;
         if (tlr_prepare(tlr.wake[0]) || tlr_prepare(tlr.wake[1])) return -1;
     }
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's handlers do not run in our thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of the program runs in our thread */
     failed = pthread_create(&tlr.thread, NULL, tlr_run, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     tlr.sender_runs = !failed;
@@ -1667,7 +1670,7 @@ static int tlr_start_thread(void) {
 
 /* Begin a session; the caller holds tlr_life. */
 static int tlr_start(void) {
-    if (tlr.forked && tlr.transport == TLR_FILE) { /* two processes in one file would be one to its reader */
+    if (tlr.forked && tlr.transport == TLR_FILE) { /* a reader would take two processes in one file for one */
         size_t length = strlen(tlr.path);
         if (length + 22 < sizeof tlr.path)
             *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
@@ -1679,7 +1682,7 @@ static int tlr_start(void) {
     tlr_lock(&tlr.sender.lock);
     (void)tlr_ready(tlr_monotonic());
     tlr_unlock(&tlr.sender.lock);
-    if (!tlr.no_thread && tlr_start_thread()) tlr.no_thread = 1; /* no thread to be had: the callers send */
+    if (!tlr.no_thread && tlr_start_thread()) tlr.no_thread = 1; /* without a thread the callers send */
     tlr.prompt = tlr.no_thread || tlr.transport != TLR_FILE;
     return 0;
 }
@@ -1704,7 +1707,7 @@ static int tlr_allocate(size_t bytes, size_t threads) {
     return 0;
 }
 
-/* The token is checked when it is shown, but that of the program now. */
+/* Take and check the program's token. A token of the environment or of a file is checked when it is sent. */
 static int tlr_take_token(const tailrace_options *options) {
     const char *token = options->token, *file = options->token_file;
     if (token && !tlr_is_token(token, strlen(token))) return EINVAL;
@@ -1759,7 +1762,7 @@ int tailrace_connect(const char *address, const tailrace_options *options) {
     return error ? -1 : 0;
 }
 
-/* As much of a text as fits, and the end. */
+/* Append as much of a text as fits, and the terminating zero. */
 static char *tlr_append(char *at, char *end, const char *text) {
     while (at < end && *text) *at++ = *text++;
     *at = 0;
@@ -1773,7 +1776,7 @@ int tailrace_last_error(char *text, size_t size) {
     if (size) *text = 0;
     if (tlr_thread.busy) return 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    tlr_thread.busy = 1; /* a handler's event must not wait for us */
+    tlr_thread.busy = 1; /* an event of a signal handler must not wait for this thread */
     tlr_lock(&out->lock);
     if (out->state == TLR_UP && tlr_monotonic() - out->opened_at > tlr_second) out->wrong = NULL;
     wrong = out->wrong;
@@ -1792,14 +1795,14 @@ int tailrace_last_error(char *text, size_t size) {
     return wrong ? (error ? error : ECONNRESET) : 0;
 }
 
-/* Somebody waits: try at once to connect, if that is what is left for later. */
+/* Try to connect at once, without the rest of the pause, since the program waits. */
 static void tlr_hurry(void) {
     tlr_lock(&tlr.sender.lock);
     if (tlr.sender.state == TLR_DOWN) tlr.sender.retry_at = 0;
     tlr_unlock(&tlr.sender.lock);
 }
 
-/* Send until nothing waits, or `deadline`. */
+/* Send until nothing waits, at most until `deadline`. */
 static int tlr_drain(uint64_t deadline) {
     for (;;) {
         uint64_t now = tlr_monotonic();
@@ -1818,7 +1821,7 @@ static int tlr_drain(uint64_t deadline) {
     }
 }
 
-/* Whether datagrams with events found nobody since this was asked last. */
+/* Return whether datagrams with events were refused since the last call. */
 static int tlr_were_refused(void) {
     tlr_sender *out = &tlr.sender;
     int refused;
@@ -1830,7 +1833,7 @@ static int tlr_were_refused(void) {
     return refused;
 }
 
-/* Whether somebody wants a trace, and the program has never connected, or in vain. */
+/* Return whether TAILRACE_ADDRESS asks for a trace, and the program has not connected, or in vain. */
 static int tlr_never_connected(void) {
     const char *address = getenv("TAILRACE_ADDRESS");
     return !tlr.streams && address && *address;
@@ -1840,7 +1843,7 @@ int tailrace_flush(unsigned milliseconds) {
     int saved = errno, left = tlr_never_connected() ? -1 : 0, cancelled;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
-        tlr_thread.busy = 1; /* a handler's event must not wait for us */
+        tlr_thread.busy = 1; /* an event of a signal handler must not wait for this thread */
         tlr_hurry();
         left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
         if (tlr_were_refused()) left = -1;
@@ -1851,7 +1854,7 @@ int tailrace_flush(unsigned milliseconds) {
     return left;
 }
 
-/* Put a finished packet on its way, after all that waits. */
+/* Send a finished packet behind all that waits. */
 static int tlr_say(unsigned char *packet, unsigned char *end, uint64_t deadline) {
     tlr_option_end(packet, end);
     tlr.sender.control_size = (size_t)(end - packet);
@@ -1859,7 +1862,7 @@ static int tlr_say(unsigned char *packet, unsigned char *end, uint64_t deadline)
     return tlr_drain(deadline);
 }
 
-/* What was discarded at the end of each stream. */
+/* Report the events that were discarded at the end of each stream. */
 static void tlr_say_last_ranges(uint64_t deadline) {
     unsigned char *packet = tlr.sender.control, *at = NULL;
     size_t index;
@@ -1910,8 +1913,8 @@ static void tlr_stop_thread(void) {
     tlr.sender_runs = 0;
 }
 
-/* Say on a connection that no more comes, and wait for its peer, which closes it when it has read all. 0: it
- * broke, and what was sent last may be lost. */
+/* End our side of the connection, and wait for the peer, which closes once it has read everything. Return 0 if
+ * the connection broke, so that what was sent last may be lost. */
 static int tlr_is_read(uint64_t deadline) {
     tlr_sender *out = &tlr.sender;
     char heard[256];
@@ -1932,8 +1935,8 @@ static int tlr_is_read(uint64_t deadline) {
     return 0;
 }
 
-/* The rest of the events, then the end of every stream; the end again where the connection breaks before it
- * is read. */
+/* Send the rest of the events, then the end of every stream. If the connection breaks before the peer has read
+ * the end, send the end again. */
 static void tlr_say_the_end(uint64_t deadline) {
     unsigned opened;
     do {
@@ -1948,7 +1951,7 @@ static void tlr_close(void) {
     size_t index;
     TLR_STORE(tailrace_on_, 0);
     tlr_stop_thread();
-    for (index = 0; index < tlr.stream_count; index++) { /* who is still emitting may finish that event */
+    for (index = 0; index < tlr.stream_count; index++) { /* let a thread that is emitting finish its event */
         tlr_lock(&tlr.streams[index].lock);
         tlr_unlock(&tlr.streams[index].lock);
     }
@@ -1962,8 +1965,8 @@ static void tlr_close(void) {
     tlr.started = 0;
 }
 
-/* A signal handler has called exit() amid an event: what its thread holds will not be let go. The sending
- * thread sends what it can; the end is not said. */
+/* Close after a signal handler called exit() in the middle of an event, whose locks stay held. The sending
+ * thread sends what it can. The end of the streams is not sent. */
 static void tlr_close_amid_event(void) {
     uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
     TLR_STORE(tailrace_on_, 0);

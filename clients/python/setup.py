@@ -1,4 +1,4 @@
-"""The compiled recorder. Without a compiler, or where it fails, all is the same and slower."""
+"""Build the compiled recorder. Without a compiler the Python recorder does the same, more slowly."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from setuptools import Extension, setup
 
 native = Extension(
     "tailrace_client._native",
-    ["src/tailrace_client/_native.c"],
+    [
+        f"src/tailrace_client/_native{part}.c"
+        for part in ("", "_book", "_encode", "_record", "_recorder", "_span")
+    ],
+    depends=["src/tailrace_client/_native.h"],
     py_limited_api=True,  # one for CPython 3.10 and all later ones
-    extra_compile_args=[
-        "-g0"
-    ],  # what debuggers want names the directory; a wheel is the same anywhere
+    # Debug information names the directory, and a wheel shall be the same wherever it is built.
+    extra_compile_args=["-g0"],
     optional=True,
 )
-# It relies on the interpreter's lock, which a free-threaded Python has not.
+# The compiled recorder relies on the GIL, which a free-threaded Python does not have.
 has_lock = not sysconfig.get_config_var("Py_GIL_DISABLED")
 setup(
     ext_modules=[native] if has_lock else [],

@@ -1,4 +1,4 @@
-"""Make way for a file where something else has its name. Nothing is deleted."""
+"""Move away whatever stands where a file belongs. Nothing is deleted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def move_away(path: Path) -> Path:
-    """Rename to `<name>.bad`, or `<name>.bad2` and so on where that is taken; return the new path.
+    """Rename to `<name>.bad`, or to `<name>.bad2` and so on if that name is taken; return the new path.
 
     Raise OSError."""
     bad, number = path.with_name(f"{path.name}.bad"), 1
@@ -18,11 +18,11 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether there is something of this name that is no file, nor a link to one."""
+    """Return whether this name belongs to something other than a file or a link to a file."""
     return os.path.lexists(path) and not path.is_file()
 
 
 def make_way(path: Path) -> None:
-    """Move away what is in a file's place and is none. Raise OSError."""
+    """Move away what stands in a file's place without being a file. Raise OSError."""
     if is_obstacle(path):
         move_away(path)

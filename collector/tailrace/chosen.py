@@ -1,4 +1,4 @@
-"""Load the configuration that a person means: a named file, or $TAILRACE_CONFIG's, or the built-in one."""
+"""Load the configuration that a person means: a named file, else $TAILRACE_CONFIG, else the built-in one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tailrace.config.load import Loaded, load
 
 
 def choose(config: Path | None, store: str | None) -> Loaded:
-    """Return the configuration, with the environment's variables and, if given, this store.
+    """Load the configuration; the environment's variables and `store`, if given, override the file.
 
     Raise ConfigError."""
     if config is None and os.environ.get("TAILRACE_CONFIG"):
@@ -18,8 +18,8 @@ def choose(config: Path | None, store: str | None) -> Loaded:
 
 
 def transports() -> dict[str, tuple[str, ...]]:
-    """Return by which types of source each format travels."""
-    from tailrace.decoding.formats import (  # noqa: PLC0415 - a question to a store needs no decoder
+    """Return the types of source that can carry each format, by the format's name."""
+    from tailrace.decoding.formats import (  # noqa: PLC0415 - a query needs no decoder
         FORMATS,
     )
 

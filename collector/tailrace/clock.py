@@ -1,6 +1,6 @@
-"""The only reader of wall and monotonic time.
+"""The only module that reads wall and monotonic time.
 
-Everything that needs a time takes a `Clock`; a test passes one it can stop.
+Code that needs the time takes a `Clock`, so that a test can pass a clock that it controls.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import time
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""A difference between two clocks of one machine that no slewing makes."""
+"""A larger difference between two clocks of one machine is a step: slewing does not cause it."""
 
 
 class Clock(Protocol):
-    """Two times: `wall_ns` (Unix nanoseconds, may step) and `monotonic` (seconds, never does)."""
+    """Wall time (`wall_ns`, Unix nanoseconds, may step) and `monotonic` time (seconds, never steps)."""
 
     def wall_ns(self) -> int: ...
 
@@ -33,24 +33,25 @@ class SystemClock:
 class Timeline:
     """Time as the log counts it (Unix ns): it never goes back and never jumps.
 
-    It goes as fast as the monotonic clock, which a set wall clock does not move, and goes on from the
-    log's last entry, even if that is in the future of the wall clock. `ahead` is what turns a time of
-    it into wall time; `look` finds out when that has changed."""
+    It starts at the time of the log's last entry or later, even if that lies in the future of the wall
+    clock. From there it advances with the monotonic clock, which ignores changes of the wall clock.
+    Add `ahead` to a time of the log to get wall time; `look` updates `ahead`."""
 
     def __init__(self, clock: Clock, last: int) -> None:
-        """`last` is the time of the log's last entry."""
+        """Start from `last`, the time of the log's last entry."""
         self._clock = clock
         self._last = last
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Go on from the log's last entry by what the wall clock says has passed since then. The wall clock
-        was so far ahead (ns) when the log last said so."""
+        """Continue from the log's last entry, with the time that passed since then by the wall clock.
+
+        `ahead` is how far the wall clock was ahead (ns) when the log last said so."""
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """How far the wall clock is ahead (ns), as it was at the last look."""
+        """How far the wall clock was ahead of the log's time (ns) at the last `look`."""
 
     def now(self) -> int:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
@@ -60,8 +61,7 @@ class Timeline:
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return by how much the wall clock was set since the last look (ns), if by STEP_NS or more;
-        else 0."""
+        """Return how far the wall clock was set since the last look (ns); 0 for less than STEP_NS."""
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

@@ -2,18 +2,18 @@
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
-    │   └── AddressError an address cannot be had now: free it, or wait and try again (exit 5)
+    │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
-    ├── StoreError       the table cannot be used as it is; says what was found
+    ├── StoreError       the table cannot be used as it is; the text says what was found
     │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
     │   └── DescriptorsError no descriptor was free: wait, try again
-    ├── IncompleteError  something is missing and that was forbidden (exit 3)
+    ├── IncompleteError  something is missing although completeness was required (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
-        └── UnknownError a source, session or stream was asked for that there is not (exit 2)
+        └── UnknownError the requested source, session or stream does not exist (exit 2)
 
 Bad *input* is never an exception: it is a record (`Kind.MALFORMED`), a count and a quarantine entry.
 """
@@ -24,11 +24,11 @@ from collections.abc import Iterator
 
 
 class TailraceError(Exception):
-    """The base of all; its text is meant for the person at the terminal."""
+    """The base class. The text of an exception is meant for the person at the terminal."""
 
 
 class ConfigError(TailraceError):
-    """Each problem is one line: `file:line: key: what is wrong and what is allowed`."""
+    """The configuration is wrong: one line for each problem, `file:line: key: what is wrong and what is allowed`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -36,7 +36,7 @@ class ConfigError(TailraceError):
 
 
 class AddressError(ConfigError):
-    """An address of the configuration is taken, or not up yet; the same start may succeed later."""
+    """An address of the configuration is taken or not up yet; the same start may succeed later."""
 
 
 class LockedError(TailraceError):
@@ -44,15 +44,15 @@ class LockedError(TailraceError):
 
 
 class SyncError(TailraceError):
-    """A sync failed. What was not acknowledged yet is not on disk; the process must end."""
+    """A sync failed. Data that was not acknowledged yet is not on disk; the process must end."""
 
 
 class FullError(TailraceError):
-    """The disk has no room; nothing was half-done, the same call may be made again."""
+    """The disk has no room. Nothing is half done: repeat the same call later."""
 
 
 class FencedError(TailraceError):
-    """The table was advanced under our identity by somebody else."""
+    """Another process has advanced the table under our identity."""
 
 
 class StoreError(TailraceError):
@@ -60,15 +60,15 @@ class StoreError(TailraceError):
 
 
 class MemoryLimitError(StoreError):
-    """What must be read does not fit into the memory that this process may have."""
+    """The data that must be read needs more memory than this process may use."""
 
 
 class DescriptorsError(StoreError):
-    """No descriptor was free for the table; nothing was half-done, the same call may be made again."""
+    """No descriptor was free for the table. Nothing is half done: repeat the same call later."""
 
 
 class IncompleteError(TailraceError):
-    """Completeness was demanded, and something is missing; the text says what."""
+    """Completeness was required and something is missing; the text says what."""
 
 
 class QueryError(TailraceError):
@@ -76,15 +76,15 @@ class QueryError(TailraceError):
 
 
 class UnknownError(QueryError):
-    """A source, session or stream was asked for that there is not; the text lists those there are."""
+    """The requested source, session or stream does not exist; the text lists the ones that do."""
 
 
 class MissingPackageError(TailraceError, ImportError):
-    """What was asked for needs a package that is not installed with Tailrace."""
+    """The request needs an optional package that is not installed."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield what is in the (nested) groups that trio raises, or the error itself."""
+    """Yield the exceptions inside the (nested) groups that trio raises, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

@@ -1,4 +1,4 @@
-"""What the running daemon knows of itself: one value that /metrics and /status are both made from."""
+"""The figures of the running daemon: one value from which both /metrics and /status are made."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ class State(StrEnum):
 
 
 class Condition(StrEnum):
-    """What can be wrong while the daemon goes on."""
+    """A problem that does not stop the daemon."""
 
     SPOOL = "spool"
-    """Receiving waits: there is no room."""
+    """Sources wait, because the spool has no room."""
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
     MEMORY = "memory"
-    """Several starts did not fit into memory: what comes goes into the spool, and nothing is decoded yet."""
+    """Several starts ran out of memory, so input goes into the spool and is not decoded yet."""
     DESCRIPTORS = "descriptors"
-    """Connections, files or the table could not have a descriptor."""
+    """No descriptor was free for connections, files or the table."""
     RETENTION = "retention"
-    """No day is deleted for its age: the clock cannot be believed."""
+    """No day is deleted for its age, because the clock is not plausible."""
     DAMAGE = "damage"
     LEDGER = "ledger"
-    """The collector does not follow the numbers of some streams, so that it does not know what they lack."""
+    """The sequence numbers of some streams are not followed, so nobody knows what they lack."""
     RELOAD = "reload"
-    """The last one failed: an older configuration is running than is written."""
+    """The last reload failed: the running configuration is older than the written one."""
     PENDING = "pending"
-    """Unfinished records of a source were more than its `pending_max`, so that some were given up."""
+    """Unfinished records of a source exceeded its `pending_max`, so some were given up."""
     STATE = "state"
-    """Sessions give up state to keep within the limits on it."""
+    """Sessions evict state to keep within their limits."""
     CLOCK = "clock"
-    """The wall clock was set, by much: lately, or while no collector ran."""
+    """The wall clock was set by a large amount, lately or while no collector ran."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 
 
 class Durations(msgspec.Struct):
-    """Seconds something took: how many there were, their sum, and how many were at most each bound."""
+    """A histogram of durations in seconds: their number, their sum, and how many were at most each bound."""
 
     BOUNDS: ClassVar = (
         0.001,
@@ -76,8 +76,8 @@ class Durations(msgspec.Struct):
                 self.at_most[index] += 1
 
 
-class Refusal(StrEnum):
-    """Why the admin endpoint did not take a connection, or cut it off."""
+class AdminRefusal(StrEnum):
+    """Why the admin endpoint refused a connection or closed it early."""
 
     ADDRESS = "address"
     CROWDED = "too many connections"
@@ -89,7 +89,7 @@ class Refusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""The status codes of the admin endpoint; what is no request is a refusal."""
+"""Status codes of the admin endpoint. A malformed request gets none and counts as a refusal."""
 
 
 class AdminFigures:
@@ -97,12 +97,12 @@ class AdminFigures:
 
     def __init__(self) -> None:
         self.requests = {str(code): 0 for code in ANSWERS}
-        self.refused = {str(cause): 0 for cause in Refusal}
+        self.refused = {str(cause): 0 for cause in AdminRefusal}
 
     def answered(self, code: int) -> None:
         self.requests[str(code)] += 1
 
-    def refuse(self, cause: Refusal) -> None:
+    def refuse(self, cause: AdminRefusal) -> None:
         self.refused[cause] += 1
 
 
@@ -117,7 +117,7 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = 0
-        """How often a commit or an upkeep could not have a descriptor."""
+        """How often no descriptor was free for a commit, or for an upkeep."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -125,11 +125,11 @@ class Figures:
 
 
 AWAITED_MAX = 1000
-"""Streams of a source of which /status says what they wait for."""
+"""Streams of a source that /status lists with the events they wait for."""
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """How the clock of a session goes against wall time (see `ingest.pace`). Times are Unix seconds."""
+    """The progress of a session's clock against wall time (see `ingest.pace`). Times are Unix seconds."""
 
     progress: str
     reached_ticks: int
@@ -140,7 +140,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Events that have not come yet and may: no row of the table says that they are missing."""
+    """Events that have not arrived and still may. No row of the table calls them missing yet."""
 
     session: str
     stream: str
@@ -148,8 +148,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """One source as /status shows it. The names are those of the metrics, and those by which the figures
-    are encoded where they arise (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
+    """One source in /status. The fields have the names of the metrics, and those that encode the figures
+    where they arise (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str
@@ -178,14 +178,15 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """By stream, at most `AWAITED_MAX`; `awaited_events` counts all, and gaps not committed yet."""
+    """At most `AWAITED_MAX` streams. `awaited_events` covers all streams, and gaps that are not committed
+    yet."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
     state_bytes: int
-    """Memory of the state that sessions hold, which `ledger.source_state_max` bounds."""
+    """Memory of the state that sessions hold, bounded by `ledger.source_state_max`."""
     evicted: dict[str, int]
-    """What they gave up of it, and to other limits: entries by kind."""
+    """Entries of state that this and other limits evicted, by kind."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int
@@ -210,32 +211,32 @@ class SourceStatus(msgspec.Struct, kw_only=True):
 
 
 class HeartbeatStatus(msgspec.Struct, kw_only=True):
-    """Of this life of the daemon; all zero where there are no heartbeats."""
+    """The heartbeats since the daemon started; all zero without heartbeats."""
 
     interval_seconds: float = 0.0
     made: int = 0
     committed: int = 0
     age_seconds: float = 0.0
-    """Since the newest one in the table was made."""
+    """Time since the newest heartbeat in the table was made."""
     commit_seconds: Durations = msgspec.field(default_factory=Durations)
-    """From the making of each to its commit."""
+    """Time from the making of each heartbeat to its commit."""
 
 
 class MemoryStatus(msgspec.Struct, kw_only=True):
-    """See `daemon.memory`."""
+    """The memory of the process; see `daemon.memory`."""
 
     state_bytes: int
-    """What all sessions hold, which `ledger.state_max` bounds."""
+    """State of all sessions, bounded by `ledger.state_max`."""
     bound_bytes: int
-    """What the process takes at most with its configuration."""
+    """The most memory that the process takes with its configuration."""
     bounds: dict[str, int]
-    """The same in parts."""
+    """The parts of `bound_bytes`."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
     size_bytes: int
     free_bytes: int | None
-    """What may still be written to its file system; None if that does not say."""
+    """Space that may still be used on the spool's file system; None if it does not report it."""
     end: int
     durable: int
     decoded: int
@@ -248,7 +249,7 @@ class SpoolStatus(msgspec.Struct, kw_only=True):
 
 
 class Reload(msgspec.Struct, kw_only=True):
-    """The last attempt to run another configuration (Unix seconds)."""
+    """The last attempt to load another configuration (Unix seconds)."""
 
     timestamp_seconds: float
     good: bool
@@ -256,7 +257,7 @@ class Reload(msgspec.Struct, kw_only=True):
 
 
 class ConfigStatus(msgspec.Struct, kw_only=True):
-    """The configuration that is running, since when (Unix seconds), and what became of reloads."""
+    """The running configuration, when it was loaded (Unix seconds), and the results of reloads."""
 
     path: str | None
     sha256: str
@@ -267,7 +268,7 @@ class ConfigStatus(msgspec.Struct, kw_only=True):
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """The answer of /status."""
+    """The content of /status."""
 
     version: str
     state: str

@@ -1,7 +1,7 @@
 """Log lines on standard error: text for people, or one JSON object a line.
 
-Whatever the outside does, there are at most `LINES_A_MINUTE` lines a minute of each place in the code
-that writes some, and what it is called (peers, files) cannot begin a line or reach a terminal's controls.
+Each place in the code that logs writes at most `LINES_A_MINUTE` lines a minute, whatever happens outside.
+Names from outside (of peers, of files) can neither start a new line nor send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ MINUTE = 60.0
 FIELDS = {
     "time": "When, in UTC (ISO 8601, to the millisecond).",
     "level": "debug, info, warning, error or critical.",
-    "logger": "The module that says it.",
+    "logger": "The module that wrote the line.",
     "message": "What happened, in words.",
-    "source": "The source it is about, if it is about one.",
+    "source": "The source that the line is about, if any.",
     "condition": "The condition that begins or ends, as on /healthz.",
-    "suppressed": "Lines of the same place in the code that were left out since the one before it.",
+    "suppressed": "How many lines from the same place in the code were left out since the one before.",
     "exception": "A traceback; only where Tailrace has a defect.",
 }
-"""Every field of a JSON line, and what it has; the first four are always there."""
+"""Every field of a JSON line, with its meaning; the first four are always present."""
 
 _ALWAYS = 4
 
 
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
-    """`quiet` is for commands that show what they do themselves: warnings and worse, no less."""
+    """Configure logging; with `quiet`, for commands with output of their own, show only warnings and worse."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Limit())
+    handler.addFilter(LineLimit())
     handler.setFormatter(_Json() if config.format == "json" else _Console())
     level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-class Limit(logging.Filter):
-    """Passes `LINES_A_MINUTE` of each place in the code; the next one that passes says how many did not."""
+class LineLimit(logging.Filter):
+    """Passes `LINES_A_MINUTE` lines of each place in the code; the next line that passes says how many did not."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], _LogPlace] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         with self._lock:
-            place = self._places.setdefault((record.pathname, record.lineno), _Place())
+            place = self._places.setdefault((record.pathname, record.lineno), _LogPlace())
             if not 0 <= record.created - place.since < MINUTE:
                 place.since, place.lines = record.created, 0
             place.lines += 1
@@ -64,8 +64,8 @@ class Limit(logging.Filter):
         return True
 
 
-class _Place:
-    """A place in the code: its lines since a time (Unix), and how many were left out."""
+class _LogPlace:
+    """A place in the code: how many lines it wrote since a time (Unix), and how many were left out."""
 
     def __init__(self) -> None:
         self.since = 0.0
@@ -79,7 +79,7 @@ class _Console(logging.Formatter):
         if suppressed := getattr(record, "suppressed", 0):
             line += f" ({suppressed} more like this before it)"
         if record.exc_info:
-            # Indented, so that no line of it looks like one of ours.
+            # Indented, so that no line of a traceback looks like a log line.
             lines = self.formatException(record.exc_info).splitlines()
             line += "".join(f"\n  {printable(text)}" for text in lines)
         return line

@@ -1,8 +1,8 @@
-"""Records to rows: begins and ends to spans, references, flaws, wall time. Pure.
+"""Turn records into rows: match ends to begins, check references, write flaws, compute wall time. Pure.
 
-Works on columns: lists in `Record`'s field order, changed in place. Rules that need memory of a
-session's record ids are checked here (docs/formats/jets.md explains each); their names are the
-`FLAWS`, counted and written into the row's attributes under `$flaw`. A record with a flaw is kept.
+All functions work on columns: lists in the order of `Record`'s fields, changed in place. The rules that
+need a session's earlier record ids are checked here (docs/formats/jets.md explains each). A record that
+breaks a rule is kept; the rule's name, one of `FLAWS`, is counted and written under `$flaw` in its attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.model.record import NAME_OF_ROW, Kind, Record
 
 FLAWS = frozenset(
     {
-        "begin_forgotten",  # an end among ids of which begins were given up: it may lack its begin
+        "begin_forgotten",  # an end whose id lies among the begins that were evicted: its begin may be one
         "duplicate_id",  # a record with an id that was defined before
         "end_before_start",  # a span's end lies before its start
         "forward_reference",  # a record that was referred to before it came
@@ -34,7 +34,7 @@ FLAWS = frozenset(
 )
 
 EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
-"""Kinds of records that are an event each; an end belongs to the event that its begin is."""
+"""The kinds of records that count as one event each; a begin and its end are one event."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -47,7 +47,7 @@ Columns = list[list[Any]]
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """What a span's row has of its begin; `asked` is the key by which a begin asks for its name."""
+    """The fields of a begin that its span's row needs; `asked` is the key by which the begin asks for its name."""
 
     start: int | None
     name: str | None
@@ -57,7 +57,7 @@ class OpenSpan(msgspec.Struct, array_like=True):
 
 
 SPAN_BYTES = 512
-"""What an open span takes at most, with short texts."""
+"""Upper bound on the memory of an open span with short texts."""
 
 
 def _texts(span: OpenSpan) -> int:
@@ -68,8 +68,8 @@ def _shortened(text: str | None) -> str | None:
     return None if text is None else shortened(text)
 
 
-class Forgotten(msgspec.Struct, omit_defaults=True):
-    """Open spans that were given up: how many, and the lowest and highest id."""
+class ForgottenSpans(msgspec.Struct, omit_defaults=True):
+    """The open spans that were evicted: how many, and their lowest and highest id."""
 
     count: int = 0
     first: int = 0
@@ -91,7 +91,7 @@ class Spans:
         limits: LedgerConfig,
         references: References,
         state: dict[int, OpenSpan],
-        forgotten: Forgotten,
+        forgotten: ForgottenSpans,
     ) -> None:
         self.open = state
         self.evicted = 0
@@ -105,7 +105,7 @@ class Spans:
         return SPAN_BYTES * len(self.open) + self._texts
 
     def give_way(self, size: int) -> None:
-        """Give up the spans that began first."""
+        """Evict the spans that began first, until `size` bytes are free."""
         goal = self.held - size
         for id_, span in list(islice(self.open.items(), max(0, -(-size // SPAN_BYTES)))):
             if self.held <= goal:
@@ -116,8 +116,7 @@ class Spans:
             self._forgotten.add(id_)
 
     def take(self, columns: Columns, now: int) -> None:
-        """Match ends to begins (an `end` so matched becomes a `span` with the begin's fields) and
-        check references."""
+        """Match ends to begins and check references; a matched `end` becomes a `span` with the begin's fields."""
         kinds, parents = columns[KIND], columns[PARENT]
         for kind in (*EVENTS, Kind.END):
             if records := kinds.count(kind):
@@ -177,7 +176,7 @@ class Spans:
             columns[FLAW][i] = columns[FLAW][i] or "end_before_start"
 
     def _refer(self, columns: Columns, i: int, id_: int, now: int) -> bool:
-        """Whether the reference is to an unknown record; if so, the row says it."""
+        """Note a reference; return whether the record it names is unknown, which becomes the row's flaw."""
         if self._references.refer(id_, now):
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
@@ -187,7 +186,7 @@ class Spans:
 def write_flaws(
     flaws: Sequence[str | None], attributes: Sequence[str | None]
 ) -> tuple[list[str | None], Counter[str]]:
-    """Attributes with each row's flaw written into them, and how many rows have which."""
+    """Return the attributes with each row's flaw written into them, and the number of rows by flaw."""
     counts: Counter[str] = Counter()
     written = list(attributes)
     for i, flaw in enumerate(flaws):
@@ -205,7 +204,7 @@ _read_asking = msgspec.json.Decoder(_Asking).decode
 
 
 def _asked_name(attributes: str | None) -> str | None:
-    """The key by which a row asks for its name."""
+    """Return the key by which a row asks for its name."""
     if attributes is None or NAME_OF_ROW not in attributes:
         return None
     try:
@@ -215,14 +214,14 @@ def _asked_name(attributes: str | None) -> str | None:
 
 
 def _asking(attributes: str | None, key: str) -> str:
-    """Attributes that ask for a name by this key, unless they do so already."""
+    """Return attributes that ask for a name by `key`, unless they ask for one already."""
     if attributes is not None and _asked_name(attributes) is not None:
         return attributes
     return _with_member(attributes, f'"{NAME_OF_ROW}":{quote(key)}')
 
 
 def _with_member(attributes: str | None, member: str) -> str:
-    """Attributes with one more member before the others."""
+    """Return the attributes with one more member in front of the others."""
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
     return f"{{{member}{rest}"
 
@@ -230,7 +229,7 @@ def _with_member(attributes: str | None, member: str) -> str:
 def wall_times(
     starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
 ) -> list[int | None]:
-    """Starts in ticks as Unix nanoseconds; None where that is unknown or out of 64 bits."""
+    """Convert starts in ticks to Unix nanoseconds; None where unknown or beyond 64 bits."""
     if epoch is None or not ticks_per_second:
         return [None] * len(starts)
     if ticks_per_second == 1e9:

@@ -1,8 +1,8 @@
-"""What reaches a terminal: text and our own colours, and nothing else that a terminal obeys.
+"""Text on its way to a terminal: plain text and our own colours pass, everything else is escaped.
 
-Names, attributes, paths and error texts come from the outside. A control character in one may clear
-the screen, change the window's title or answer as if somebody typed; one that turns the direction of
-text shows another name than the one that is there. Such characters are written as Python spells them.
+Names, attributes, paths and error texts come from outside. A control character in them may clear the
+screen, change the window's title or make the terminal answer as if somebody typed; a character that
+changes the direction of text makes a name look like another one. We write such characters as Python does.
 """
 
 from __future__ import annotations
@@ -14,46 +14,44 @@ import sys
 from typing import BinaryIO, TextIO, cast
 
 COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
-"""The sequences that pass: the colours and the bold type of our own words."""
+"""The escape sequences that pass: the colours and bold type of our own words."""
 
 _OBEYED = re.compile(
     f"({COLOUR.pattern})|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""Controls but newline and tab, what turns the direction of text or is not seen, halves of characters."""
+"""Control characters except newline and tab, direction marks and invisible characters, lone surrogates."""
 
 
 def printable(text: str) -> str:
-    """Return text for one line, where what a terminal would obey, or nobody could see, is escaped as
-    Python does it."""
+    """Return text for one line; control characters and invisible ones are escaped as Python does it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str) -> str:
-    """Return text of any number of lines for a terminal: what the terminal would obey is escaped, but
-    for newlines, tabs and colours."""
+    """Return text of any number of lines in which only newlines, tabs and colours keep their effect on a terminal."""
     return _OBEYED.sub(lambda match: match[1] or printable(match[0]), text)
 
 
 def lines(text: str) -> str:
-    """Return text of any number of lines of which no character is obeyed, colours included."""
+    """Return text of any number of lines in which no character but the newline has an effect, colours included."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def guard() -> None:
-    """From now on, what this process prints on a terminal is `harmless`, whoever prints it."""
+    """Make everything that this process prints on a terminal `harmless` from now on, whichever code prints it."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return the stream itself unless it leads to a terminal."""
+    """Return a stream that writes harmless text to the terminal; any other stream is returned as it is."""
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return what a guarded stream leads to: for our own movements of the cursor, and no other text."""
+    """Return the stream behind a guarded one: for our own cursor movements, and for no other text."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
 
@@ -65,10 +63,10 @@ def _text(out: io.BufferedIOBase) -> TextIO:
 
 
 class _Guard(io.BufferedIOBase):
-    """Bytes of UTF-8 on their way to a terminal, in pieces that may be cut anywhere."""
+    """A writer that makes UTF-8 harmless on its way to a terminal; writes may be cut anywhere."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream  # which would close what it leads to if it were forgotten
+        self._stream = stream  # kept, since a stream that is collected closes its file
         self._out = stream.buffer
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._colour = ""
@@ -106,7 +104,7 @@ class _Guard(io.BufferedIOBase):
 
 
 class _Passing(io.BufferedIOBase):
-    """Write bytes to the terminal unchanged, in order with the text that the guard escapes."""
+    """A writer of unchanged bytes to the terminal, in order with the text that the guard escapes."""
 
     def __init__(self, guard_: _Guard) -> None:
         self._guard = guard_
@@ -128,6 +126,6 @@ class _Passing(io.BufferedIOBase):
 
 
 def _cut_colour(text: str) -> int:
-    """Return where the beginning of a colour stands at a text's end, which may go on; else its length."""
+    """Return where an unfinished colour sequence begins at the end of `text`; else the text's length."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

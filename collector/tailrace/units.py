@@ -1,7 +1,7 @@
 """Sizes, durations and counts as people write them: "16 MiB", "250 ms", "1 event".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds; both are plain numbers to all
-code that uses them and print in a spelling that parses to the same value.
+A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as plain
+numbers; their text parses to the same value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a count in words: "1 event", "2 events". `plural` is for nouns that take no s."""
+    """Return a count in words: "1 event", "2 events". Pass `plural` for nouns that take no s."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -44,7 +44,7 @@ class Size(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raise ValueError, saying what is allowed, for anything but a whole number of bytes."""
+        """Parse a size. Raise ValueError, saying what is allowed, for anything but a whole number of bytes."""
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -62,8 +62,8 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raise ValueError, saying what is allowed, for anything but a number and a unit;
-        OverflowError beyond what a float holds."""
+        """Parse a duration. Raise ValueError, saying what is allowed, for anything but a number with a
+        unit; raise OverflowError for a number too large for a float."""
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
     @property
@@ -85,7 +85,7 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Write a value in the largest unit that divides it."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"

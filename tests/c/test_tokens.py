@@ -119,11 +119,11 @@ def test_a_wrong_token_is_said_costs_no_event_and_a_new_one_is_shown_next(client
     ("text", "words"),
     [
         (None, "No such file or directory"),
-        ("", "the file of the token has none"),
-        ("# nothing\n", "the file of the token has none"),
-        ("short\n", "what is given as the token is none"),
-        ("x" * 257, "what is given as the token is none"),
-        ("sixteen or more and blanks", "what is given as the token is none"),
+        ("", "has no token or cannot be read"),
+        ("# nothing\n", "has no token or cannot be read"),
+        ("short\n", "the token is not valid"),
+        ("x" * 257, "the token is not valid"),
+        ("sixteen or more and blanks", "the token is not valid"),
     ],
 )
 def test_what_is_no_token_is_not_shown(client, tmp_path, guard, text, words):

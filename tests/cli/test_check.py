@@ -137,7 +137,7 @@ def test_what_the_installed_unit_blocks_is_a_warning(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == (
         "  warning: tailrace.service blocks 10.0.0.0/8, which sources.far.listen (0.0.0.0:7701)"
-        " is for; see IPAddressAllow="
+        " must reach; see IPAddressAllow="
     )
 
 
@@ -150,7 +150,7 @@ def test_a_limit_of_open_files_that_cannot_hold_what_is_allowed_is_a_warning(env
     assert (done.returncode, done.stderr) == (0, "")
     (warning,) = [line for line in done.stdout.splitlines() if "warning" in line]
     assert "512 descriptors may be open at a time" in warning
-    assert "come to 529; see LimitNOFILE=" in warning
+    assert "add up to 529; see LimitNOFILE=" in warning
     config.write_text(config.read_text().replace("400", "300"))
     done = subprocess.run(limited, env=environ, capture_output=True, text=True, check=False)
     assert "warning" not in done.stdout
@@ -223,7 +223,7 @@ def test_files_of_certificates_and_tokens_are_looked_into(check, tmp_path):
     assert done.stdout.splitlines() == [
         f"{path}:3: admin.tls_key: {key}: holds no private key in PEM",
         f"{path}:8: sources.a.tokens: {tmp_path}/tokens: can be read by every user of this host; "
-        f"chmod o-r {tmp_path}/tokens",
+        f"run chmod o-r {tmp_path}/tokens",
     ]
     found = json.loads(check(path, "--json").stdout)["problems"]
     assert [problem["line"] for problem in found] == [3, 8]

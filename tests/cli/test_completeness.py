@@ -42,7 +42,7 @@ QUERY = ("query", "SELECT count(*) FROM events WHERE kind = 'span'")
 @pytest.mark.parametrize("form", [(), ("--json",), ("--csv",), ("--arrow",)])
 def test_a_query_says_what_the_table_lacks(short, form):
     assert said(*QUERY, "--store", short, *form) == (
-        "tailrace: 2 events are missing (network 2), and of 1 gap nobody knows the size;"
+        "tailrace: 2 events are missing (network 2), and 1 gap of unknown size;"
         " `tailrace gaps` says which\n"
     )
 
@@ -86,7 +86,7 @@ def test_a_source_that_there_is_not_is_wrong_usage_and_those_there_are_are_liste
         env=ENVIRONMENT, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, b"")
-    said = f"tailrace: {short}/events: there is no source 'nope'; there are: cut, other, sim\n"
+    said = f"tailrace: {short}/events: there is no source 'nope'; known: cut, other, sim\n"
     assert done.stderr.decode() == said
 
 
@@ -101,14 +101,14 @@ def test_so_is_a_session_that_these_sources_do_not_have(short, command):
 
 def test_an_empty_store_is_never_called_complete(tmp_path):
     store = make(tmp_path)
-    nothing = "there is no event of it, which is not to say that none is missing"
+    nothing = "no event matches, so nobody knows whether any is missing"
     assert run("gaps", "--store", store).decode() == f"no gaps: {nothing}\n"
     for command in (QUERY, ("streams",)):
         assert nothing in run(*command, "--store", store, "--complete-only", code=3)
     for command in (QUERY, ("streams", "--json"), ("gaps", "--json")):
         assert nothing in said(*command, "--store", store)
     for command in ("gaps", "streams", "follow"):
-        assert "there is no source 'a'; there are: none yet" in run(
+        assert "there is no source 'a'; known: none yet" in run(
             command, "--store", store, "--source", "a", code=2
         )
 

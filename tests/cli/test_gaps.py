@@ -49,7 +49,7 @@ def test_each_gap_is_a_line_and_then_come_the_totals(store):
         ["sim", "a", "malformed", *"------"],
     ]
     assert " ".join(totals) == (
-        "5 gaps: 14 events are missing (kernel 4, network 10), and of 2 gaps nobody knows the size"
+        "5 gaps: 14 events are missing (kernel 4, network 10), and 2 gaps of unknown size"
     )
 
 

@@ -77,4 +77,4 @@ def test_a_store_without_table_is_an_error(tmp_path):
 
 
 def test_options_for_certificates_are_refused(store):
-    assert "are for certificates" in run("verify", "--key", "00", store, code=2)
+    assert "apply to certificates" in run("verify", "--key", "00", store, code=2)

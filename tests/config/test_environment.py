@@ -166,25 +166,25 @@ def test_a_file_that_cannot_be_read_or_is_not_text_is_a_problem(problems, tmp_pa
         ("STORE_COMMIT_ROWS", "9" * 19, "must be at least 1 and less than 2^63"),
         ("STORE_COMMIT_ROWS", "-1", "must be at least 1 and less than 2^63"),
         ("STORE_PATH", "\udcff", "must be UTF-8"),
-        ("STORE_COMIT_ROWS", "1", "is no key's variable; did you mean TAILRACE_STORE_COMMIT_ROWS?"),
-        ("STOR_COMMIT_ROWS", "1", "is no key's variable; did you mean TAILRACE_STORE_COMMIT_ROWS?"),
-        ("LOG", "x", "is no key's variable; allowed: TAILRACE_LOG_LEVEL, TAILRACE_LOG_FORMAT"),
-        ("LOG_LEVEL_FILE_FILE", "x", "is no key's variable; did you mean TAILRACE_LOG_LEVEL?"),
+        ("STORE_COMIT_ROWS", "1", "matches no key; did you mean TAILRACE_STORE_COMMIT_ROWS?"),
+        ("STOR_COMMIT_ROWS", "1", "matches no key; did you mean TAILRACE_STORE_COMMIT_ROWS?"),
+        ("LOG", "x", "matches no key; allowed: TAILRACE_LOG_LEVEL, TAILRACE_LOG_FORMAT"),
+        ("LOG_LEVEL_FILE_FILE", "x", "matches no key; did you mean TAILRACE_LOG_LEVEL?"),
         (
             "STORE_OPTIONS",
             "x",
-            "is no key's variable; did you mean TAILRACE_STORE_OPTIONS_<NAME>?",
+            "matches no key; did you mean TAILRACE_STORE_OPTIONS_<NAME>?",
         ),
         (
             "STORE_OPTIONS_",
             "x",
-            "is no key's variable; did you mean TAILRACE_STORE_OPTIONS_<NAME>?",
+            "matches no key; did you mean TAILRACE_STORE_OPTIONS_<NAME>?",
         ),
-        ("LOG_XYZ", "x", "is no key's variable; allowed: TAILRACE_LOG_LEVEL, TAILRACE_LOG_FORMAT"),
+        ("LOG_XYZ", "x", "matches no key; allowed: TAILRACE_LOG_LEVEL, TAILRACE_LOG_FORMAT"),
         (
             "SOURCES_MY_SIM_LISTN",
             "x",
-            "is no key's variable; did you mean TAILRACE_SOURCES_MY_SIM_LISTEN?",
+            "matches no key; did you mean TAILRACE_SOURCES_MY_SIM_LISTEN?",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_source_of_the_environment_must_be_whole(problems):
 def test_a_key_cannot_be_given_twice(problems, tmp_path):
     environ = {"TAILRACE_LOG_LEVEL": "info", "TAILRACE_LOG_LEVEL_FILE": "x"}
     assert problems("", environ=environ) == [
-        "environment: TAILRACE_LOG_LEVEL_FILE: TAILRACE_LOG_LEVEL sets the same; "
+        "environment: TAILRACE_LOG_LEVEL_FILE: TAILRACE_LOG_LEVEL sets the same key; "
         "allowed: one of the two"
     ]
 
@@ -228,7 +228,7 @@ def test_a_file_with_a_secret_is_not_taken_for_one_with_the_secrets_name(tmp_pat
     with pytest.raises(ConfigError) as caught:
         loaded_with({f"{variable}_FILE": str(secret)})
     assert caught.value.problems == [
-        f"environment: {variable}_FILE: would be a file with the name of one; allowed: {variable}"
+        f"environment: {variable}_FILE: the value is the name of a file already; allowed: {variable}"
     ]
 
 

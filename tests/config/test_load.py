@@ -26,10 +26,8 @@ TAIL = '[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["/a/*"]\n'
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - read, not bound
 TCP = f'[sources.far]\ntype = "tcp"\nformat = "heph"\nlisten = "{EVERYWHERE}:1"\n'
 
-GUARD_TCP = (
-    "can be reached from other machines; allowed: tls_certificate or allow, or open_to_all = true"
-)
-GUARD_UDP = "can be reached from other machines; allowed: allow, or open_to_all = true"
+GUARD_TCP = "other machines can reach this address; allowed: tls_certificate or allow, or open_to_all = true"
+GUARD_UDP = "other machines can reach this address; allowed: allow, or open_to_all = true"
 SIZES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
 TYPES = 'one of "udp", "tcp", "unix", "tail"'
 
@@ -50,7 +48,7 @@ SETTINGS = [
     ("[log]\n'a\\nb'.c = 5\n", 'FILE:2: log."a\\\\nb": unknown key; allowed: level, format'),
     ("[store]\npath = 5\n", "FILE:2: store.path: must be a string, not a whole number"),
     ("[store]\npath = 2026-01-01\n", "FILE:2: store.path: must be a string, not a date or a time"),
-    ('[store]\npath = "a\\u0000"\n', "FILE:2: store.path: must not hold a NUL character"),
+    ('[store]\npath = "a\\u0000"\n', "FILE:2: store.path: must not contain a NUL character"),
     ("[store]\ncommit_rows = '5'\n", "FILE:2: store.commit_rows: must be a whole number, not '5'"),
     ("[store]\ncommit_rows = 5.0\n",
      "FILE:2: store.commit_rows: must be a whole number, not a number with a fraction"),
@@ -88,7 +86,7 @@ SETTINGS = [
      "FILE:2: store.commit_interval: '5' is not a duration: a number and one of us, ms, s, min, h, "
      'd, as in "250 ms"'),
     ("[store]\ncommit_interval = '0 s'\n",
-     "FILE:2: store.commit_interval: must be longer than nothing and at most 106751 d"),
+     "FILE:2: store.commit_interval: must be positive and at most 106751 d"),
     (f"[store]\nretention_age = '{'9' * 400} d'\n",
      "FILE:2: store.retention_age: is too large for a duration"),
     ("[store]\nretention_age = 'never'\n",
@@ -97,7 +95,7 @@ SETTINGS = [
     ("[store]\noptions = 'secret'\n",
      "FILE:2: store.options: must be a table of strings, not a string"),
     ("[store.options]\nkey = 'secret'\nother = 5\n",
-     "FILE:1: store.options: must hold nothing but strings"),
+     "FILE:1: store.options: must contain only strings"),
     ("[log]\nlevel = 'loud'\n",
      'FILE:2: log.level: must be one of "debug", "info", "warning", "error", not \'loud\''),
     ("[log]\nlevel = 5\n",
@@ -107,11 +105,11 @@ SETTINGS = [
     ("sources = 5\n", "FILE:1: sources: must be a section, as in [sources], not a whole number"),
     ("[sources]\nsim = 5\n",
      "FILE:2: sources.sim: must be a section, as in [sources.name], not a whole number"),
-    (UDP.replace("sim", "Sim"), "FILE:1: sources.Sim: is no name for a source; "
+    (UDP.replace("sim", "Sim"), "FILE:1: sources.Sim: is not a valid name for a source; "
      "allowed: a to z, 0 to 9 and _"),
-    (UDP.replace("sim", "tailrace"), "FILE:1: sources.tailrace: is the source of the daemon's own "
+    (UDP.replace("sim", "tailrace"), "FILE:1: sources.tailrace: is reserved for the daemon's own "
      "rows; allowed: any other name"),
-    (UDP.replace("sim", '"a.b"'), 'FILE:1: sources."a.b": is no name for a source; '
+    (UDP.replace("sim", '"a.b"'), 'FILE:1: sources."a.b": is not a valid name for a source; '
      "allowed: a to z, 0 to 9 and _"),
     (UDP.replace("udp", "pipe"), f"FILE:2: sources.sim.type: must be {TYPES}"),
     (UDP.replace("udp", "unix"), "FILE:4: sources.sim.listen: '127.0.0.1:1' is not the path of a "
@@ -123,7 +121,7 @@ SETTINGS = [
     (UNIX.replace("unix", "tcp"), "FILE:4: sources.local.listen: '/run/heph.sock' is not an "
      "address; allowed: host:port or [v6]:port"),
     (UNIX + UNIX.replace("local", "other").replace("run", "run/./"),
-     "FILE:8: sources.other.listen: [sources.local] and [sources.other] have the same unix address"),
+     "FILE:8: sources.other.listen: [sources.local] and [sources.other] listen on the same unix address"),
     (UNIX.replace("heph\"", "ovni\""),
      'FILE:3: sources.local.format: must be one of "heph", "jets", which a unix source can carry; '
      "not 'ovni'"),
@@ -141,11 +139,11 @@ SETTINGS = [
     (TAIL.replace('["/a/*"]', '"/a/*"'),
      "FILE:4: sources.runs.paths: must be a list of strings, not a string"),
     (TAIL.replace('["/a/*"]', '["/a/*", 5]'),
-     "FILE:4: sources.runs.paths: must hold nothing but strings"),
+     "FILE:4: sources.runs.paths: must contain only strings"),
     (TAIL.replace('"/a/*"', ""),
-     "FILE:4: sources.runs.paths: must have at least one string, and none that is empty"),
+     "FILE:4: sources.runs.paths: must have at least one string, and no empty string"),
     (TAIL.replace('"/a/*"', '"a", ""'),
-     "FILE:4: sources.runs.paths: must have at least one string, and none that is empty"),
+     "FILE:4: sources.runs.paths: must have at least one string, and no empty string"),
     (UDP.replace("heph", "ovni"),
      'FILE:3: sources.sim.format: must be one of "heph", "jets", which a udp source can carry; '
      "not 'ovni'"),
@@ -161,13 +159,13 @@ SETTINGS = [
     (UDP + 'receive_bufer = "1 MiB"\n',
      "FILE:5: sources.sim.receive_bufer: unknown key; did you mean receive_buffer?"),
     (UDP + UDP.replace("sim", "sam"),
-     "FILE:8: sources.sam.listen: [sources.sim] and [sources.sam] have the same udp address"),
+     "FILE:8: sources.sam.listen: [sources.sim] and [sources.sam] listen on the same udp address"),
     (UDP.replace("127.0.0.1", "[::1]") + UDP.replace("sim", "sam").replace("127.0.0.1", "[0:0::1]"),
-     "FILE:8: sources.sam.listen: [sources.sim] and [sources.sam] have the same udp address"),
+     "FILE:8: sources.sam.listen: [sources.sim] and [sources.sam] listen on the same udp address"),
     (UDP.replace("udp", "tcp").replace(":1", ":9464"),
-     "FILE:4: sources.sim.listen: [admin] and [sources.sim] have the same tcp address"),
+     "FILE:4: sources.sim.listen: [admin] and [sources.sim] listen on the same tcp address"),
     ("[admin]\nlisten = '127.0.0.1:7702'\n",
-     "FILE:2: admin.listen: [admin] and [sources.jets_tcp] have the same tcp address"),
+     "FILE:2: admin.listen: [admin] and [sources.jets_tcp] listen on the same tcp address"),
     (TCP + "open_to_all = 1\n",
      "FILE:5: sources.far.open_to_all: must be a boolean, not a whole number"),
     (TCP + "allow = []\n", f"FILE:4: sources.far.listen: {GUARD_TCP}"),
@@ -176,7 +174,7 @@ SETTINGS = [
     (TCP.replace("tcp", "udp"), f"FILE:4: sources.far.listen: {GUARD_UDP}"),
     ("[admin]\nlisten = '[::]:1'\n", f"FILE:2: admin.listen: {GUARD_TCP}"),
     (TCP + "allow = ['10.0.0.1/8']\n",
-     "FILE:5: sources.far.allow: '10.0.0.1/8' has bits behind its prefix; did you mean 10.0.0.0/8?"),
+     "FILE:5: sources.far.allow: '10.0.0.1/8' has bits set after its prefix; did you mean 10.0.0.0/8?"),
     (TCP + "tls_certificate = '/c'\n", "FILE:5: sources.far.tls_certificate: needs tls_key as well"),
     (TCP + "tls_certificate = '/c'\ntls_key = ''\n",
      "FILE:5: sources.far.tls_certificate: needs tls_key as well"),
@@ -186,10 +184,10 @@ SETTINGS = [
      "FILE:2: admin.tls_client_authority: needs tls_certificate as well"),
     (UDP.replace("udp", "tcp") + "pending_max = '1 MB'\n",
      "FILE:5: sources.sim.pending_max: pending_max (1000000 B) is less than record_max (1 MiB); "
-     "allowed: as much, or more"),
+     "allowed: at least record_max"),
     (UDP.replace("udp", "tcp") + "record_max = '65 MiB'\n",
      "FILE:5: sources.sim.record_max: pending_max (32 MiB) is less than record_max (65 MiB); "
-     "allowed: as much, or more"),
+     "allowed: at least record_max"),
     ("[store\n", "FILE:1: is not TOML: Expected ']' at the end of a table declaration"),
 ]  # fmt: skip
 
@@ -218,7 +216,7 @@ def test_all_mistakes_are_reported_together_in_the_order_of_their_lines(problems
         ["FILE:12", "sources.b.format"],
         ["environment", "TAILRACE_SPOOL_MAX"],
         ["environment", "TAILRACE_SPOOL_MAX_SIZE"],
-        ["--store", "must not hold a NUL character"],
+        ["--store", "must not contain a NUL character"],
     ]
 
 
@@ -237,10 +235,10 @@ def test_names_nested_however_deeply_are_a_problem_like_others(problems, opening
 
 def test_text_that_no_file_can_have_is_refused_wherever_it_is(problems):
     assert problems(TAIL.replace("/a/*", "a\\u0000")) == [
-        "FILE:4: sources.runs.paths: must not hold a NUL character"
+        "FILE:4: sources.runs.paths: must not contain a NUL character"
     ]
     assert problems("[store.options]\n'a' = 'a'\n\"\\u0000\" = 'b'") == [
-        "FILE:1: store.options: must not hold a NUL character"
+        "FILE:1: store.options: must not contain a NUL character"
     ]
 
 

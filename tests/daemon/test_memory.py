@@ -50,11 +50,11 @@ def test_the_page_says_what_the_code_says():
         ("normalize", "SPAN_BYTES", "open spans"), ("ledger.references", "RANGE_BYTES", "record ids"),
         ("ledger.references", "UNKNOWN_BYTES", "unknown references"),
         ("ledger.counters", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
-        ("ledger.copies", "COPY_BYTES", "datagrams"), ("decoding.et3_stack", "FRAME_BYTES", "open calls"),
-        ("decoding.ovni_stack", "OPEN_BYTES", "open calls"), ("decoding.et3_maps", "NAME_BYTES", "names of"),
-        ("decoding.dftracer_names", "NAME_BYTES", "names of"),
-        ("decoding.ovni_names", "NAMED_BYTES", "names of"),
-        ("decoding.dftracer_run", "RANGE_BYTES", "holes in DFTracer"),
+        ("ledger.copies", "COPY_BYTES", "datagrams"), ("decoding.formats.et3.stack", "FRAME_BYTES", "open calls"),
+        ("decoding.formats.ovni.stack", "OPEN_BYTES", "open calls"), ("decoding.formats.et3.maps", "NAME_BYTES", "names of"),
+        ("decoding.formats.dftracer.names", "NAME_BYTES", "names of"),
+        ("decoding.formats.ovni.names", "NAMED_BYTES", "names of"),
+        ("decoding.formats.dftracer.run", "RANGE_BYTES", "holes in DFTracer"),
     ],
 )  # fmt: skip
 def test_the_page_says_what_an_entry_takes(module, constant, text):

@@ -115,7 +115,7 @@ def test_it_says_why_when_the_collector_does_not_start(tmp_path):
     with demo(tmp_path / "file" / "store") as process:
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
-    assert errors.startswith("tailrace: the collector did not get ready:\n")
+    assert errors.startswith("tailrace: the collector did not become ready:\n")
     assert str(tmp_path / "file") in errors
 
 

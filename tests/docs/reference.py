@@ -111,10 +111,10 @@ def _configuration():
         "",
         "Any key can be set in the environment: `TAILRACE_SECTION_KEY`.",
         "",
-        "`kill -HUP` makes the daemon read the file anew. If anything is wrong, the configuration before goes on, and the log, /status and",
-        "`tailrace_config_reload_success` say so. The column `reload` says what becomes of a key that has changed: it counts at once, for new",
-        "sessions, or the source starts anew (its connections are closed, when what they have sent is taken in; datagram peers and files go on),",
-        "or the reload fails because the key needs a restart.",
+        "`kill -HUP` makes the daemon reload the file. If anything is wrong, the former configuration stays, and the log, /status and",
+        "`tailrace_config_reload_success` say so. The column `reload` says when a changed key takes effect: at once, for new sessions, or",
+        "when the source starts anew (it closes its connections once it has received what they sent; datagram peers and files continue).",
+        "The reload fails if the key needs a restart.",
     )
     section = None
     rows = []
@@ -166,16 +166,16 @@ def _reasons():
 
 
 METRICS = """
-What the daemon knows of itself, at `/metrics`. The bound is how many samples a metric has at most, with
-`sources` for the number of sources that the configuration has. A label without a fixed set of values is
-cut at `metrics.series_max`: what exceeds it is summed under `other`. All values of the other labels are there
-from the start. A counter that goes on after a restart is a part of what a checkpoint holds.
+The daemon exports its figures at `/metrics`. The bound is the largest number of samples of a metric, where
+`sources` stands for the number of configured sources. A label without a fixed set of values has at most
+`metrics.series_max` values: further values are summed under `other`. All values of the other labels exist
+from the start. A checkpoint holds each counter that goes on after a restart.
 """
 
 SESSIONS_TEXT = """
-How the clock of its producer goes against wall time. The label `session` is the column of the table. At most
-`metrics.series_max` sessions are followed; one that is silent for a minute gives up its place to another. After a
-restart of the daemon all is measured anew.
+These metrics compare the clock of a session's producer with wall time. The label `session` is the column of the
+table. At most `metrics.series_max` sessions are followed. A session that is silent for a minute gives up its place
+to another. A restart of the daemon begins every measurement anew.
 """
 
 LAWS_TEXT = """

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.config.schema import AdminConfig
 from tailrace.doctor import addresses
-from tailrace.store.running import Daemon
+from tailrace.store.running import RunningCollector
 from tests.doctor.hosts import host, only, severities, tail, tcp, udp, unix
 
 ADMIN = AdminConfig(listen="127.0.0.1:0")
@@ -72,7 +72,7 @@ def test_a_unix_socket_that_cannot_be_made_is_a_problem(tmp_path):
     assert [finding.what.rpartition(": ")[2] for finding in found[:3]] == [
         "another process does.",
         "there is something that is no socket.",
-        f"{tmp_path}/none is not there.",
+        f"{tmp_path}/none does not exist.",
     ]
     assert found[0].commands == [
         f"sudo ss -lxp src {tmp_path}/taken.sock  # which one",
@@ -111,7 +111,7 @@ def test_a_port_that_is_not_allowed_is_a_problem(monkeypatch):
 
 
 def test_what_a_running_daemon_has_is_not_tried(taken):
-    running = Daemon(4711, {"a": taken["udp"], "admin": taken["tcp"]})
+    running = RunningCollector(4711, {"a": taken["udp"], "admin": taken["tcp"]})
     asked = host(
         sources={"a": udp(listen=taken["udp"]), "new": tcp(taken["tcp"])},
         admin=AdminConfig(listen=taken["tcp"]),
@@ -141,8 +141,10 @@ def test_the_daemon_is_the_process_that_holds_the_stores_lock(tmp_path):
     assert daemon(held.replace("4711", "4712")) is None
     assert daemon(held.replace(str(inode), "1")) is None
     assert daemon(held.replace("FLOCK", "POSIX")) is None
-    assert daemon(held) == Daemon(4711, {"a": "127.0.0.1:7701", "admin": "127.0.0.1:9464"})
+    assert daemon(held) == RunningCollector(
+        4711, {"a": "127.0.0.1:7701", "admin": "127.0.0.1:9464"}
+    )
     (store / "ports.json").write_text(json.dumps(ports | {"pid": 4710}))
-    assert daemon(held) == Daemon(4711, {}), "the file is of an earlier life"
+    assert daemon(held) == RunningCollector(4711, {}), "the file is of an earlier life"
     (store / "ports.json").write_text("[")
-    assert daemon(held) == Daemon(4711, {})
+    assert daemon(held) == RunningCollector(4711, {})

@@ -99,7 +99,7 @@ def test_text_fits_eighty_columns_but_for_commands(doctor):
     for line in text.splitlines():
         is_command = line.startswith(" " * 11)
         assert len(line) <= 80 or is_command or len(line.split()) == 1
-    assert "Not measured, as you wished." in text
+    assert "Not measured, because of --quick." in text
     assert "\x1b" not in text
 
 
@@ -144,8 +144,10 @@ def test_a_store_of_somebody_else_is_a_problem(doctor, tmp_path):
         locked = doctor("--json", "--quick", before=UNPRIVILEGED, code=1)
     finally:
         store.chmod(0o700)
-    assert f"This user may not write to {store}, which is of the store." in problems(output)
-    assert f"This user may not write to {store}/lock, which is of the store." in problems(locked)
+    assert f"This user may not write to {store}, which belongs to the store." in problems(output)
+    assert f"This user may not write to {store}/lock, which belongs to the store." in problems(
+        locked
+    )
 
 
 @without_privileges

@@ -20,7 +20,7 @@ def test_what_is_not_there_yet_can_be_made_and_is_not(tmp_path):
     store = tmp_path / "a" / "store"
     found = findings(store, directories.CHECK)
     assert severities(found) == ["good", "good"]
-    assert f"can be made in {tmp_path}" in found[0].what
+    assert f"can be created in {tmp_path}" in found[0].what
     assert list(tmp_path.iterdir()) == []
 
 

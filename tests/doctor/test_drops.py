@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tailrace.doctor import drops
-from tailrace.store.running import Daemon
+from tailrace.store.running import RunningCollector
 from tests.doctor.hosts import host, only, put, severities, udp
 
 SNMP = """\
@@ -35,7 +35,7 @@ def test_drops_of_both_protocols_are_added_up(tmp_path):
 
 def test_what_the_kernel_does_not_say_is_not_known(tmp_path):
     finding = only(drops.check(host(root=tmp_path, sources={"a": udp()})))
-    assert "does not say" in finding.what
+    assert "does not report" in finding.what
     assert finding.figures == {}
 
 
@@ -64,7 +64,9 @@ def test_drops_of_the_daemons_own_socket_are_a_problem(family, address):
             sender.sendto(bytes(500), full.getsockname())
         arrived = drain(full)
         named = {"full": full, "idle": idle, "gone": None}
-        daemon = Daemon(1, {n: f"[x]:{s.getsockname()[1]}" if s else "" for n, s in named.items()})
+        daemon = RunningCollector(
+            1, {n: f"[x]:{s.getsockname()[1]}" if s else "" for n, s in named.items()}
+        )
         found = list(drops.check(host(sources=dict.fromkeys(named, udp()))._replace(daemon=daemon)))
     assert severities(found[:2]) == ["problem", "good"]
     assert found[0].figures == {"dropped": 100 - arrived}

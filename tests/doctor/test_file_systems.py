@@ -21,7 +21,7 @@ def check(tmp_path, *mounts, store="/nowhere/store", **sections):
     [
         ("ext4", "rw", "good", ""),
         ("btrfs", "rw,space_cache=v2", "good", ""),
-        ("tmpfs", "rw,size=100k", "problem", "gone with the next reboot"),
+        ("tmpfs", "rw,size=100k", "problem", "gone after the next reboot"),
         ("overlay", "rw,lowerdir=/x", "advice", "deleted with the container"),
         ("nfs4", "rw,vers=4.2", "advice", "that server's"),
         ("fuse.sshfs", "rw", "advice", "that server's"),

@@ -51,8 +51,8 @@ def test_what_the_documentation_advises_is_good():
         ({"DFTRACER_WRITE_BUFFER_SIZE": "1000000"}, "up to 1,000,000", "WRITE_BUFFER_SIZE"),
         ({"DFTRACER_TRACE_COMPRESSION": "1"}, "compresses every 1", "TRACE_COMPRESSION"),
         ({"DFTRACER_TRACE_COMPRESSION": None}, "compresses every 1", "TRACE_COMPRESSION"),
-        ({"DFTRACER_INC_METADATA": None}, "leaves out the arguments", "INC_METADATA"),
-        ({"DFTRACER_ENABLE_AGGREGATION": "1"}, "adds events up", "ENABLE_AGGREGATION"),
+        ({"DFTRACER_INC_METADATA": None}, "omits the arguments", "INC_METADATA"),
+        ({"DFTRACER_ENABLE_AGGREGATION": "1"}, "aggregates events", "ENABLE_AGGREGATION"),
         ({"DFTRACER_ENABLE": "0"}, "not enabled", "ENABLE"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_source_that_all_may_reach(installed):
     finding = only(check(installed, sources={"a": tcp(EVERYWHERE, open_to_all=True)}), "problem")
     assert finding.what == (
         "tailrace.service blocks every network but loopback,"
-        f" which sources.a.listen ({EVERYWHERE}) is for."
+        f" which sources.a.listen ({EVERYWHERE}) must reach."
     )
     assert finding.figures == {"address": EVERYWHERE}
 
@@ -53,7 +53,7 @@ def test_a_source_of_datagrams_and_the_admin_endpoint(installed):
     found = check(installed, sources={"a": source}, admin=admin)
     # Of 10.0.0.0/8 the operator lets through a part, which is some of what is meant.
     assert [finding.what for finding in found] == [
-        "tailrace.service blocks 192.0.2.0/24, which sources.a.listen ([::]:7701) is for."
+        "tailrace.service blocks 192.0.2.0/24, which sources.a.listen ([::]:7701) must reach."
     ]
 
 

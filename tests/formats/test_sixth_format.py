@@ -1,5 +1,7 @@
-"""The promise that a sixth format costs one file and one vector: a copy of the tree gets just these,
-and the format is held to the decoders' contract, received, followed live, imported, stored and queried."""
+"""Hold docs/ADD_A_FORMAT.md to its promise that a format costs one file and one vector.
+
+A copy of the repository gets the page's module and runs the page's commands. Then the format is received,
+followed live, imported, stored and queried."""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import Shell, blocks, environment
+from tests.formats.toy import PAGE, SOURCE
 from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +32,8 @@ def tree(tmp_path_factory):
         shutil.copy(ROOT / name, copy / name)
     for name in ("tests/system", "tests/metrics"):
         shutil.copytree(ROOT / name, copy / name)
-    # The one file and the one vector:
-    shutil.copy(Path(__file__).with_name("toy.py"), copy / "collector/tailrace/decoding/formats")
-    (copy / "tests/vectors/toy").mkdir(parents=True)
-    (copy / "tests/vectors/toy/usual.limit64.in").write_bytes(LINES + b"-" * 65 + b"\ne torn")
+    # The one file; the page's commands make the one vector.
+    (copy / "collector/tailrace/decoding/formats/toy.py").write_text(SOURCE)
     return copy
 
 
@@ -63,20 +65,22 @@ def check_table(tree, environ, store):
     assert gaps == [{"reason": "malformed", "count": 1}, {"reason": "network", "count": 3}]
 
 
-def test_the_contract_holds_it(tree, environ):
-    suite = (
-        "pytest",
-        "tests/decoding/test_conformance.py",
-        "-q",
-        "-k",
-        "toy",
-        "-p",
-        "no:cacheprovider",
-    )
-    run(tree, environ, *suite, "--update-vectors")
-    expected = (tree / "tests/vectors/toy/usual.limit64.expect.jsonl").read_text()
-    assert len(expected.splitlines()) == 1 + 10
-    assert " passed" in run(tree, environ, *suite)
+def test_the_page_does_what_it_shows(tree, environ, tmp_path):
+    shown = [block for block in blocks(PAGE) if block.language == "sh"]
+    assert [block.output is not None for block in shown] == [False, False, True, False, True]
+    with Shell(cwd=tree, environ=environment(tmp_path) | environ) as shell:
+        for block in shown:
+            shell.read(block._replace(text=block.text.replace("/tmp/toy", str(tmp_path))))  # noqa: S108
+
+
+def test_the_pages_module_is_as_the_house_writes_it(tree):
+    path = "collector/tailrace/decoding/formats/toy.py"
+    ruff = Path(sys.executable).with_name("ruff")
+    for command in (["check", "--quiet"], ["format", "--check", "--quiet"]):
+        done = subprocess.run(
+            [ruff, *command, path], cwd=tree, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_its_files_are_imported(tree, environ, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tailrace.config.schema import LedgerConfig
@@ -224,6 +226,31 @@ def test_a_counter_that_wraps_goes_on(log):
     assert numbers(rows)[f"session{second}"] == [2**32 + 1, 2**32 + 2]
 
 
+def test_a_counter_that_wraps_between_two_connections_goes_on(log):
+    first = log.open()
+    log.data(first, events(*range(2**32 - 3, 2**32)) + events(*range(2**32 - 3, 2**32), stream=2))
+    log.close(first)
+    second = log.open()
+    log.data(second, EPOCH + events(2**32))
+    log.close(second, "reset")
+    third = log.open()
+    log.data(third, EPOCH + events(0, stream=3) + heph_goodbye({"1": 1, "2": 0}))
+    _, rows = check(log)
+    assert gaps(rows) == []
+    assert numbers(rows)[f"session{second}"] == [2**32]
+    assert continues(rows)[f"session{second}"] == "session0"
+
+
+def test_a_goodbye_counts_events_that_were_lost_before_the_counter_wrapped_to_zero(log):
+    first = log.open()
+    log.data(first, EPOCH + events(2**32 - 3))
+    log.close(first, "reset")
+    second = log.open()
+    log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 0}))
+    _, rows = check(log)
+    assert gaps(rows) == [(f"session{second}", "1", "network", 2**32 - 2, 2)]
+
+
 def test_a_datagram_peer_that_was_forgotten_goes_on(log):
     first = log.open(transport="udp")
     log.datagrams(first, [events(*range(10))])
@@ -294,3 +321,67 @@ def test_a_session_of_another_host_is_no_earlier_one():
 )
 def test_a_host_is_a_peer_without_its_port(peer, host):
     assert host_of(peer) == host
+
+
+def test_a_producer_goes_on_while_its_connection_still_looks_alive(log):
+    first = log.open()
+    log.data(first, EPOCH + events(*range(10)))
+    second = log.open()
+    log.data(second, EPOCH + events(10, 11) + events(0, stream=2))
+    log.now += SECOND
+    log.close(first, "reset")
+    third = log.open()
+    log.data(third, EPOCH + events(13))
+    ingest, rows = check(log)
+    assert gaps(rows) == [(f"session{third}", "1", "network", 12, 1)]
+    assert continues(rows) == {
+        f"session{second}": "session0",
+        f"session{third}": f"session{second}",
+    }
+    assert ingest.account("s").missing == 1
+
+
+@pytest.mark.parametrize("pause", [0, 3], ids=["open hole", "gap"])
+def test_what_a_connection_delivers_after_its_producer_went_on_is_not_missing(log, pause):
+    """On stream 2, the former connection brings its first events; on stream 3 it says what was thrown away."""
+    first = log.open()
+    log.data(first, EPOCH + events(0, 1) + events(0, stream=3))
+    second = log.open()
+    later = events(5) + events(2, stream=2) + events(4, stream=3)
+    log.data(second, EPOCH + later)
+    log.tick(pause)
+    log.data(first, events(2, 3) + events(0, stream=2) + heph_report((3, 1, 2)))
+    log.close(first, "reset")
+    ingest, rows = check(log)
+    missing = Counter()
+    for row in of(rows, "gap") + of(rows, "heal"):
+        for number in range(row["seq"], row["seq"] + attributes(row)["count"]):
+            missing[row["stream"], number] += 1 if row["kind"] == "gap" else -1
+    left = [("1", 4), ("2", 1), ("3", 1), ("3", 2), ("3", 3)]
+    assert sorted(missing.elements()) == left
+    assert ingest.account("s").missing == 5
+    assert bool(of(rows, "heal")) == bool(pause)
+
+
+def test_what_was_thrown_away_first_is_missing_once_beside_a_connection_that_looks_alive(log):
+    first = log.open()
+    log.data(first, EPOCH + heph_report((1, 0, 2)))
+    second = log.open()
+    log.data(second, EPOCH + heph_goodbye({"1": 2}))
+    log.close(second)
+    log.close(first, "reset")
+    ingest, rows = check(log)
+    assert gaps(rows) == [("session0", "1", "sender", 0, 2)]
+    assert ingest.account("s").missing == 2
+
+
+def test_another_program_beside_a_producer_does_not_go_on_with_it(log):
+    first = log.open()
+    log.data(first, EPOCH + events(*range(10)))
+    others = [log.open(), log.open()]
+    log.data(others[0], heph_epoch(10**17) + events(10))
+    log.data(others[1], events(10))
+    _, rows = check(log)
+    lost = [(f"session{other}", "1", "late_join", 0, 10) for other in others]
+    assert sorted(gaps(rows)) == sorted(lost)
+    assert continues(rows) == {}

@@ -328,6 +328,9 @@ def test_what_fits_a_run_that_is_over():
     assert ledger.fits("1", 5_000, 6_000_000) == "far"
     assert ledger.fits("1", 5_000, 1_000) is None
     assert ledger.fits("2", 0, 0) == "far"
+    ledger.give_way(2**20)
+    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
+    assert ledger.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
 
 
 def test_all_sessions_of_a_source_share_its_limits():
@@ -459,3 +462,13 @@ def test_where_gaps_are_forgotten_an_announced_session_stores_no_number_again(an
     late, *copies = feed(ledger, events([197, 150, 150]), now=1)[0]
     assert late == (DUPLICATE if announced else 197)
     assert copies == [DUPLICATE if announced else 150] * 2
+
+
+def test_an_event_from_a_forgotten_gap_contradicts_nothing():
+    ledger = counters(LedgerConfig(reorder_events=64, holes_max=1))
+    feed(ledger, events([*range(100), *range(101, 103), *range(104, 106), *range(107, 120)]))
+    ledger.windows.close()
+    (late,) = events([100])
+    assert ledger.state.streams["1"].floor > 100
+    assert not ledger.contradicts(*late)
+    assert ledger.fits(*late) == "old"

@@ -15,7 +15,7 @@ from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import Statements
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, Hole, far_before, parts_of
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, far_before, parts_of
 from tailrace.units import Duration
 from tests.ledger.test_counters import missing_numbers
 
@@ -341,9 +341,9 @@ def test_parts_of_a_hole_are_the_ranges_in_it_and_what_is_between(spans):
     ranges, at = [], -50
     for begin, count in sorted(spans):
         first = max(begin, at + 1)
-        ranges.append(Hole(first, first + count - 1, 7, 6, "x"))
+        ranges.append(SeqRange(first, first + count - 1, 7, 6, "x"))
         at = ranges[-1].last
-    parts = parts_of(Hole(3, 30, 5, 4, "network"), ranges, "sender")
+    parts = parts_of(SeqRange(3, 30, 5, 4, "network"), ranges, "sender")
     inside = {n for r in ranges for n in range(r.first, r.last + 1)}
     assert [n for p in parts for n in range(p.first, p.last + 1)] == list(range(3, 31))
     for part in parts:

@@ -219,7 +219,7 @@ def _wait_for_child(pid):
     ("option", "value", "words"),
     [
         ("--timeout", "3", "is not a duration"),
-        ("--timeout", "0 s", "too little"),
+        ("--timeout", "0 s", "greater than 0"),
         ("--memory", "lots", "is not a size"),
     ],
 )

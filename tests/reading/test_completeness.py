@@ -51,7 +51,7 @@ def test_of_a_statement_it_is_of_the_whole_table(store):
     result = store.sql("SELECT 1 AS x")
     assert result.completeness == store.completeness == store.events().completeness
     assert store.completeness.text == (
-        "11 events are missing (malformed 5, network 6), and of 1 gap nobody knows the size"
+        "11 events are missing (malformed 5, network 6), and 1 gap of unknown size"
     )
 
 
@@ -169,13 +169,13 @@ def test_completeness_that_is_demanded_is_in_every_shape(varied_store, shape):
 @pytest.mark.parametrize(
     ("filters", "there_are"),
     [
-        ({"source": "typo"}, "no source 'typo'; there are: files, sim"),
-        ({"source": ["sim", "Sim"]}, "no source 'Sim'; there are: files, sim"),
+        ({"source": "typo"}, "no source 'typo'; known: files, sim"),
+        ({"source": ["sim", "Sim"]}, "no source 'Sim'; known: files, sim"),
         ({"source": ""}, "no source ''"),
-        ({"session": "zz"}, "no session that begins with 'zz'; there are: ' OR 1=1 --, aa, ab, ac"),
-        ({"session": "ac", "source": "sim"}, "no session that begins with 'ac'; there are: aa, ab"),
+        ({"session": "zz"}, "no session that begins with 'zz'; known: ' OR 1=1 --, aa, ab, ac"),
+        ({"session": "ac", "source": "sim"}, "no session that begins with 'ac'; known: aa, ab"),
         ({"session": ["aa", "x"]}, "no session that begins with 'x'"),
-        ({"stream": 7}, "no stream '7'; there are: 0, 1, 2, 3"),
+        ({"stream": 7}, "no stream '7'; known: 0, 1, 2, 3"),
         ({"stream": [1, "7"], "session": "aa"}, "no stream '7'"),
     ],
 )
@@ -232,8 +232,8 @@ def test_nothing_selected_is_never_complete(silent, filters, complete):
         assert result.completeness.complete == complete
         assert (result.completeness.text == "nothing is known to be missing") == complete
         if not complete:
-            assert result.completeness.text.startswith("there is no event of it")
-            with pytest.raises(IncompleteError, match="there is no event of it"):
+            assert result.completeness.text.startswith("no event matches")
+            with pytest.raises(IncompleteError, match="no event matches"):
                 result.require_complete()
 
 

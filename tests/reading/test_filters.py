@@ -131,17 +131,17 @@ def test_what_is_no_column_time_or_number_is_refused(store, view, keyword):
 @pytest.mark.parametrize(
     ("keyword", "value", "words"),
     [
-        ("limit", "3", "no whole number"),
-        ("limit", 1.5, "no whole number"),
-        ("limit", -1, "less than none"),
+        ("limit", "3", "not a whole number"),
+        ("limit", 1.5, "not a whole number"),
+        ("limit", -1, "is negative"),
         ("columns", [], "at least one"),
-        ("columns", ["name", 3], "3 is no text"),
-        ("source", 3, "source: 3 is no text"),
-        ("name", [None], "None is no text"),
-        ("stream", 1.5, "no text"),
-        ("since", 1.5, "no whole number of Unix nanoseconds"),
-        ("since", datetime(2026, 11, 21), "names no zone"),  # noqa: DTZ001 - what is tested
-        ("until", "yesterday", "no time as in"),
+        ("columns", ["name", 3], "3 is not text"),
+        ("source", 3, "source: 3 is not text"),
+        ("name", [None], "None is not text"),
+        ("stream", 1.5, "not text"),
+        ("since", 1.5, "whole number of Unix nanoseconds"),
+        ("since", datetime(2026, 11, 21), "has no time zone"),  # noqa: DTZ001 - what is tested
+        ("until", "yesterday", "is not a time"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_asked(store, keyword, value, words):

@@ -129,8 +129,8 @@ def test_print_shows_the_first_rows_and_what_is_missing(store, monkeypatch):
     assert lines[0].split() == ["name", "seq"]
     assert lines[-1] == "[4 rows; 4 events are missing (network 4)]"
     assert str(store.events()).endswith(
-        "[the first 20 rows; 11 events are missing (malformed 5, network 6), and of 1 gap nobody"
-        " knows the size]"
+        "[the first 20 rows; 11 events are missing (malformed 5, network 6), and 1 gap of"
+        " unknown size]"
     )
 
 

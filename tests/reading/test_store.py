@@ -69,7 +69,7 @@ def test_an_empty_store_has_empty_answers_with_all_columns(tmp_path):
             assert len(table.column_names) > 10
             assert list(result.batches()) == []
             assert result.df().shape == result.pl().shape == (0, table.num_columns)
-            assert "0 rows; there is no event of it" in str(result)
+            assert "0 rows; no event matches" in str(result)
             assert not result.completeness.complete
         commit(tmp_path, [row(seq=1)])
         assert len(store.spans()) == 0

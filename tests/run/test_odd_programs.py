@@ -32,7 +32,7 @@ def test_a_source_of_no_known_format_is_a_clear_error(tmp_path):
 )
 def test_what_is_no_certificate_is_a_clear_error(content, tmp_path):
     (tmp_path / "certificate.json").write_bytes(content)
-    with pytest.raises(StoreError, match="is no run certificate"):
+    with pytest.raises(StoreError, match="is not a run certificate"):
         certificate.read(tmp_path / "certificate.json")
 
 

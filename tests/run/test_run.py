@@ -108,7 +108,7 @@ def test_as_json_too(clean, tmp_path):
     found = json.loads(done.stdout)
     assert (done.returncode, found["holds"]) == (1, False)
     assert found["differences"] == [
-        "its own digest does not match: it was changed after it was made"
+        "its own digest does not match: the certificate was changed after it was made"
     ]
 
 
@@ -137,7 +137,7 @@ def test_an_earlier_certificate_is_kept(tmp_path):
         assert path.read_bytes() == content
         assert tailrace(tmp_path, "verify", path).returncode == 0
     done, _ = run(tmp_path, "pass", "--certificate", "other.v1.json")
-    assert "other.v1.json is an earlier certificate and stays as it is" in done.stderr
+    assert "other.v1.json is an earlier certificate and is kept" in done.stderr
     assert "run certificate other.v1-3.json: " in done.stderr
 
 
@@ -183,7 +183,7 @@ def test_a_program_that_was_not_traced_is_within_no_budget(tmp_path, program, st
     done, certificate = run(tmp_path, program, "--max-loss", 1000)
     assert done.returncode == status
     assert certificate["totals"]["expected"] == 0
-    assert "no event came" in done.stderr
+    assert "no event arrived" in done.stderr
     assert run(tmp_path, program)[0].returncode == certificate["program"]["exit_status"]
 
 

@@ -138,7 +138,7 @@ def test_half_a_pair_is_not_used_and_said_until_the_other_half_is_there(
     clock.seconds += 1
     assert certificates.context() is before
     assert certificates.problem == (
-        f"{key}: is not the key of {certificate}; what was there before is still used"
+        f"{key}: is not the key of {certificate}; the earlier content is still used"
     )
     replace(key, new_key.read_bytes())
     clock.seconds += 1
@@ -188,7 +188,7 @@ def test_one_that_has_expired_does_not_replace_one_that_is_valid(
     clock.seconds += 1
     assert certificates.context() is before
     assert certificates.problem == (
-        f"{pair[0]}: expired at 2020-01-01 00:00:00+00:00; what was there before is still used"
+        f"{pair[0]}: expired at 2020-01-01 00:00:00+00:00; the earlier content is still used"
     )
 
 
@@ -262,7 +262,7 @@ def test_a_key_that_everybody_can_read(pair, clock):
     Certificates(certificate, key, None, clock=clock)
     key.chmod(0o604)
     assert refusal(clock, certificate, key).message == (
-        f"can be read by every user of this host; chmod o-r {key}"
+        f"can be read by every user of this host; run chmod o-r {key}"
     )
 
 

@@ -38,9 +38,9 @@ def test_no_list_is_everybody():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("10.0.0.5/8", "'10.0.0.5/8' has bits behind its prefix; did you mean 10.0.0.0/8?"),
-        ("2001:db8::1/32", "'2001:db8::1/32' has bits behind its prefix; did you mean 2001:db8::/32?"),
-        *((bad, f"'{bad}' is no network; allowed: CIDR notation, as in \"192.0.2.0/24\" or \"2001:db8::/32\"")
+        ("10.0.0.5/8", "'10.0.0.5/8' has bits set after its prefix; did you mean 10.0.0.0/8?"),
+        ("2001:db8::1/32", "'2001:db8::1/32' has bits set after its prefix; did you mean 2001:db8::/32?"),
+        *((bad, f"'{bad}' is not a network; allowed: CIDR notation, as in \"192.0.2.0/24\" or \"2001:db8::/32\"")
           for bad in ("", "localhost", "10.0.0.0/33", "10.0.0", "10.0.0.0/8, ::1", "[::1]", "1.2.3.4:80", "*")),
     ],
 )  # fmt: skip

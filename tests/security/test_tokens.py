@@ -55,7 +55,7 @@ def test_a_new_file_that_is_none_is_not_used_and_said(tokens, path, clock, conte
     clock.seconds += 1
     assert tokens.accepts(ONE)
     assert tokens.problem.startswith(f"{path}: ")
-    assert tokens.problem.endswith("what was there before is still used")
+    assert tokens.problem.endswith("the earlier content is still used")
     path.unlink()
     clock.seconds += 1
     assert tokens.accepts(ONE)
@@ -74,7 +74,7 @@ def test_what_is_said_never_shows_a_token(path, clock):
         "line 1 is a token of 257 characters; allowed: 16 to 256"
     )
     assert refusal(path, clock, ONE + b"\n" + b"\xffsecret" * 4) == (
-        "line 2 is no token; allowed: printable ASCII characters without spaces"
+        "line 2 is not a token; allowed: printable ASCII characters without spaces"
     )
     assert refusal(path, clock, b"\n#\n") == "has no tokens"
     assert refusal(path, clock, (ONE + b"\n") * (TOKENS_MAX + 1)) == "has more than 1024 tokens"
@@ -83,5 +83,7 @@ def test_what_is_said_never_shows_a_token(path, clock):
 
 def test_a_file_that_everybody_can_read_is_refused(path, clock):
     path.chmod(0o644)
-    with pytest.raises(UnusableError, match="can be read by every user of this host; chmod o-r"):
+    with pytest.raises(
+        UnusableError, match="can be read by every user of this host; run chmod o-r"
+    ):
         Tokens(path, clock=clock)

@@ -40,12 +40,12 @@ def main(arguments: list[str]) -> int:
     return _play(made, seeds_of(options.seeds), options.jobs, hash_seeds)
 
 
-def _play(generate: Generate, seeds: range, jobs: int, hash_seeds: list[str]) -> int:
+def _play(made: Generate, seeds: range, jobs: int, hash_seeds: list[str]) -> int:
     _say(f"seeds {seeds.start}-{seeds.stop}, hash seeds {', '.join(hash_seeds)}")
     begun, age, done = time.monotonic(), 0, 0
     failed = set[int]()
     traces: dict[int, str] = {}
-    for seed, verdict in verdicts(generate, seeds, jobs, hash_seeds):
+    for seed, verdict in verdicts(made, seeds, jobs, hash_seeds):
         done, age = done + 1, age + verdict.age
         about = verdict.about
         if traces.setdefault(seed, verdict.trace) != verdict.trace:
@@ -58,7 +58,7 @@ def _play(generate: Generate, seeds: range, jobs: int, hash_seeds: list[str]) ->
             sys.stderr.write(f"\r{done} plays, {len(failed)} failed, {rate:.0f} times real time ")
     seconds = time.monotonic() - begun
     for seed in sorted(failed):
-        _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed, generate(seed))}")
+        _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed, made(seed))}")
     _say(
         f"{len(seeds)} seeds, {len(failed)} failed;"
         f" {age // SECOND} simulated seconds in {seconds:.0f} seconds of {jobs} processes"

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 import tailrace_client._backoff
 import tailrace_client._emitter
-import tailrace_client._recorder
+import tailrace_client._lanes
 import tailrace_client._sender
 import tailrace_client._session
-import tailrace_client._turn
+import tailrace_client._signal_safe_lock
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
@@ -22,6 +22,9 @@ from tests.simulation.hearing import Hearing
 from tests.simulation.network import COLLECTOR, Connection, Network
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
+
+LOST = frozenset({"given_up", "lost", "refused", "uncounted"})
+"""Why events are discarded that a client had taken."""
 
 
 class Datagrams:
@@ -227,6 +230,12 @@ class Client:
     def discarded(self) -> int:
         return sum(self.emitter.discarded.values())
 
+    @property
+    def refused(self) -> int:
+        """Return how many events the client did not take at all. Of others that it loses, it says that they
+        are not delivered."""
+        return sum(n for why, n in self.emitter.discarded.items() if why not in LOST)
+
 
 @contextmanager
 def clients_in(
@@ -239,7 +248,8 @@ def clients_in(
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
     host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
-        getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_turn", "_emitter")
+        getattr(tailrace_client, name)
+        for name in ("_lanes", "_sender", "_signal_safe_lock", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [

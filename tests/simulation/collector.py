@@ -17,6 +17,7 @@ from tailrace.config.schema import (
     TcpConfig,
     UdpConfig,
 )
+from tailrace.errors import StoreError
 from tailrace.spool.writer import SPARE_NAME
 from tailrace.units import Duration, Size
 from tests.simulation.clocks import HostClock
@@ -25,13 +26,15 @@ from tests.simulation.life import DIRECTORY, Life, Machine
 from tests.simulation.network import Network
 from tests.simulation.table import Table
 from tests.simulation.tail import FilesAround, configured
-from tests.simulation.violation import Violation
+from tests.simulation.violation import Violation, demand
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
 
 RESTART = 500 * MS
 """How long a service manager waits before it starts a process again that has failed."""
 STOP_MOST = 100 * SECOND
+MOVE_AWAY = "or move it away to begin a new one"
+"""What a start says that is refused for good."""
 
 
 class Collector:
@@ -55,6 +58,8 @@ class Collector:
         """What ended a process that nobody had ended."""
         self.rotten: list[str] = []
         """The files of which bytes have rotten."""
+        self.moved_away: list[int] = []
+        """When an operator moved the spool away, as a start that was refused had said (ages, ns)."""
         self.life: Life | None = None
         self._world = world
         self._network = network
@@ -194,9 +199,22 @@ class Collector:
         if isinstance(error, Violation):
             self._world.failure = error
             return
-        self.failures.append(error)
         self.kill()
+        if isinstance(error, StoreError) and MOVE_AWAY in str(error):
+            self._move_away(str(error))
+        else:
+            self.failures.append(error)
         self._world.after(RESTART, self.start)
+
+    def _move_away(self, advice: str) -> None:
+        """Do as a start says that is refused. Raise Violation unless it had to be, and says where."""
+        checkpoints = {name for name in self.disk.names(DIRECTORY) if name.endswith(".checkpoint")}
+        demand(checkpoints <= {*self.rotten}, "a start that is refused too early", advice)
+        demand(str(DIRECTORY) in advice, "advice that does not say what to move", advice)
+        self.disk.clear(DIRECTORY)
+        self.table.forget_position()
+        self.book.begin_anew()
+        self.moved_away.append(self._world.age)
 
 
 def configuration(random: Random, limits: LedgerConfig, spool_max: int) -> Config:

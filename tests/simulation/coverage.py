@@ -33,7 +33,8 @@ FILES = [
         "session",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
-        "asking", "discards", "farewell", "forgotten", "link", "queue", "recorder", "session", "window",
+        "asking", "contact", "discards", "farewell", "forgotten", "lane", "lanes", "link", "memory", "queue", "recorder", "session",
+        "window",
     )),
     *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
     "collector/tailrace/daemon/replay.py",

@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,9 +78,9 @@ DEFECTS = {
         "            None\n",
     ),
     "who-comes-back-lacks-all-before": Defect(
-        f"{INGEST}/run.py",
-        "        if self._departures is None or state.id:\n",
-        "        if self._departures is None or state.name:\n",
+        f"{INGEST}/siblings.py",
+        "        if state.id:\n            return None\n",
+        "        if state.name:\n            return None\n",
     ),
     "holes-are-named-for-ten-seconds": Defect(
         f"{INGEST}/answers.py",
@@ -97,15 +98,21 @@ class Found(NamedTuple):
     seconds: float
 
 
-def hunt(defect: Defect, seeds: Iterable[int]) -> Found | None:
-    """Put a defect back into a copy of the code; play seeds until one fails."""
+@contextmanager
+def put_back(defect: Defect) -> Iterator[dict[str, str]]:
+    """Put a defect back into a copy of the code; yield the environment in which Python imports the copy."""
     with tempfile.TemporaryDirectory() as place:
         for part in ("collector", "clients/python/src"):
             shutil.copytree(ROOT / part, Path(place, part), ignore=shutil.ignore_patterns("*.so", "__pycache__"))  # fmt: skip
         path = Path(place, defect.file)
         path.write_text(path.read_text().replace(defect.mended, defect.broken))
         paths = [place + "/collector", place + "/clients/python/src", str(ROOT)]
-        environ = os.environ | {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        yield os.environ | {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def hunt(defect: Defect, seeds: Iterable[int]) -> Found | None:
+    """Put a defect back into a copy of the code; play seeds until one fails."""
+    with put_back(defect) as environ:
         program = [sys.executable, "-m", "tests.simulation.hunting", *map(str, seeds)]
         said = subprocess.check_output(program, env=environ, stderr=subprocess.DEVNULL, text=True)
     return msgspec.json.decode(said, type=Found) if said else None

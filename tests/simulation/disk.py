@@ -196,6 +196,11 @@ class Disk:
         begin = int(share * len(data))
         data[begin : begin + 16] = bytes(byte ^ 0x55 for byte in data[begin : begin + 16])
 
+    def clear(self, directory: Path) -> None:
+        """Let somebody move all files of a directory away, for good."""
+        self._names.change({path: None for path in self.paths() if path.parent == directory})
+        self._names.sync(directory)
+
     # What the process asks for (see `Files`)
 
     def open(

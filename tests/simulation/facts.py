@@ -28,6 +28,8 @@ class Begin(_Fact):
     """Whether the program's first datagram arrives once, at once, and before all others of the program."""
     first: int = 0
     """Number of the first event of each stream, of a program without a client."""
+    overtaken: bool = False
+    """Whether other events of a stream may arrive before its first one, where that is not number 0."""
     clock: int = 0
     """How far the wall clock of the program's host is ahead (ns)."""
     pace: int = 0
@@ -45,6 +47,8 @@ class Emit(_Fact):
     stream: int
     count: int
     over: int = 0
+    beside: bool = False
+    """Whether another thread of the program does so, whatever the program is doing."""
 
 
 class Flush(_Fact):

@@ -24,8 +24,16 @@ from random import Random
 
 from msgspec.structs import replace
 
-from tests.simulation import facts, generate_files, generate_restarts, generate_wire, limits, quick
-from tests.simulation.facts import Files, Scenario
+from tests.simulation import (
+    facts,
+    generate_files,
+    generate_restarts,
+    generate_streams,
+    generate_wire,
+    limits,
+    quick,
+)
+from tests.simulation.facts import Scenario
 from tests.simulation.quick import LIFE
 from tests.simulation.world import MS, SECOND
 
@@ -48,6 +56,8 @@ LINGER = 12 * SECOND
 """A client that does nothing more for so long has sent all it had."""
 LIVES_MAX = 11
 """More programs at one address than epochs are remembered there."""
+MIXED = 0.15
+"""Share of the scenarios in which programs write files beside programs that send."""
 _OF_THE_NETWORK = (facts.Partition, facts.Rot)
 """Troubles that files are not held against."""
 DATAGRAMS = 5000
@@ -55,7 +65,14 @@ DATAGRAMS = 5000
 
 
 def generate(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+    """Return the scenario of a seed. In a share of them, programs write files beside the others."""
+    if crowded := generate_streams.draw(seed):
+        return crowded
+    scenario, random = _of_the_wire(seed), Random(f"mixed/{seed}")
+    return _with_files(scenario, random) if random.random() < MIXED else scenario
+
+
+def _of_the_wire(seed: int) -> Scenario:
     restarts = Random(f"restarts/{seed}")
     if restarts.random() < 0.15:
         made, fates = restarts.choice(generate_restarts.KINDS)(restarts)
@@ -75,7 +92,8 @@ def generate(seed: int) -> Scenario:
     troubles = _troubles(random, end, late // 2 if shared else None)
     headers = generate_wire.are_told_by_headers(made)
     if headers:
-        troubles = [f for f in troubles if not isinstance(f, facts.KillCollector)]
+        ends = (facts.KillCollector, facts.DiskFails)
+        troubles = [f for f in troubles if not isinstance(f, ends)]
     if generate_wire.are_without_clients(made):
         troubles = [f for f in troubles if not isinstance(f, facts.Rot)]
     first_words = _first_words(made) if shared else []
@@ -121,24 +139,24 @@ def generate(seed: int) -> Scenario:
     )
 
 
-def generate_of_files(seed: int, *, open_too: bool = False) -> Scenario:
-    """Return the scenario of a seed in which programs write files only.
+def _with_files(scenario: Scenario, random: Random) -> Scenario:
+    """Return a scenario in which programs write files, too. No damaged log may lack their records."""
+    end = max(fact.at for fact in scenario.facts)
+    made = [fact for fact in scenario.facts if not isinstance(fact, facts.Rot)]
+    made += generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
+    made.sort(key=lambda fact: fact.at)
+    return replace(scenario, facts=made, files=generate_files.files(random))
 
-    Leave out what goes wrong still, unless `open_too` (see `open/`): fewer places than files, and inodes of
-    deleted files used again together with files that are packed and a collector that is killed."""
+
+def generate_of_files(seed: int) -> Scenario:
+    """Return the scenario of a seed in which programs write files only."""
     random = Random(f"files/{seed}")
     made = generate_files.traces(random)
     end = max(fact.at for fact in made)
     made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
     made += generate_wire.clocks(Random(f"wire/{seed}"), end)
     made.sort(key=lambda fact: fact.at)
-    files = generate_files.files(random)
-    if not open_too:
-        files = replace(files, places=Files().places)
-        kinds = {type(fact) for fact in made}
-        if {facts.PackTrace, facts.KillCollector} <= kinds:
-            files = replace(files, reuses=False)
-    return Scenario(seed=seed, facts=made, fates={}, files=files)
+    return Scenario(seed=seed, facts=made, fates={}, files=generate_files.files(random))
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

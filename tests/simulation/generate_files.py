@@ -36,11 +36,10 @@ def files(random: Random) -> Files:
     )
 
 
-def traces(random: Random) -> list[facts.Fact]:
-    """Return what programs with files do, and what is done to the files."""
+def traces(random: Random, at: int = 0) -> list[facts.Fact]:
+    """Return what programs with files do from a time on (ns), and what is done to the files."""
     life = _Swarm(random)
     made: list[facts.Fact] = []
-    at = 0
     for number in range(1, random.randint(1, TRACES_MAX) + 1):
         end = life.trace(made, number, at)
         at = random.randrange(at, end + 1) if random.random() < 0.5 else end

@@ -1,9 +1,9 @@
 """Draws what happens on the wire: programs without a client, peers that vanish, and clocks that are set.
 
 What nobody can tell is left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
-than the next life's header. So a program at the address of another begins after `APART`.
-A program that announces no Heph session finds no connection broken before the collector does. A program
-at the address of another is silent for `QUIET` after its header, which arrives, since the collector is not killed then.
+than the next life's header. So a program at the address of another begins after `APART`. Heph behind noise on a
+connection that its program finds broken may come to light once all is over: there is no noise. A program at the address of another is silent for `QUIET` after its header, which arrives, since the
+collector and its disk do not fail then.
 """
 
 from __future__ import annotations
@@ -104,13 +104,16 @@ def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
     found: list[facts.Fact] = []
     end = max(fact.at for fact in made)
     share = random.choice([0, 0.2, 0.6])
+    noisy = {f.program for f in made if isinstance(f, facts.Garble)}
+    noisy_at = {f.address for f in made if isinstance(f, facts.Begin) and f.program in noisy}
     for begin in [fact for fact in made if isinstance(fact, facts.Begin)]:
         at = random.randrange(begin.at, end + 2 * SECOND)
         if random.random() >= share:
             continue
         program, stream = begin.program, begin.transport.endswith("tcp")
         kind = random.choice(["tear", "vanish", "deaf", "reset"])
-        if kind == "tear" and begin.transport in {"tcp", "jets-tcp"}:
+        behind_noise = begin.transport == "heph-tcp" and begin.address in noisy_at
+        if kind == "tear" and stream and not behind_noise:
             later = random.choice([MS, 300 * MS, 5 * SECOND, 60 * SECOND])
             found.append(facts.Tear(at=at, program=program, later=later))
         elif kind == "vanish" and begin.transport != "raw":

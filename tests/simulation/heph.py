@@ -19,19 +19,23 @@ class Heph:
         time: Time,
         random: Random,
         first: int,
+        *,
+        introduces: bool,
     ) -> None:
-        """`make` makes the sender, given what greets. `first` is the number of each stream's first event."""
+        """`make` makes the sender, given what greets. `first` is the number of each stream's first event, which
+        `introduces` its stream: it arrives before the others."""
         self._zero = time.monotonic_ns()
-        self._epoch = time.time_ns()
+        self.epoch = time.time_ns()
         self._time = time
         self._random = random
         self._first = first
+        self._introduces = introduces
         self._next: dict[int, int] = {}
         self.sender = make(self._greet)
 
     def event(self, stream: int, number: int, name: str) -> None:
         """Send an event."""
-        if self._first and stream not in self._next:
+        if self._introduces and stream not in self._next:
             self.sender.introduce()
         self._next[stream] = number + 1
         self.sender.send([self._event(stream, number, name)])
@@ -71,4 +75,4 @@ class Heph:
         return Part(data, name)
 
     def _greet(self) -> list[Part]:
-        return [Part(heph_epoch(self._epoch))]
+        return [Part(heph_epoch(self.epoch))]

@@ -30,7 +30,7 @@ from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.segment import HEADER_SIZE, segment_first
 from tailrace.spool.spool import Spool
 from tailrace.spool.writer import SPARE_NAME
-from tests.simulation import budgets, waiting
+from tests.simulation import budgets, counting, waiting
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Disk
 from tests.simulation.driving import Driver
@@ -64,9 +64,13 @@ class Begun(NamedTuple):
 
 
 class Book:
-    """What collectors took in, for the oracle."""
+    """What collectors took in, for the oracle: of the spool in being."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know nothing: there is another spool."""
         self.entries: dict[int, Entry] = {}
         """What was on disk and read from there, by position."""
         self.opened: dict[int, Begun] = {}
@@ -204,6 +208,7 @@ class Life:
         """Note what the collector says of rows that are about to be committed."""
         self._machine.watch.taken(self.ingest)
         budgets.check(self.ingest, self._current.config.ledger)
+        counting.check(self.ingest)
 
     @property
     def dropped(self) -> int:

@@ -67,6 +67,11 @@ def forget_gaps(limits: dict[str, float]) -> bool:
     return not FORGETFUL.isdisjoint(limits)
 
 
+def forgets_connections(limits: dict[str, float]) -> bool:
+    """Return whether the collector forgets a connection early that may be followed by another of its program."""
+    return not limits.keys().isdisjoint({"resume_time", "sessions_max"})
+
+
 def ledger(limits: dict[str, float], places: int) -> LedgerConfig:
     """Return the ledger's configuration with these limits, and places for so many streams."""
     types = {"reorder_time": Duration, "resume_time": Duration}

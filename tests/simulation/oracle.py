@@ -7,12 +7,14 @@ not end in order. For programs at one address, the generator leaves out the rest
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, oracle_wire, reasons
-from tests.simulation.limits import forget_gaps
+from tests.simulation.heph import Heph
+from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
 from tests.simulation.table import DOWN
 from tests.simulation.traces import TRACES
@@ -40,6 +42,9 @@ def check(play: Play) -> None:
     programs: dict[str, set[int]] = defaultdict(set)
     for row, event in spans:
         programs[row["session"]].add(event.program)
+    for session, program in _by_epoch(play, rows):
+        if program not in excused:
+            programs[session].add(program)
     uncounted = Uncounted(play, rows, programs, stored)
     for row, event in spans:
         first = play.first(event.program)
@@ -63,28 +68,44 @@ def check(play: Play) -> None:
     oracle_jets.check(play)
     oracle_wire.check(play)
     oracle_clocks.check(play)
-    oracle_files.check(play, troubles(play))
+    oracle_files.check(play, _of_collector(play))
 
 
 def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
     """Return the programs of which nothing is demanded: the rows of their sessions say that the disk has
-    lost a part of the log.
+    lost a part of the log, or they had begun when both checkpoints were lost to the disk and an operator moved
+    the spool away.
 
     Shortest scenario: an event is acknowledged, its segment rots before the commit, and the collector is
     killed. Whose sessions have no row at all is excused if any row says that the log is damaged."""
+    moved = max(play.collector.moved_away, default=-1)
+    before = {number for number, program in play.programs.items() if program.began <= moved}
     if not any(name.endswith(".segment") for name in play.collector.rotten):
-        return set()
+        return before
     damaged, owners = set(), defaultdict(set)
     for row in rows:
         if row["kind"] == "gap" and attributes(row).get("detail") == "spool_damaged":
             damaged.add(row["session"])
         elif row["kind"] == "span":
             owners[event_of(row).program].add(row["session"])
-    return {
+    return before | {
         number
         for number in play.programs
         if damaged and (not owners[number] or owners[number] & damaged)
     }
+
+
+def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield the sessions that connections of programs without a client began, with their programs: no
+    event may have come."""
+    known = {
+        program.producer.epoch: number
+        for number, program in play.programs.items()
+        if isinstance(program.producer, Heph) and not program.producer.sender.connectionless
+    }
+    for row in of(rows, "session"):
+        if row["name"] == "epoch" and (epoch := attributes(row)["epoch"]) in known:
+            yield row["session"], known[epoch]
 
 
 def stored_in(play: Play) -> Counter[Event]:
@@ -108,7 +129,8 @@ def _check_gaps(
 ) -> None:
     """Each gap is of what is not stored, once; what is not stored, and was not the last, is in a gap."""
     exact = {event: times for event, times in gaps.exact.items() if event.program in judged}
-    none("in two gaps", [event for event, times in exact.items() if times > 1])
+    twice = [event for event, times in exact.items() if times > 1]
+    none("in two gaps", [event for event in twice if event not in uncounted])
     both = gaps.named & stored.keys()
     none("stored and in a gap", sorted(event for event in both if event not in uncounted))
     highest: dict[tuple[int, int], int] = {}
@@ -143,7 +165,8 @@ def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[
 class Uncounted:
     """The streams of which the collector knows nothing but what came: those that it says it did not
     follow, those of programs whose sessions it says it forgot too early, and, where it forgets gaps,
-    those that began without an announcement.
+    those that began without an announcement. It does not say that it forgot a connection of a program
+    without a client.
 
     Of a stream that begins before the wrap of its counter and whose first event did not arrive, nobody
     can tell where it began (ARCHITECTURE.md, "Blind spots")."""
@@ -167,6 +190,10 @@ class Uncounted:
             if row["name"] in reasons:
                 self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
         sessions = Counter(owner for owners in programs.values() for owner in owners)
+        if forgets_connections(play.scenario.limits):
+            back = {owner for owner, times in sessions.items() if times > 1}
+            named = {n for n in back if play.programs[n].begin.transport == "heph-tcp"}
+            self._streams |= {(owner, "") for owner in named}
         for row in of(rows, "session"):
             if row["name"] == "close" and attributes(row)["closed"] in _FORGOTTEN:
                 back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
@@ -259,15 +286,23 @@ def _check_failures(play: Play) -> None:
 
 def troubles(play: Play) -> list[tuple[int, int]]:
     """Return when something was wrong with collector or network: from, to (ages, ns)."""
-    found = list(play.collector.outages)
-    if play.scenario.spool < AMPLE:
-        found.append((0, play.world.age))  # receiving waits while the spool is full
+    found = _of_collector(play)
     for fact in play.scenario.facts:
-        if isinstance(fact, facts.Suspend | facts.FullDisk | facts.Partition):
+        if isinstance(fact, facts.Partition):
             found.append((fact.at, fact.at + fact.duration))
         elif isinstance(fact, facts.Reset):
             found.append((fact.at, fact.at))
     return found
+
+
+def _of_collector(play: Play) -> list[tuple[int, int]]:
+    """Return when the collector could not work: from, to (ages, ns)."""
+    found = list(play.collector.outages)
+    found += [(0, at) for at in play.collector.moved_away]
+    if play.scenario.spool < AMPLE:
+        found.append((0, play.world.age))  # receiving waits while the spool is full
+    pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))
+    return found + [(fact.at, fact.at + fact.duration) for fact in pauses]
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from hashlib import blake2b
 import msgspec
 
 from tailrace.units import Duration
-from tests.simulation import facts, waiting
+from tests.simulation import counting, facts, waiting
 from tests.simulation.budgets import limits_of
 from tests.simulation.client import Client, clients_in
 from tests.simulation.clocks import HostTime
@@ -40,8 +40,8 @@ TORN = 9
 class Program:
     """What one program emitted, and what its client told it.
 
-    `delivered` are the events that the program had emitted when the client last said that all was delivered;
-    `excused`: how many of them the client had said that it discarded."""
+    `delivered` are the events that the program had emitted when it asked whether all was delivered, and the
+    client last said so; `excused`: how many events the client had refused to take by then."""
 
     begin: facts.Begin
     sent: list[Event] = field(default_factory=list)
@@ -90,7 +90,8 @@ class Play:
         """Play all facts, wait until nothing can be late, and stop the collector."""
         world = self.world
         courses: dict[int, list[facts.Fact]] = defaultdict(list)
-        with clients_in(world, lambda group: group.time if isinstance(group, Program) else None):
+        times = lambda group: group.time if isinstance(group, Program) else None  # noqa: E731
+        with clients_in(world, times), counting.watched():
             try:
                 self.collector.start()
                 for fact in self.scenario.facts:
@@ -129,7 +130,6 @@ class Play:
                 self._kill(self.programs.get(fact.program))
             case facts.KillCollector():
                 collector.kill(power=fact.power, changes=fact.changes)
-                self.yard.forget()
             case facts.StartCollector():
                 collector.start()
             case facts.Suspend():
@@ -225,25 +225,36 @@ class Play:
         )
         client.watched(self.watch, begin.program, begin.address)
         self.world.sleep(boot.randrange(BOOT))
+        if beside := [f for f in course if isinstance(f, facts.Emit) and f.beside]:
+            self.world.spawn(partial(self._live_beside, program, beside, client))
+            course = [fact for fact in course if fact not in beside]
         for fact in course:
             self.world.sleep(max(0, fact.at - self.world.age))
             match fact:
                 case facts.Emit():
                     self._emit(program, fact, client.emit)
                 case facts.Flush():
-                    self._told(program, client, client.emitter.flush(fact.seconds))
+                    sent, numbers = len(program.sent), program.numbers.copy()
+                    if client.emitter.flush(fact.seconds):
+                        self._told(program, client, sent, numbers)
                 case facts.Close():
-                    sent, excused = len(program.sent), client.discarded
+                    sent = len(program.sent)
                     age = self.world.age
                     program.closing = (age, age + round(fact.seconds * SECOND))
                     done = client.emitter.close(fact.seconds)
                     program.ended = done and begin.acknowledge
                     program.over = True
                     if program.ended:
-                        program.delivered, program.excused = sent, excused
+                        program.delivered, program.excused = sent, client.refused
                     return
                 case _:
                     raise AssertionError(fact)
+
+    def _live_beside(self, program: Program, course: list[facts.Emit], client: Client) -> None:
+        for fact in course:
+            self.world.sleep(max(0, fact.at - self.world.age))
+            if not program.over:
+                self._emit(program, fact, client.emit)
 
     def _live_raw(
         self, program: Program, course: list[facts.Fact], former: Producer | None, boot: int
@@ -292,8 +303,11 @@ class Play:
             if fact.over and number % 10 == 9:
                 self.world.sleep(10 * fact.over // fact.count)
 
-    def _told(self, program: Program, client: Client, delivered: bool) -> None:
-        if delivered and program.begin.acknowledge:
-            program.delivered, program.excused = len(program.sent), client.discarded
+    def _told(
+        self, program: Program, client: Client, sent: int, numbers: Mapping[int, int]
+    ) -> None:
+        """The client says that so many events are delivered, those below some numbers."""
+        if program.begin.acknowledge:
+            program.delivered, program.excused = sent, client.refused
             assert client.hearing is not None
-            client.hearing.believes(program.numbers.items())
+            client.hearing.believes(numbers.items())

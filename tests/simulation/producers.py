@@ -32,7 +32,8 @@ def producer(world: World, network: Network, sent: Sent, begin: Begin, time: Hos
 
     if jets:
         return Jets(make, time, chance, begin.program)
-    heph = Heph(make, time, chance, begin.first)
+    introduces = begin.first > 0 and not begin.overtaken
+    heph = Heph(make, time, chance, begin.first, introduces=introduces)
     if begin.alone:
         heph.sender.send([])
     return heph

@@ -94,8 +94,11 @@ class Facts:
         """More streams came than there are places, of the source or of the session."""
         own = Counter(program for program, _ in self.watch.durable.of)
         came = own.total() if gap.owner is None else own[gap.owner]
-        few = gap.about.get("detail") == "streams_max" and came > self.session_places
-        return gap.about["count"] == 0 and (few or self.streams > self.play.scenario.places)
+        limits = {
+            "streams_max": came > self.session_places,
+            "source_streams_max": self.streams > self.play.scenario.places,
+        }
+        return gap.about["count"] == 0 and limits.get(gap.about.get("detail", ""), False)
 
 
 TRUE = {

@@ -24,6 +24,7 @@ def check_session_rows(play: Play) -> None:
     peers = {row["session"]: attributes(row)["peer"] for row in rows if row["name"] == "open"}
     lives = Counter(program.begin.address for program in play.programs.values())
     closing = {p.begin.address for p in play.programs.values() if p.closing is not None}
+    names = {p.client.emitter.session for p in play.programs.values() if p.client is not None}
     for row in rows:
         about, peer = attributes(row), peers.get(row["session"].partition(".")[0])
         if row["name"] == "close":
@@ -35,5 +36,7 @@ def check_session_rows(play: Play) -> None:
             )  # a copied JETS header is a restart
             demand(not (why in _RESTARTS and alone), "a restart of nobody", row)
             demand(why != "goodbye" or peer in closing, "a goodbye that nobody said", row)
+        elif row["name"] == "tailrace.session":
+            demand(about["session"] in names, "a session of no client", row)
         elif row["name"] == "resume" and _CLOCK & about.keys():
             demand(about.keys() >= _CLOCK, "half a clock", row)

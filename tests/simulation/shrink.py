@@ -25,12 +25,11 @@ def shrink(scenario: Scenario, fails: Fails) -> Scenario:
     before = None
     while before != scenario:
         before = scenario
-        for program in {fact.program for fact in scenario.facts if isinstance(fact, facts.Begin)}:
-            smaller = replace(
-                scenario,
-                facts=[f for f in scenario.facts if getattr(f, "program", None) != program],
-            )
-            scenario = smaller if fails(smaller) else scenario
+        for name in ("program", "trace"):
+            for number in {getattr(fact, name, None) for fact in scenario.facts} - {None}:
+                some = [f for f in scenario.facts if getattr(f, name, None) != number]
+                smaller = replace(scenario, facts=some)
+                scenario = smaller if fails(smaller) else scenario
         kept = _fewer(
             scenario.facts,
             lambda some: fails(replace(scenario, facts=some)),  # noqa: B023 - called at once

@@ -34,6 +34,10 @@ class Table:
     def mend(self) -> None:
         self.down = False
 
+    def forget_position(self) -> None:
+        """Know nothing of the spool that comes: it is another one."""
+        self._position = None
+
     def opened(self) -> Writer:
         """Return the table as one life of a collector writes it. Raise StoreError."""
         if self.down:

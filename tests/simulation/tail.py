@@ -114,6 +114,7 @@ class Tail:
         self._over = False
         self._watches: dict[str, Watch] = {}
         self._steps = []
+        files.tree.forgotten()
         for format_, keys in configured(files).items():
             watch = Watch(format_, keys, host.clock, intakes[format_], system=files.tree.system)
             self._watches[format_] = watch

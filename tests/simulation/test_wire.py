@@ -85,3 +85,15 @@ def test_copies_are_known_for_a_time_and_among_the_last():
     arriving += [(3 * SECOND, b"a"), (3 * SECOND, b"c"), (3 * SECOND, b"!"), (3 * SECOND, b"!")]
     kept = without_copies(arriving, limits, lambda datagram: datagram != b"!")
     assert kept == [b"a", b"a", b"b", b"c", b"a", b"!", b"!"]
+
+
+def test_only_a_session_that_gave_up_what_it_knew_of_copies_may_store_one_again():
+    begin = facts.Begin(at=0, program=0, transport="jets-udp", address="a:1", buffer=0)
+    emit = facts.Emit(at=10 * MS, program=0, stream=1, count=60, over=60 * MS)
+    found = Play(Scenario(seed=1, facts=[begin, emit], fates={"up/2": [0, 200 * MS]}, state=2**12))
+    found.run()
+    rows = found.collector.rows
+    assert sum(row["name"] == "0/1/1" for row in rows) == 2
+    assert kind_of(found) is None
+    rows[:] = [row for row in rows if row["name"] != "evicted"]
+    assert kind_of(found) == "stored another time"

@@ -14,6 +14,9 @@ from tests.decoding import dftracer_lines, ovni_bytes
 MANY = 10**6
 """More than the records of a trace."""
 
+CLASS = "p.Of"
+"""With the number of a trace of ET3, the name of the class of its objects."""
+
 
 class Piece(NamedTuple):
     """Bytes of a trace's content: a record, or what no reader can read."""
@@ -74,9 +77,14 @@ class Trace(ABC):
         self.skipped.append(self._next)
         self._next += 1
 
-    def documents(self) -> dict[str, bytes]:
-        """Return what stands beside the trace now, by path."""
-        return {}
+    @staticmethod
+    def beside(path: str) -> str | None:
+        """Return the path of the document of a trace at some path; None if there is none."""
+        return None
+
+    def document(self) -> bytes:
+        """Return what the document beside the trace says now."""
+        return b""
 
     def _put(self, data: bytes, number: int | None) -> None:
         self.pieces.append(Piece(len(self.content), len(self.content) + len(data), number))
@@ -93,14 +101,22 @@ class Ovni(Trace):
         super().end()
         self.content += ovni_bytes.ends(self.id * MANY + self._next + 1)
 
-    def documents(self) -> dict[str, bytes]:
+    @staticmethod
+    def beside(path: str) -> str:
+        return path.rpartition("/")[0] + "/stream.json"
+
+    def document(self) -> bytes:
         about: dict[str, object] = {"lib": {"version": "1.14.0", "commit": "x"}, "part": "thread"}
         *_, loom, process, thread, _ = self.path.split("/")
-        about |= {"tid": int(thread[7:]), "pid": int(process[5:]), "loom": loom[5:], "app_id": 1}
+        about |= {
+            "tid": int(thread[7:]),
+            "pid": int(process[5:]),
+            "loom": loom[5:],
+            "app_id": self.id,
+        }
         if self.ended:
             about |= {"require": {"ovni": "1.1.0"}, "finished": 1}
-        place = self.path.rpartition("/")[0]
-        return {f"{place}/stream.json": json.dumps({"version": 3, "ovni": about}).encode()}
+        return json.dumps({"version": 3, "ovni": about}).encode()
 
     def _record(self, number: int) -> bytes:
         return ovni_bytes.event("OB.", self.id * MANY + 1 + number)
@@ -132,6 +148,14 @@ class Et3(Trace):
 
     def begin(self) -> None:
         pass
+
+    @staticmethod
+    def beside(path: str) -> str:
+        return path.removesuffix(".gz").removesuffix(".trace") + ".classs.list"
+
+    def document(self) -> bytes:
+        """Return the names, which the agents write when they end."""
+        return b"%s%d,1\n" % (CLASS.encode(), self.id) if self.ended else b""
 
     def _record(self, number: int) -> bytes:
         return b"N %d 16 1 1 0 77\n" % (self.id * MANY + number)

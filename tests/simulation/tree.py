@@ -52,6 +52,8 @@ class Tree:
         self._ambushes: list[list[Callable[[], None] | int]] = []
         self.told: Callable[[int, int], None] = lambda inode, size: None
         """Called with the number of an inode and the size that the collector was told."""
+        self.forgotten: Callable[[], None] = lambda: None
+        """Called when a collector begins, which remembers only what is on its disk."""
         self.files = self.root / "files"
         self.processes = self.root / "proc"
         for directory in (self.root, self.files, self.processes):

@@ -24,6 +24,8 @@ from tests.simulation.violation import Violation, demand
 from tests.simulation.words import Event
 
 SOURCES = ("udp", "tcp")
+ANSWER_MAX = 1200
+"""Bytes of an answer, as the protocol says."""
 
 
 class Watch:
@@ -56,6 +58,8 @@ class Watch:
         self._taken = 0
         """How many different events had come then."""
         self._live: object = None
+        self._turns: Counter[int] = Counter()
+        """By program, the turn of the newest answer."""
         self._programs: dict[str, tuple[int, str]] = {}
         """By announced session, its program and address."""
         self._seen = 0
@@ -122,10 +126,15 @@ class Watch:
 
     def answered(self, data: bytes) -> None:
         """The collector says something. It may say only what is on its disk."""
+        demand(len(data) <= ANSWER_MAX, "an answer that is too long", len(data))
         if not self.sees:
             return
         for answer in _words(data).answers:
             program, address = self._programs[answer["session"]]
+            turn = answer["turn"]
+            well = type(turn) is int and turn >= self._turns[program]
+            demand(well, "an answer without its turn", (program, answer))
+            self._turns[program] = turn
             if answer["goodbye"]:
                 demand(address in self.goodbyes, "an answer to no goodbye", answer)
             holes: defaultdict[int, Spans] = defaultdict(Spans)

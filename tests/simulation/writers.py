@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from tests.simulation import facts
 from tests.simulation.traces import TRACES, Trace
@@ -49,6 +50,8 @@ class File:
     """How the file lost its content or its last name; "" while it has both."""
     gone_at: int = 0
     moved: bool = False
+    paths: list[str] = field(default_factory=list)
+    """Where it ever was, below the directory of its format."""
     copied: bool = False
     """Whether there was a packed copy of it, be it a part."""
     unpacked: int | None = None
@@ -62,17 +65,27 @@ class File:
         return self.sizes[-1] if len(self.sizes) == TELLINGS else 0
 
 
+class Written(NamedTuple):
+    """Who wrote a document last, and when (age, ns)."""
+
+    trace: int
+    at: int
+
+
 class Writers:
-    """All programs with files. `files` has each trace that was begun, by number."""
+    """All programs with files. `files` has each trace that was begun, by number; `documents`, by format and
+    path, what stands beside them."""
 
     def __init__(self, world: World, tree: Tree) -> None:
         self.files: dict[int, File] = {}
+        self.documents: dict[tuple[str, str], Written] = {}
         self._world = world
         self._tree = tree
         self._at: dict[Path, File] = {}
         self._ends: dict[int, list[int]] = defaultdict(list)
         """When processes ended (ages, ns), by number."""
         tree.told = self._told
+        tree.forgotten = self._forgotten
 
     def happen(self, fact: facts.OfTrace) -> None:
         """Let a fact happen now, or between two calls of the collector."""
@@ -80,11 +93,6 @@ class Writers:
             self._tree.ambush(fact.call, partial(self._happen, fact))
         else:
             self._happen(fact)
-
-    def collector_ended(self) -> None:
-        """Nobody remembers what the system has told of the files."""
-        for file in self.files.values():
-            file.sizes.clear()
 
     def ends(self, file: File) -> list[int]:
         """Return when processes with the number of a file's ended (ages, ns)."""
@@ -109,7 +117,7 @@ class Writers:
             case facts.EndTrace() if file.alive:
                 file.trace.end()
                 self._write(file, 0)
-                self._documents(file)
+                self._document(file)
                 self._end(file)
             case facts.KillWriter():
                 self._end(file)
@@ -139,11 +147,11 @@ class Writers:
                 self._tree.delete(path)
             fd = self._tree.create(path)
         inode = self._tree.inode(path)
-        file = File(trace, path, inode, fact.packed, fd, self._world.age)
+        file = File(trace, path, inode, fact.packed, fd, self._world.age, paths=[fact.path])
         self.files[fact.trace] = self._at[path] = file
         if (pid := _pid(file.trace.path)) is not None:
             self._tree.open_by(pid, fact.trace, path)
-        self._documents(file)
+        self._document(file)
         trace.begin()
 
     def _compose(self, file: File, fact: facts.WriteTrace) -> None:
@@ -177,10 +185,11 @@ class Writers:
             readable = max((c for raw, c in file.members if raw <= len(file.raw)), default=0)
         file.readable.append((self._world.age, readable))
 
-    def _documents(self, file: File) -> None:
-        directory = self._tree.files / file.trace.format
-        for name, data in file.trace.documents().items():
-            self._tree.write(directory / name, data)
+    def _document(self, file: File) -> None:
+        trace = file.trace
+        if (name := trace.beside(trace.path)) is not None:
+            self._tree.write(self._place(trace.format, name), trace.document())
+            self.documents[trace.format, name] = Written(trace.id, self._world.age)
 
     def _end(self, file: File) -> None:
         """The program ends; what it held is lost."""
@@ -203,6 +212,7 @@ class Writers:
         self._tree.rename(file.path, to)
         del self._at[file.path]
         file.path, file.moved = to, True
+        file.paths.append(str(to.relative_to(self._place(file.trace.format, ""))))
         self._at[to] = file
         if file.alive and (pid := _pid(file.trace.path)) is not None:
             self._tree.open_by(pid, file.trace.id, to)
@@ -236,6 +246,7 @@ class Writers:
             self._tree.delete(before)
             del self._at[before]
             file.path, file.packed, file.raw, file.moved = to, True, data, True
+            file.paths.append(file.paths[-1] + ".gz")
             file.unpacked, file.inode = file.inode, self._tree.inode(to)
             file.members = [(len(data), len(content))]
             self._at[to] = file
@@ -251,6 +262,10 @@ class Writers:
         for file in self.files.values():
             if file.inode == inode and not file.gone:
                 file.sizes = sorted([*file.sizes, size], reverse=True)[:TELLINGS]
+
+    def _forgotten(self) -> None:
+        for file in self.files.values():
+            file.sizes.clear()
 
     def _place(self, format_: str, path: str) -> Path:
         return self._tree.files / format_ / path

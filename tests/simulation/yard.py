@@ -10,7 +10,7 @@ from tests.simulation.facts import Scenario
 from tests.simulation.tail import FilesAround
 from tests.simulation.tree import Tree
 from tests.simulation.world import World
-from tests.simulation.writers import File, Writers
+from tests.simulation.writers import File, Writers, Written
 
 
 class Yard:
@@ -41,6 +41,11 @@ class Yard:
         return self._writers.files if self._writers else {}
 
     @property
+    def documents(self) -> dict[tuple[str, str], Written]:
+        """Return who wrote which document last, by format and path."""
+        return self._writers.documents if self._writers else {}
+
+    @property
     def trace(self) -> str:
         """Return a digest of all that was read; "" without files."""
         return self.around.digest.hexdigest() if self.around else ""
@@ -52,11 +57,6 @@ class Yard:
     def ends(self, file: File) -> list[int]:
         """Return when processes with the number of a file's ended (ages, ns)."""
         return self._writers.ends(file) if self._writers else []
-
-    def forget(self) -> None:
-        """The collector was killed, and knows only what is on its disk."""
-        if self._writers:
-            self._writers.collector_ended()
 
     def close(self) -> None:
         if self._writers and self.around:

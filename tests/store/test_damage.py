@@ -15,7 +15,7 @@ from tailrace.errors import StoreError
 from tailrace.store import aside, durable
 from tailrace.store.aside import DIRECTORY
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.upkeep import run
 from tailrace.store.verify import verify
 
@@ -36,7 +36,7 @@ def written(open_table, numbered):
 
 
 def _data(root, version):
-    log = Log(root)
+    log = DeltaLog(root)
     [path] = [log.data_path(action.add) for action in log.read(version) if action.add]
     return path
 
@@ -123,7 +123,7 @@ def test_a_file_of_which_nothing_can_be_read_is_named_by_the_log(written, open_t
 )
 @pytest.mark.parametrize("version", [0, 7, COMMITS])
 def test_a_log_entry_comes_back_from_the_journal(written, open_table, root, seqs, version, damage):
-    path = Log(root).path(version)
+    path = DeltaLog(root).path(version)
     whole = path.read_bytes()
     damage(path)
     table = open_table(refills=_never)
@@ -136,7 +136,7 @@ def test_without_journal_and_spool_nothing_is_changed_and_the_refusal_says_what_
     written, open_table, root
 ):
     Journal(root).path.unlink()
-    Log(root).path(COMMITS - 3).write_bytes(b"")
+    DeltaLog(root).path(COMMITS - 3).write_bytes(b"")
     before = _listing(root)
     with pytest.raises(StoreError, match=r"restore the file from a copy, or move .* away"):
         open_table(refills=_never)
@@ -188,9 +188,9 @@ def test_files_without_checksum_are_unverifiable_and_not_good(written, root, sto
 
 def test_verify_names_log_entries_checkpoints_and_quarantine(written, root, store):
     written.checkpoint()
-    [[part]] = Log(root).checkpoints().values()
+    [[part]] = DeltaLog(root).checkpoints().values()
     _flip(part, at=100)
-    entry = Log(root).path(COMMITS)
+    entry = DeltaLog(root).path(COMMITS)
     _flip(entry, at=50)
     (store / "quarantine").mkdir()
     frames = store / "quarantine" / "x.frames"
@@ -204,7 +204,7 @@ def test_verify_names_log_entries_checkpoints_and_quarantine(written, root, stor
 
 def test_a_checkpoint_with_a_flipped_bit_gives_way(written, open_table, root, seqs):
     written.checkpoint()
-    [[part]] = Log(root).checkpoints().values()
+    [[part]] = DeltaLog(root).checkpoints().values()
     _flip(part, at=200)
     table = open_table(refills=_never)
     assert (table.recovery.checkpoints, seqs()) == ([COMMITS], _all_but())
@@ -243,7 +243,7 @@ def test_the_journal_forgets_what_is_gone_and_keeps_what_verifies(written, root,
     for _ in range(2):
         assert written.checkpoint(keep=0)
     notes = Journal(root).read()
-    assert min(notes.entries) == min(Log(root).versions())
+    assert min(notes.entries) == min(DeltaLog(root).versions())
     assert len([path for path in notes.files if path.startswith("day=")]) == COMMITS
     assert verify(str(store), {}).unverifiable == 0
 

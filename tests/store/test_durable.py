@@ -12,7 +12,7 @@ from tailrace.errors import StoreError, SyncError
 from tailrace.store import durable, table as table_module
 from tailrace.store.arrow import to_arrow
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def synced(monkeypatch):
 
 
 def _files(root, version):
-    log = Log(root)
+    log = DeltaLog(root)
     return [log.data_path(action.add) for action in log.read(version) if action.add]
 
 
@@ -48,7 +48,7 @@ def test_a_commit_syncs_its_data_then_its_log_file_and_all_directories(
     synced.clear()
     table.commit(numbered("s", 0, 5), 1)
     [data] = _files(root, 1)
-    log = Log(root)
+    log = DeltaLog(root)
     journal = root / "_journal"
     assert set(synced) == {data, data.parent, root, log.path(1), log.directory, journal}
     order = [synced.index(path) for path in (data, log.path(1), log.directory, journal)]
@@ -57,9 +57,13 @@ def test_a_commit_syncs_its_data_then_its_log_file_and_all_directories(
 
 def test_a_new_table_is_synced_up_to_the_directory_that_its_store_is_in(open_table, root, synced):
     open_table()
-    assert {Log(root).path(0), Log(root).directory, root, root.parent, root.parent.parent} <= set(
-        synced
-    )
+    assert {
+        DeltaLog(root).path(0),
+        DeltaLog(root).directory,
+        root,
+        root.parent,
+        root.parent.parent,
+    } <= set(synced)
 
 
 def test_what_others_wrote_below_a_commit_is_synced_with_it(open_table, numbered, root, synced):
@@ -71,7 +75,7 @@ def test_what_others_wrote_below_a_commit_is_synced_with_it(open_table, numbered
         write_deltalake(other, rows, mode="append", post_commithook_properties=durable.NO_HOOKS)
     synced.clear()
     table.commit(numbered("s", 5, 5), 2)
-    assert {Log(root).path(version) for version in (2, 3, 4, 5)} <= set(synced)
+    assert {DeltaLog(root).path(version) for version in (2, 3, 4, 5)} <= set(synced)
     assert {path for version in (2, 3, 4, 5) for path in _files(root, version)} <= set(synced)
 
 
@@ -82,9 +86,9 @@ def test_at_start_what_a_killed_process_left_unsynced_is_synced(
     with monkeypatch.context() as killed:
         killed.setattr(durable, "fsync", lambda path: None)
         table.commit(numbered("s", 0, 5), 1)
-    assert Log(root).path(1) not in synced
+    assert DeltaLog(root).path(1) not in synced
     open_table()
-    assert {Log(root).path(1), *_files(root, 1)} <= set(synced)
+    assert {DeltaLog(root).path(1), *_files(root, 1)} <= set(synced)
 
 
 def test_what_was_merged_and_vacuumed_away_below_a_commit_is_not_missed(open_table, numbered, root):
@@ -105,7 +109,7 @@ def test_a_log_file_is_let_go_only_after_its_checkpoint_was_synced(
     table = open_table()
     for number in range(12):
         table.commit(numbered("s", number, 1), number + 1)
-    log = Log(root)
+    log = DeltaLog(root)
     there = {}
     synced.hook = lambda path: there.update({path.name: log.versions()})
     assert table.checkpoint(keep=3)
@@ -120,7 +124,7 @@ def test_a_log_file_is_let_go_only_after_its_checkpoint_was_synced(
 def test_log_files_older_than_a_quarter_of_an_hour_go_at_a_checkpoint(open_table, numbered, root):
     """But for what the version of a quarter of an hour ago is read from."""
     table = open_table()
-    log = Log(root)
+    log = DeltaLog(root)
     for version in range(1, 13):
         table.commit(numbered("s", version, 1), version)
         if version == 8:
@@ -137,7 +141,7 @@ def test_a_checkpoint_is_never_written_over_the_only_one(open_table, numbered, r
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
     assert table.checkpoint(keep=0)
-    [[part]] = Log(root).checkpoints().values()
+    [[part]] = DeltaLog(root).checkpoints().values()
     before = part.stat().st_ino
     assert table.checkpoint(keep=0)
     assert part.stat().st_ino == before
@@ -149,8 +153,8 @@ def test_the_checkpoint_before_stays_for_who_is_reading_it(open_table, numbered,
         table.commit(numbered("s", number, 1), number + 1)
         if number % 3 == 2:
             assert table.checkpoint(keep=0)
-    assert list(Log(root).checkpoints()) == [6, 9]
-    assert Log(root).versions() == [6, 7, 8, 9]
+    assert list(DeltaLog(root).checkpoints()) == [6, 9]
+    assert DeltaLog(root).versions() == [6, 7, 8, 9]
 
 
 def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(
@@ -170,8 +174,8 @@ def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(
             table.commit(numbered("s", 5, 5), 2)
     synced.clear()
     assert table.checkpoint()
-    [[part]] = Log(root).checkpoints().values()
-    assert synced.index(Log(root).path(2)) < synced.index(part)
+    [[part]] = DeltaLog(root).checkpoints().values()
+    assert synced.index(DeltaLog(root).path(2)) < synced.index(part)
 
 
 def test_a_checkpoint_waits_for_the_next_time_while_another_process_is_at_the_log(
@@ -189,7 +193,7 @@ def _commit_many(table, numbered, commits, *, every, keep):
     for number in range(commits):
         table.commit(numbered("s", number, 1), number + 1)
         if number % every == every - 1:
-            longest = max(longest, sum(1 for _ in Log(Path(table.root)).directory.iterdir()))
+            longest = max(longest, sum(1 for _ in DeltaLog(Path(table.root)).directory.iterdir()))
             assert table.checkpoint(keep=keep)
     return longest
 
@@ -219,4 +223,4 @@ def test_collectors_that_live_for_a_few_commits_shorten_the_log_too(open_table, 
         for _ in range(10):
             position = (table.position() or 0) + 1
             table.commit(numbered(str(life), position, 1), position)
-    assert list(Log(root).checkpoints()) == [100]
+    assert list(DeltaLog(root).checkpoints()) == [100]

@@ -14,7 +14,7 @@ import pytest
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import upkeep
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 
 ROWS = 50
 
@@ -83,7 +83,7 @@ def _keep_killing(store, open_table, seqs, kills, seed):
 def test_every_acknowledged_row_is_stored_once_across_kills(store, root, open_table, seqs):
     acknowledged = _keep_killing(store, open_table, seqs, kills=10, seed=1)
     assert min(acknowledged.values()) > 0
-    assert Log(root).checkpoints()
+    assert DeltaLog(root).checkpoints()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
 from tailrace.store import durable, schema, upkeep
-from tailrace.store.snapshot import Snapshot
+from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.turn import LEASE_NS, turn
 from tailrace.store.upkeep import HOUR_NS
 from tailrace.store.verify import verify
@@ -38,7 +38,7 @@ def test_rows_and_position_are_in_the_bucket(open_at_url, numbered, seqs_at_url,
     table.commit(numbered("s", 20, 5), 5)
     assert open_at_url().position() == 5
     assert seqs_at_url() == list(range(25))
-    uris = Snapshot.open(URL, options=s3.options).file_uris()
+    uris = TableSnapshot.open(URL, options=s3.options).file_uris()
     assert len(uris) == 5
     assert all(uri.startswith(f"{URL}/events/day=2024-10-04/") for uri in uris)
 

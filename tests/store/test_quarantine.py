@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import KIB, QuarantineConfig
 from tailrace.errors import FullError, StoreError, SyncError
-from tailrace.model.quarantine import Quarantined, frame
+from tailrace.model.quarantine import QuarantineFrame, frame
 from tailrace.store.quarantine import SUFFIX, Quarantine, file_name
 from tailrace.units import Size
 
@@ -37,7 +37,7 @@ def _fill(quarantine, session, sizes, *, at=0):
 def test_frames_are_read_as_they_were_written_and_from_each_position(directory):
     quarantine = Quarantine(directory, _config())
     places = _fill(quarantine, "a/b", [3, 0, 500])
-    expected = [Quarantined(n, "garbage", bytes([n]) * s) for n, s in enumerate([3, 0, 500])]
+    expected = [QuarantineFrame(n, "garbage", bytes([n]) * s) for n, s in enumerate([3, 0, 500])]
     assert quarantine.read("a/b") == expected
     assert [quarantine.read("a/b", at)[0] for at in places] == expected
     assert Quarantine(directory, _config()).read("a/b") == expected
@@ -96,8 +96,8 @@ def test_a_session_that_goes_on_after_its_file_was_removed_is_read_from_there(di
     quarantine.write("u", 0, frame(0, "garbage", b"x"))
     assert quarantine.read("s") == []
     quarantine.write("s", end, frame(300, "late", b"abc"))
-    assert quarantine.read("s") == [Quarantined(300, "late", b"abc")]
-    assert quarantine.read("s", end) == [Quarantined(300, "late", b"abc")]
+    assert quarantine.read("s") == [QuarantineFrame(300, "late", b"abc")]
+    assert quarantine.read("s", end) == [QuarantineFrame(300, "late", b"abc")]
     # A replay from the session's beginning brings back what was removed.
     _fill(quarantine, "s", [100, 200])
     assert [found.offset for found in quarantine.read("s")] == [0, 1, 300]
@@ -119,14 +119,16 @@ def test_files_never_take_more_than_the_bound_and_what_is_read_was_written(
     limit = 16 * KIB
     quarantine = Quarantine(directory, _config(total=limit, session=10 * KIB))
     ends: dict[str, int] = {}
-    written: dict[str, list[Quarantined]] = {}
+    written: dict[str, list[QuarantineFrame]] = {}
     for number, size in writes:
         session = f"session {number}"
         at = ends.get(session, 0)
         data = frame(at, "garbage", bytes([number]) * size)
         quarantine.write(session, at, data)
         ends[session] = at + len(data)
-        written.setdefault(session, []).append(Quarantined(at, "garbage", bytes([number]) * size))
+        written.setdefault(session, []).append(
+            QuarantineFrame(at, "garbage", bytes([number]) * size)
+        )
         blocks = sum(-(-path.stat().st_size // 4096) for path in directory.iterdir())
         assert blocks * 4096 == quarantine.size <= limit
         for one, frames in written.items():
@@ -188,6 +190,6 @@ def test_a_full_disk_refuses_and_takes_the_same_frame_later(tmp_path):
             quarantine.write("s", 0, big)
         small = frame(0, "garbage", b"x")
         assert quarantine.write("t", 0, small)
-        assert quarantine.read("t") == [Quarantined(0, "garbage", b"x")]
+        assert quarantine.read("t") == [QuarantineFrame(0, "garbage", b"x")]
     finally:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

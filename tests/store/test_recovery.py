@@ -16,7 +16,7 @@ from tailrace.errors import StoreError
 from tailrace.model.columns import ROW
 from tailrace.store import durable
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.recovery import recover
 from tailrace.store.schema import SCHEMA_VERSION
 
@@ -40,7 +40,7 @@ def _recover(root):
 
 
 def _data(root, version):
-    log = Log(root)
+    log = DeltaLog(root)
     [path] = [log.data_path(action.add) for action in log.read(version) if action.add]
     return path
 
@@ -60,20 +60,20 @@ HALF_ZEROS = ("ends in zeros", lambda data: data[: len(data) // 2] + bytes(-(-le
 def test_a_damaged_newest_version_is_taken_out_with_its_position(
     written, open_table, numbered, root, seqs, part, _name, damage
 ):
-    path = Log(root).path(COMMITS) if part == "log" else _data(root, COMMITS)
+    path = DeltaLog(root).path(COMMITS) if part == "log" else _data(root, COMMITS)
     path.write_bytes(damage(path.read_bytes()))
     table = open_table()
     assert table.recovery.versions == [COMMITS]
     assert str(COMMITS) in table.recovery.reasons[0]
     assert table.position() == COMMITS - 1
-    assert Log(root).path(COMMITS).with_name(f"{COMMITS:020}.json.bad").exists()
+    assert DeltaLog(root).path(COMMITS).with_name(f"{COMMITS:020}.json.bad").exists()
     table.commit(numbered("s", (COMMITS - 1) * ROWS, ROWS), COMMITS)
     assert seqs() == list(range(COMMITS * ROWS))
     assert open_table().recovery.versions == []
 
 
 def test_a_log_file_cut_between_two_lines_is_not_taken_for_whole(written, open_table, root):
-    path = Log(root).path(COMMITS)
+    path = DeltaLog(root).path(COMMITS)
     lines = path.read_bytes().split(b"\n")
     for kept in range(1, len(lines)):
         whole = path.read_bytes() if path.exists() else b"\n".join(lines)
@@ -137,7 +137,7 @@ def test_of_several_damaged_versions_all_are_taken_out_with_the_whole_ones_above
 
 
 def test_a_hole_in_the_log_takes_out_what_is_above_it(written, open_table, root):
-    Log(root).path(COMMITS - 1).unlink()
+    DeltaLog(root).path(COMMITS - 1).unlink()
     assert open_table().position() == COMMITS - 2
 
 
@@ -155,7 +155,7 @@ def test_where_there_is_no_table_there_is_nothing_to_repair(root):
 def test_a_table_whose_making_was_cut_off_is_made_again(open_table, root, numbered, seqs):
     open_table()
     Journal(root).path.unlink()
-    Log(root).path(0).write_bytes(b"")
+    DeltaLog(root).path(0).write_bytes(b"")
     table = open_table()
     assert (table.recovery.versions, table.position()) == ([0], None)
     table.commit(numbered("s", 0, 5), 1)
@@ -163,7 +163,7 @@ def test_a_table_whose_making_was_cut_off_is_made_again(open_table, root, number
 
 
 def test_nothing_is_left_of_a_table_that_has_no_beginning(written, open_table, root):
-    Log(root).path(0).write_bytes(b"")
+    DeltaLog(root).path(0).write_bytes(b"")
     table = open_table()
     assert table.recovery.versions == list(range(COMMITS, -1, -1))
     assert table.position() is None
@@ -194,7 +194,7 @@ def test_what_a_version_removed_counts_again_once_that_version_is_taken_out(
     """The merge goes because of what is below it; so must a commit whose file it had replaced."""
     DeltaTable(str(root)).optimize.compact(post_commithook_properties=durable.NO_HOOKS)
     _data(root, 3).unlink()
-    Log(root).path(5).write_bytes(b"")
+    DeltaLog(root).path(5).write_bytes(b"")
     table = open_table()
     assert table.recovery.versions == [7, 6, 5, 4, 3]
     assert (table.position(), seqs()) == (2, list(range(2 * ROWS)))
@@ -215,7 +215,7 @@ def test_a_damaged_checkpoint_is_removed_while_its_log_files_are_there(
     written, open_table, root, seqs, _name, damage
 ):
     written.checkpoint()
-    log = Log(root)
+    log = DeltaLog(root)
     [[part]] = log.checkpoints().values()
     part.write_bytes(damage(part.read_bytes()))
     table = open_table()
@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_removed_while_its_log_files_are_there(
 
 def test_a_checkpoint_that_looks_whole_and_cannot_be_read_is_removed(written, open_table, root):
     written.checkpoint()
-    [[part]] = Log(root).checkpoints().values()
+    [[part]] = DeltaLog(root).checkpoints().values()
     data = bytearray(part.read_bytes())
     length = struct.unpack("<I", data[-8:-4])[0]
     data[4 : len(data) - 8 - length] = bytes(len(data) - 12 - length)
@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(
     for number in range(COMMITS, COMMITS + 3):
         written.commit(numbered("s", number * ROWS, ROWS), number + 1)
     written.checkpoint(keep=20)
-    newest = Log(root).checkpoints()[COMMITS + 3]
+    newest = DeltaLog(root).checkpoints()[COMMITS + 3]
     newest[0].write_bytes(b"")
     table = open_table()
     assert (table.recovery.checkpoints, table.position()) == ([COMMITS + 3], COMMITS + 3)
@@ -254,7 +254,7 @@ def test_a_damaged_checkpoint_that_nothing_can_replace_is_an_error_and_stays(
     written, open_table, root
 ):
     written.checkpoint(keep=0)
-    [[part]] = Log(root).checkpoints().values()
+    [[part]] = DeltaLog(root).checkpoints().values()
     part.write_bytes(part.read_bytes()[:100])
     before = _listing(root)
     with pytest.raises(StoreError, match="restore the directory from a copy"):
@@ -265,10 +265,10 @@ def test_a_damaged_checkpoint_that_nothing_can_replace_is_an_error_and_stays(
 @pytest.mark.parametrize("text", [b"", b'{"version":99}', b"\0" * 60])
 def test_a_last_checkpoint_that_names_none_is_removed(written, open_table, root, text):
     written.checkpoint()
-    Log(root).last_checkpoint_path.write_bytes(text)
+    DeltaLog(root).last_checkpoint_path.write_bytes(text)
     table = open_table()
     assert table.position() == COMMITS
-    assert not Log(root).last_checkpoint_path.exists()
+    assert not DeltaLog(root).last_checkpoint_path.exists()
 
 
 def test_the_end_of_a_table_of_a_newer_version_is_not_touched(
@@ -304,7 +304,7 @@ def test_whatever_is_cut_off_the_newest_version_the_ones_below_stay_whole(
         shutil.copytree(root, whole)
     shutil.rmtree(root)
     shutil.copytree(whole, root)
-    path = data.draw(st.sampled_from([Log(root).path(COMMITS), _data(root, COMMITS)]))
+    path = data.draw(st.sampled_from([DeltaLog(root).path(COMMITS), _data(root, COMMITS)]))
     size = path.stat().st_size
     keep = data.draw(st.integers(0, size - 1))
     zeros = data.draw(st.booleans())

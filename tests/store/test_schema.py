@@ -10,9 +10,9 @@ from tailrace.errors import StoreError
 from tailrace.store import durable, schema, upkeep
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.schema import SCHEMA_VERSION, STEPS
-from tailrace.store.snapshot import Snapshot
+from tailrace.store.snapshot import TableSnapshot
 from tests.upgrade import later
 
 
@@ -40,7 +40,9 @@ def test_an_older_table_is_brought_to_the_newest_version_in_one_commit_a_step(
     older, open_table, numbered, root, seqs, monkeypatch
 ):
     monkeypatch.setattr(schema, "SCHEMA_VERSION", later.SCHEMA + 1)
-    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, schema.Step(later.SCHEMA + 1, "more")))
+    monkeypatch.setattr(
+        schema, "STEPS", (*schema.STEPS, schema.SchemaStep(later.SCHEMA + 1, "more"))
+    )
     table = open_table()
     before = table.version()
     assert (version(root), table.position()) == (
@@ -72,7 +74,7 @@ def test_an_upgrade_that_was_not_on_disk_when_the_power_went_is_done_again(
 ):
     """What is left of its version: nothing, an empty file, a part, zeros."""
     open_table().upgrade()
-    path = Log(root).path(Log(root).versions()[-1])
+    path = DeltaLog(root).path(DeltaLog(root).versions()[-1])
     whole = path.read_bytes()
     for left in (None, b"", whole[: len(whole) // 2], bytes(len(whole))):
         Journal(root).path.unlink()  # nothing of it was noted yet
@@ -99,7 +101,12 @@ def test_an_upgrade_that_landed_though_it_was_said_to_have_failed_is_not_done_tw
     table = open_table()
     monkeypatch.setattr(schema, "take", take)
     table.upgrade()
-    versions = [a.meta_data for v in Log(root).versions() for a in Log(root).read(v) if a.meta_data]
+    versions = [
+        a.meta_data
+        for v in DeltaLog(root).versions()
+        for a in DeltaLog(root).read(v)
+        if a.meta_data
+    ]
     assert [m.configuration["tailrace.schema"] for m in versions] == ["1", "2"]
     assert version(root) == later.SCHEMA
 
@@ -151,7 +158,7 @@ def test_a_newer_table_is_read_with_a_warning_if_it_has_our_columns(
         [Field("extra", "long")], post_commithook_properties=NO_HOOKS
     )
     say_schema(SCHEMA_VERSION + 1)
-    assert sum(file.rows for file in Snapshot.open(str(store), options={}).files()) == 10
+    assert sum(file.rows for file in TableSnapshot.open(str(store), options={}).files()) == 10
     assert "newer Tailrace (schema 2; this one knows 1)" in caplog.text
 
 
@@ -161,4 +168,4 @@ def test_what_is_no_version_is_no_table_of_ours(written, open_table, store, say_
     with pytest.raises(StoreError, match="not one of Tailrace's"):
         open_table()
     with pytest.raises(StoreError, match="not one of Tailrace's"):
-        Snapshot.open(str(store), options={})
+        TableSnapshot.open(str(store), options={})

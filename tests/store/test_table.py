@@ -13,8 +13,8 @@ from tailrace.model.columns import COLUMNS, Batch
 from tailrace.store import schema, table as table_module
 from tailrace.store.arrow import to_arrow
 from tailrace.store.durable import NO_HOOKS
-from tailrace.store.log import Log
-from tailrace.store.snapshot import Snapshot
+from tailrace.store.log import DeltaLog
+from tailrace.store.snapshot import TableSnapshot
 
 
 def test_a_new_table_has_the_columns_and_the_properties_that_keep_it_safe(open_table, root):
@@ -63,7 +63,9 @@ def test_days_of_a_batch_go_to_their_partitions(open_table, numbered, root):
     batch = numbered("s", 0, 3)
     batch.extend(20_001, "test", "heph", "later", numbered("s", 3, 4).columns, 1)
     open_table().commit(batch, 1)
-    rows = {file.day: file.rows for file in Snapshot.open(str(root.parent), options={}).files()}
+    rows = {
+        file.day: file.rows for file in TableSnapshot.open(str(root.parent), options={}).files()
+    }
     assert rows == {20_000: 3, 20_001: 4}
     table = DeltaTable(str(root)).scan(columns=["day", "seq"]).read_all()
     days = dict(zip(table.column("seq").to_pylist(), table.column("day").to_pylist(), strict=True))
@@ -78,7 +80,7 @@ def test_an_advance_without_rows_is_stored_and_no_advance_is_nothing(open_table,
     assert (table.version(), open_table().position()) == (1, 40)
     table = open_table()
     table.commit(Batch(), 40)
-    assert Log(root).versions() == [0, 1]
+    assert DeltaLog(root).versions() == [0, 1]
     assert table.file_uris() == []
 
 
@@ -174,7 +176,7 @@ def test_a_table_long_left_open_commits_though_the_log_it_stood_at_is_gone(
     for number in range(12):
         busy.commit(numbered("b", number, 1), number + 1)
     assert busy.checkpoint(keep=2)
-    assert min(Log(root).versions()) > idle.version()
+    assert min(DeltaLog(root).versions()) > idle.version()
     idle.commit(numbered("i", 0, 3), 1)
     assert (seqs("b"), seqs("i")) == (list(range(12)), [0, 1, 2])
 
@@ -243,7 +245,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_ever_again(open_table, numb
 def test_a_snapshot_stands_still_until_it_is_refreshed(open_table, numbered, store):
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
-    snapshot = Snapshot.open(str(store), options={})
+    snapshot = TableSnapshot.open(str(store), options={})
     table.commit(numbered("s", 5, 5), 2)
     assert (snapshot.version(), len(snapshot.file_uris())) == (1, 1)
     assert snapshot.refresh()
@@ -255,6 +257,6 @@ def test_a_snapshot_stands_still_until_it_is_refreshed(open_table, numbered, sto
 
 def test_a_snapshot_of_an_empty_table_has_no_files_and_of_none_is_an_error(open_table, store):
     with pytest.raises(StoreError, match="there is no table"):
-        Snapshot.open(str(store), options={})
+        TableSnapshot.open(str(store), options={})
     open_table()
-    assert Snapshot.open(str(store), options={}).files() == []
+    assert TableSnapshot.open(str(store), options={}).files() == []

@@ -13,10 +13,10 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import LockedError, StoreError
 from tailrace.store import durable, layout, upkeep
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log
-from tailrace.store.snapshot import Snapshot
+from tailrace.store.log import DeltaLog
+from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.turn import LOCK_NAME, STATE_NAME
-from tailrace.store.upkeep import DAY_NS, HOUR_NS, Report
+from tailrace.store.upkeep import DAY_NS, HOUR_NS, UpkeepReport
 from tailrace.units import Duration, Size
 
 DAY = 20_000
@@ -66,7 +66,7 @@ def test_small_files_become_one_that_keeps_the_rows_of_each_together_and_in_orde
     fill(12)
     report = keep_up()
     assert (report.merged_files, report.made_files, report.skipped) == (12, 1, [])
-    assert len(Snapshot.open(str(root.parent), options={}).files()) == 1
+    assert len(TableSnapshot.open(str(root.parent), options={}).files()) == 1
     assert _commits_in_order(root) == [list(range(at, at + 10)) for at in range(0, 120, 10)]
 
 
@@ -74,7 +74,7 @@ def test_merged_files_have_row_groups_of_the_size_we_say(fill, keep_up, root, nu
     table = fill(1)
     table.commit(numbered("s", 10, 200_000), 2)
     keep_up()
-    [file] = Snapshot.open(str(root.parent), options={}).file_uris()
+    [file] = TableSnapshot.open(str(root.parent), options={}).file_uris()
     pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
     metadata = pyarrow_parquet.ParquetFile(file).metadata
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
@@ -133,7 +133,7 @@ def test_a_clock_that_is_far_ahead_deletes_nothing_until_somebody_says_that_it_i
 def test_the_oldest_days_go_when_the_table_is_too_large(fill, keep_up, root, seqs):
     for day in (DAY - 3, DAY - 2, DAY - 1, DAY):
         fill(1, day=day)
-    sizes = [file.size for file in Snapshot.open(str(root.parent), options={}).files()]
+    sizes = [file.size for file in TableSnapshot.open(str(root.parent), options={}).files()]
     report = keep_up(StoreConfig(retention_size=Size(sum(sizes[2:]))))
     assert report.deleted_days == ["2024-10-01", "2024-10-02"]
     assert seqs() == list(range(20, 40))
@@ -169,7 +169,7 @@ def test_files_that_no_version_knows_go_once_a_day_if_they_are_old(fill, keep_up
     stray = {
         "refused": data.with_name("part-refused.parquet"),
         "killed": data.with_name("part-killed.parquet#1"),
-        "killed log": Log(root).directory / "00000000000000000009.json#2",
+        "killed log": DeltaLog(root).directory / "00000000000000000009.json#2",
     }
     for path in stray.values():
         path.write_bytes(b"x")
@@ -189,7 +189,7 @@ def test_all_is_synced_before_a_vacuum(fill, keep_up, root, monkeypatch, clock):
     monkeypatch.setattr(layout, "REMOVED_HOURS", 0)
     keep_up()
     clock.now += HOUR_NS
-    [merged] = Snapshot.open(str(root.parent), options={}).file_uris()
+    [merged] = TableSnapshot.open(str(root.parent), options={}).file_uris()
     there_when_synced = {}
     fsync = os.fsync
 
@@ -238,7 +238,7 @@ def test_merging_by_steps_copies_each_row_a_few_times_at_most(fill, keep_up, clo
         clock.now += HOUR_NS // 60
         merged += keep_up().merged_files
     assert merged <= 3 * 30 + 3
-    assert len(Snapshot.open(str(root.parent), options={}).files()) == 1
+    assert len(TableSnapshot.open(str(root.parent), options={}).files()) == 1
     assert seqs() == list(range(900))
 
 
@@ -253,7 +253,7 @@ def test_the_command_does_one_run_and_says_what_it_did(fill, store, root):
     done = _command(store, "--all")
     assert (done.returncode, done.stderr) == (0, "")
     assert "merged 5 files into 1" in done.stdout
-    assert len(Snapshot.open(str(store), options={}).files()) == 1
+    assert len(TableSnapshot.open(str(store), options={}).files()) == 1
 
 
 def test_as_json_the_command_says_the_same(fill, store):
@@ -261,7 +261,7 @@ def test_as_json_the_command_says_the_same(fill, store):
     done = _command(store, "--all", "--json")
     said = json.loads(done.stdout)
     assert (said["merged_files"], said["made_files"], said["skipped"]) == (5, 1, [])
-    assert list(said) == list(Report.__struct_fields__)
+    assert list(said) == list(UpkeepReport.__struct_fields__)
 
 
 def test_what_is_one_is_said_as_one(store, fill):

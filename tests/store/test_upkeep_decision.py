@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import GIB, MIB, StoreConfig
 from tailrace.store.retention import DAY_NS
 from tailrace.store.snapshot import DataFile
-from tailrace.store.turn import State
+from tailrace.store.turn import UpkeepState
 from tailrace.store.upkeep import (
     CROWDED,
     FIRST_FILES,
@@ -22,7 +22,7 @@ from tailrace.units import Duration, Size
 
 TODAY = 20_000
 NOW = TODAY * DAY_NS + 12 * HOUR_NS
-DONE = State(merged=NOW, vacuumed=NOW, swept=NOW)
+DONE = UpkeepState(merged=NOW, vacuumed=NOW, swept=NOW)
 """All was done just now."""
 
 
@@ -55,7 +55,7 @@ def test_after_an_hour_every_day_with_files_to_merge_is_merged_to_full_size():
 
 def test_files_of_full_size_are_left_alone():
     files = _files(TODAY, 50, 120 * MIB)
-    assert decide(files, State(), StoreConfig(), NOW).merges == []
+    assert decide(files, UpkeepState(), StoreConfig(), NOW).merges == []
 
 
 def test_very_many_files_do_not_wait_for_the_hour():
@@ -108,7 +108,7 @@ def test_today_stays_however_large_it_is():
 def test_what_goes_is_not_merged_first():
     config = StoreConfig(retention_age=Duration(86_400))
     files = _files(TODAY - 2, 9, 10) + _files(TODAY - 1, 1, 10) + _files(TODAY, 9, 10)
-    plan = decide(files, State(), config, NOW)
+    plan = decide(files, UpkeepState(), config, NOW)
     assert plan.merges == [Merge(TODAY, config.compact_size)]
 
 
@@ -119,14 +119,14 @@ def test_a_crowded_day_calls_for_an_upkeep_whenever_the_last_was():
 
 
 def test_a_table_that_no_upkeep_has_seen_calls_once_it_has_many_files_of_any_size():
-    assert not calls([], State(), StoreConfig(), NOW)
-    assert not calls(_files(TODAY, CROWDED - 1, 10_000), State(), StoreConfig(), NOW)
+    assert not calls([], UpkeepState(), StoreConfig(), NOW)
+    assert not calls(_files(TODAY, CROWDED - 1, 10_000), UpkeepState(), StoreConfig(), NOW)
     days = _files(TODAY, CROWDED - 1, FIRST_SIZE) + _files(TODAY - 1, 1, FIRST_SIZE)
-    assert calls(days, State(), StoreConfig(), NOW)
+    assert calls(days, UpkeepState(), StoreConfig(), NOW)
 
 
 def test_an_hour_after_the_last_a_table_calls_if_there_is_anything_to_do():
-    merged_then = State(merged=NOW - HOUR_NS, vacuumed=NOW, swept=NOW)
+    merged_then = UpkeepState(merged=NOW - HOUR_NS, vacuumed=NOW, swept=NOW)
     assert calls(_files(TODAY, 2, 10_000), merged_then, StoreConfig(), NOW)
     assert not calls(_files(TODAY, 1, 10_000), merged_then, StoreConfig(), NOW)
     assert not calls(_files(TODAY, 2, 10_000), DONE, StoreConfig(), NOW)
@@ -136,8 +136,8 @@ def test_an_hour_after_the_last_a_table_calls_if_there_is_anything_to_do():
 def test_a_day_beyond_the_retention_calls_at_once():
     config = StoreConfig(retention_age=Duration(86_400))
     days = [file for day in range(TODAY - 3, TODAY + 1) for file in _files(day, 1, 10_000)]
-    assert calls(days, State(), config, NOW)
-    assert not calls(_files(TODAY, 1, 10_000), State(), config, NOW)
+    assert calls(days, UpkeepState(), config, NOW)
+    assert not calls(_files(TODAY, 1, 10_000), UpkeepState(), config, NOW)
 
 
 FILES = st.lists(
@@ -160,7 +160,7 @@ FILES = st.lists(
 )
 def test_what_is_kept_obeys_both_limits_but_for_today(files, age, size):
     config = StoreConfig(retention_age=age, retention_size=size)
-    below, held = decide(files, State(trusted=NOW), config, NOW)[:2]
+    below, held = decide(files, UpkeepState(trusted=NOW), config, NOW)[:2]
     assert held is None
     kept = [file for file in files if below is None or file.day >= below]
     newest = max((file.day for file in files if file.day <= TODAY), default=0)
@@ -186,7 +186,7 @@ def test_a_merge_is_planned_only_where_two_files_fit_into_one(files, hours, comp
 
 
 @settings(deadline=None)
-@given(FILES, st.sampled_from([State(), DONE]), st.integers(0, 30))
+@given(FILES, st.sampled_from([UpkeepState(), DONE]), st.integers(0, 30))
 def test_after_what_it_called_for_a_table_does_not_call_again(files, state, hours):
     now = NOW + hours * HOUR_NS
     if calls(files, state, StoreConfig(), now):
@@ -195,7 +195,7 @@ def test_after_what_it_called_for_a_table_does_not_call_again(files, state, hour
         merged = {merge.day for merge in plan.merges}
         left = [file for file in files if file.day not in merged]
         left += [DataFile("merged", day, FIRST_SIZE, 1) for day in merged]
-        done = State(
+        done = UpkeepState(
             merged=now if plan.second else state.merged,
             vacuumed=now if plan.vacuum else state.vacuumed,
             swept=now if plan.vacuum == "all" else state.swept,

@@ -165,7 +165,7 @@ def test_the_status_is_html_for_a_browser_and_json_for_all_others(guarded):
         else:
             assert "<h1>Tailrace: ok</h1>" in body
     code, _, body = collector.ask("/status?format=xml")
-    assert (code, "takes html or json" in body) == (400, True)
+    assert (code, "must be html or json" in body) == (400, True)
 
 
 def test_the_page_shows_what_is_missing_and_nothing_of_a_producer_is_html(guarded):

@@ -114,11 +114,11 @@ def test_python_says_so(waiting):
 
 
 def test_a_source_of_the_daemon_is_known_before_it_has_rows(waiting):
-    assert waiting.cli("gaps", "--source", "jets").stdout.startswith("no gaps: there is no event")
+    assert waiting.cli("gaps", "--source", "jets").stdout.startswith("no gaps: no event matches")
     assert waiting.cli("streams", "--source", "jets", "--complete-only").returncode == 3
     done = waiting.cli("follow", "--source", "nope")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("there is no source 'nope'; there are: jets, tailrace, tcp, udp\n")
+    assert done.stderr.endswith("there is no source 'nope'; known: jets, tailrace, tcp, udp\n")
     follower = subprocess.Popen(
         [*COMMAND, "follow", "--store", waiting.store, "--source", "jets", "--from-start"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -48,7 +48,7 @@ COMMITS, LATER = 120, 20
 does not, and more than a start doubts."""
 
 ADVICE = re.compile(
-    r"restore|move (it|the|\S+) away|move .* away|remove|put the name back|use that one",
+    r"restore|move (it|the|\S+) away|move .* away|remove|rename it back|use that one",
     re.IGNORECASE,
 )
 

@@ -77,7 +77,7 @@ def test_every_format_is_recognised(traces, tmp_path):
         tmp_path / "store", "SELECT format, count(*) FROM sessions GROUP BY ALL ORDER BY ALL"
     )
     assert formats == [("dftracer", 1), ("et3", 1), ("heph", 1), ("jets", 1), ("ovni", 4)]
-    assert f"1 file is no trace of any known format:\n  {traces}/notes.txt" in said
+    assert f"1 file is not a trace of any known format:\n  {traces}/notes.txt" in said
     assert ask(tmp_path / "store", "SELECT DISTINCT closed FROM sessions") == [("end of file",)]
     assert ask(tmp_path / "store", "FROM gaps") == []
 
@@ -87,7 +87,7 @@ def test_what_was_imported_is_not_imported_again(traces, tmp_path):
     do(store, traces)
     before = rows(store)
     said = do(store, traces)
-    assert "8 files are in the table already (--again takes them in once more)" in said
+    assert "8 files are in the table already (--again imports them once more)" in said
     assert "nothing to import" in said
     assert rows(store) == before
     (traces / "more.jets").write_bytes(jets(3))
@@ -285,11 +285,11 @@ def test_nothing_garbage_and_strangers_are_failures(tmp_path):
     runs.mkdir()
     assert "nothing to import" in do(store, runs, code=1)
     (runs / "notes.txt").write_text("nothing that a tracer wrote\n")
-    assert "is no trace of any known format" in do(store, runs, code=1)
+    assert "is not a trace of any known format" in do(store, runs, code=1)
     (runs / "a.jets").write_bytes(jets(2))
     do(store, runs)
     said = do(store, runs / "a.jets", runs / "notes.txt", code=1)
-    assert "is no trace of any known format" in said
+    assert "is not a trace of any known format" in said
     assert "no event" not in said
     for _ in range(2):
         said = do(store, "--format", "jets", runs / "notes.txt", code=1)
@@ -390,10 +390,12 @@ def test_a_file_is_what_it_is_said_to_be(tmp_path):
 def test_mistakes_are_clear(tmp_path):
     store = tmp_path / "store"
     (tmp_path / "a.trace").write_bytes((VECTORS / "et3/spec_simple.in").read_bytes())
-    assert "no-such: there is no such file" in do(store, tmp_path / "no-such", code=2)
+    assert "no-such: does not exist" in do(store, tmp_path / "no-such", code=2)
     said = do(store, "--format", "et3", "--dialect", "odd", tmp_path / "a.trace", code=2)
     assert "dialect: must be one of auto, specification, agent for et3" in said
-    assert "is no name for a source" in do(store, "--source", "A b", tmp_path / "a.trace", code=2)
+    assert "is not a valid name for a source" in do(
+        store, "--source", "A b", tmp_path / "a.trace", code=2
+    )
     assert "'nonsense' is not" in do(store, "--format", "nonsense", tmp_path / "a.trace", code=2)
 
 

@@ -72,7 +72,7 @@ def test_what_may_not_be_read_is_named(format_, place, shared):
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("no-such", "there is no such file"), ("x" * 300, "File name too long"), ("loop", "Too many")],
+    [("no-such", "does not exist"), ("x" * 300, "File name too long"), ("loop", "Too many")],
 )
 def test_a_path_that_leads_nowhere_is_a_clear_error(name, problem, tmp_path):
     (tmp_path / "loop").symlink_to("loop")

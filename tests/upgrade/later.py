@@ -30,7 +30,7 @@ def register(put=setattr):
     put(upgrade, "STEPS", {**upgrade.STEPS, VERSION: upgrade.Step(STATE, _rename)})
     put(of_daemon, "VERSION", STATE)
     put(schema, "SCHEMA_VERSION", SCHEMA)
-    put(schema, "STEPS", (*schema.STEPS, schema.Step(SCHEMA, NEWS)))
+    put(schema, "STEPS", (*schema.STEPS, schema.SchemaStep(SCHEMA, NEWS)))
     put(layout, "SCHEMA_VERSION", SCHEMA)
     put(of_daemon, "SCHEMA_VERSION", SCHEMA)
 

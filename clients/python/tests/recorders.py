@@ -23,7 +23,7 @@ PURE = SimpleNamespace(
         for name in NAMES
     }
 )
-SOURCE = Path(tailrace_client.__file__).parent / "_native.c"
+SOURCES = sorted(map(str, Path(tailrace_client.__file__).parent.glob("_native*.c")))
 
 
 @lru_cache
@@ -46,7 +46,7 @@ def _compiled():
     path = f"{directory.name}/_native.abi3.so"
     command = [
         os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wextra", "-Wno-cast-function-type", "-Werror",
-        "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", str(SOURCE), "-o", path,
+        "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", *SOURCES, "-o", path,
     ]  # fmt: skip
     if sys.platform == "darwin":
         command += ["-undefined", "dynamic_lookup"]

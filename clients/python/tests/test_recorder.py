@@ -611,6 +611,41 @@ def test_an_exception_out_of_a_signal_handler_leaves_all_in_order(module, alarms
     assert hits > 0
 
 
+def test_a_signal_handler_may_emit_while_its_thread_takes_a_lane_over():
+    """In Python; the compiled one has no locks. The profiler stands for the handler."""
+    recorder = recorder_of(PURE)
+    both = threading.Barrier(2)
+    run_all([lambda: (recorder.event("before"), both.wait())] * 2)  # leaves two lanes
+    emitted = []
+
+    def handler(frame, what, _):
+        if what == "call" and frame.f_code.co_name == "_leave" and not emitted:
+            emitted.append("once")
+            recorder.event("handler")
+
+    def waited(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, waited)
+    signal.setitimer(signal.ITIMER_REAL, 5)
+    sys.setprofile(handler)
+    try:
+        recorder.event("event")
+    finally:
+        sys.setprofile(None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert emitted
+    chunks = recorder.take()
+    assert_complete(recorder, chunks)
+    assert sorted(event.description for event in found(chunks)) == [
+        "before",
+        "before",
+        "event",
+        "handler",
+    ]
+
+
 def test_a_take_that_is_interrupted_loses_nothing(monkeypatch):
     """In Python; the compiled one runs no Python while it takes."""
     recorder = recorder_of(PURE, chunk=200)

@@ -269,7 +269,7 @@ def test_a_collector_whose_first_answers_are_lost_is_asked_before_it_is_taken_fo
     emitter.event("x")
     until(lambda: emitter._sender.link.queue.kept_bytes)
     link = emitter._sender.link
-    link._greeted_at = -1e9  # it was long ago
+    link._contact.greeted_at = -1e9  # it was long ago
     assert emitter.flush(20)
     assert whole(collector.only, s1=1)
 

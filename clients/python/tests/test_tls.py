@@ -19,7 +19,7 @@ import pytest
 
 from clients.python.tests.collectors import Answering, Authority, TcpCollector, until
 from clients.python.tests.reader import events
-from tailrace_client import Credentials, Emitter, JetsWriter, _connecting, _link, _tls
+from tailrace_client import Credentials, Emitter, JetsWriter, _connecting, _contact, _tls
 from tailrace_client._transport import parse
 
 TOKEN = "a-token-of-this-test"  # noqa: S105 - it opens nothing
@@ -146,10 +146,13 @@ def test_a_token_that_is_replaced_is_shown_by_the_next_connection(
     [
         ("", "there is no token in"),
         ("# nothing else\n", "there is no token in"),
-        ("short\n", "is no token: 16 to 256 printable ASCII characters without spaces"),
-        ("x" * 257, "is no token"),
-        ("sixteen or more and blanks", "is no token"),
-        ("sixteen-or-more-ümläut", "is no token"),
+        (
+            "short\n",
+            "is not a valid token: it must have 16 to 256 printable ASCII characters without spaces",
+        ),
+        ("x" * 257, "is not a valid token"),
+        ("sixteen or more and blanks", "is not a valid token"),
+        ("sixteen-or-more-ümläut", "is not a valid token"),
     ],
 )
 def test_what_is_no_token_is_not_shown_to_anybody(answering, emitters, tmp_path, text, words):
@@ -162,7 +165,7 @@ def test_what_is_no_token_is_not_shown_to_anybody(answering, emitters, tmp_path,
     assert len(text) < 5 or text.strip()[-5:] not in emitter.last_error
     assert not collector.sessions
     if text.strip() and not text.startswith("#"):
-        with pytest.raises(ValueError, match="is no token"):
+        with pytest.raises(ValueError, match="is not a valid token"):
             Credentials(token=text.strip())
 
 
@@ -180,7 +183,7 @@ def test_what_the_environment_has_is_taken_unless_the_program_says_otherwise(
     monkeypatch.setenv("TAILRACE_TOKEN", "a token with spaces")
     emitter = Emitter(collector.address)
     emitter.event("x")
-    assert says(emitter, "TAILRACE_TOKEN is no token")
+    assert says(emitter, "TAILRACE_TOKEN is not a valid token")
     emitter.close(0)
     emitter = Emitter(collector.address, credentials=Credentials(token=TOKEN))
     emitter.event("x")
@@ -446,7 +449,7 @@ def test_other_addresses_do_not_pay_for_tls():
 
 
 def test_an_error_is_forgotten_once_the_collector_has_stayed(emitters, monkeypatch):
-    monkeypatch.setattr(_link, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(_contact, "ANSWER_SECONDS", 0.1)
     with TcpCollector() as closed:
         port = closed.port
     emitter = emitters(f"tcp://127.0.0.1:{port}")

@@ -1,3 +1,3 @@
-"""What somebody needs who is to help: facts about a collector, without its data and its secrets."""
+"""Collect facts about a collector for support, without its data and its secrets."""
 
 from __future__ import annotations

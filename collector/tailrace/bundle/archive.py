@@ -1,4 +1,4 @@
-"""The archive: every part within its time and size, and a README that says what is in it and what is not."""
+"""Write the archive: every part within its limits of time and size, and a README about its content."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PART_SECONDS = 20.0
 PART_BYTES = 4 * 2**20
 
 README = """\
-A support bundle of Tailrace. It has facts about one collector and its host, so that somebody can help.
+A support bundle of Tailrace: facts about one collector and its host, for somebody who helps.
 
-It holds no events, no names or attributes of events, and none of the bytes in the quarantine. Storage
+It contains no events, no names or attributes of events, and no bytes from the quarantine. Storage
 options, tokens, user and password of URLs and the values of TAILRACE_* variables are replaced by
-REDACTED. It does name this host, its addresses, users, directories and packages, the sources, and in
-the log's lines peers and files. Look through it before you pass it on: all of it is text.
+REDACTED. It does name this host, its addresses, users, directories and packages, the sources, and,
+in lines of the log, peers and files. Review it before you pass it on: all of it is text.
 
 """
 
 
 class Made(NamedTuple):
-    """A part, or why there is none."""
+    """A part, or the reason why it is missing."""
 
     part: Part
     text: str | None
@@ -37,7 +37,7 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """All parts, one after another, each as soon as it is there."""
+    """Yield all parts, each as soon as it is made."""
     for part in PARTS:
         made = _within(PART_SECONDS, part, subject)
         text = None if made.text is None else _bounded(redaction.clean(made.text))
@@ -45,8 +45,9 @@ def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
-    """A .tar.gz, with all in a directory `name`, that nobody but its owner can read. Raise OSError,
-    also where there is something already."""
+    """Write a .tar.gz that only its owner can read, with everything in a directory `name`.
+
+    Raise OSError, also if the path exists."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         _add(archive, f"{name}/README.txt", readme(made), now)
@@ -60,10 +61,10 @@ def readme(made: list[Made]) -> str:
 
 
 def contents(made: Made) -> str:
-    """A part's line."""
+    """Return the line for one part."""
     size = "  missing  " if made.text is None else f"{len(made.text.encode()):>9,} B"
     line = f"{size}  {made.part.name:<19} {made.part.meaning}"
-    return f"{line} Not there: {made.failure}" if made.text is None else line
+    return f"{line} Missing: {made.failure}" if made.text is None else line
 
 
 def facts(made: Made) -> dict[str, object]:
@@ -79,13 +80,14 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _within(seconds: float, part: Part, subject: Subject) -> Made:
-    """A part that takes longer is left to itself: a disk that does not answer would hold up all."""
+    """Make a part within a time limit. A part that takes longer is abandoned, because a disk that does
+    not answer would block everything."""
     done: list[Made] = []
 
     def make() -> None:
         try:
             done.append(Made(part, part.make(subject), ""))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong there is what is to be told
+        except Exception as error:  # noqa: BLE001 - the bundle reports every error
             done.append(Made(part, None, f"{type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=make, daemon=True)
@@ -95,7 +97,7 @@ def _within(seconds: float, part: Part, subject: Subject) -> Made:
 
 
 def _bounded(text: str) -> str:
-    """Valid UTF-8, and no more of it than there is room for."""
+    """Return the text as valid UTF-8, cut to `PART_BYTES`."""
     data = text.encode(errors="replace")
     if len(data) <= PART_BYTES:
         return data.decode()

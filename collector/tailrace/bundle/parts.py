@@ -1,6 +1,7 @@
-"""The parts of a bundle: each a text, made from what can be had; what cannot raises, and is named.
+"""The parts of a bundle. Each is a text; a part that cannot be made raises an error, and the bundle names
+it.
 
-No event, no name of one, no attribute, no quarantined byte is in any of them.
+No part contains an event, an event's name, an attribute or a quarantined byte.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ QUERY_SECONDS = 15.0
 LOG_BYTES = 256 * 1024
 LOG_LINES = 2000
 FILES_MAX = 1000
-"""Files that are told of one by one."""
+"""Files to list one by one."""
 QUARANTINE_BYTES = 64 * 2**20
-"""Read of the quarantine for its reasons."""
+"""Bytes of the quarantine to read for its reasons."""
 
 
 class Subject(NamedTuple):
-    """What a bundle is about: the configuration, as far as it could be read, what is wrong with it,
-    and the host with the daemon that runs on its store."""
+    """The subject of a bundle: the configuration as far as it could be read, its problems, and the host
+    with the daemon that runs on its store."""
 
     loaded: Loaded
     problems: list[str]
@@ -81,7 +82,7 @@ def configuration(subject: Subject) -> str:
 
 
 def environment(subject: Subject) -> str:
-    """Names only."""
+    """Return the names of variables, without their values."""
     names = sorted(name for name in subject.host.environ if name.startswith("TAILRACE_"))
     return "".join(f"{name}=...\n" for name in names) or "no variable begins with TAILRACE_\n"
 
@@ -92,7 +93,7 @@ def host(subject: Subject) -> str:
 
 
 def page(path: str) -> Callable[[Subject], str]:
-    """A page of the running daemon's admin endpoint."""
+    """Return a function that gets a page of the running daemon's admin endpoint."""
 
     def get(subject: Subject) -> str:
         found = admin.page(subject.loaded.config.admin, _admin(subject), path)
@@ -102,10 +103,12 @@ def page(path: str) -> Callable[[Subject], str]:
 
 
 def log(subject: Subject) -> str:
-    """The end of what the running daemon has written, where that can be found."""
+    """Return the end of the running daemon's log, if it can be found."""
     daemon = subject.host.daemon
     if daemon is None:
-        raise TailraceError("no collector runs on this store; its log is where its output went")
+        raise TailraceError(
+            "no collector runs on this store; look for its log where its output went"
+        )
     stderr = Path(f"/proc/{daemon.pid}/fd/2")
     if stderr.is_file():
         with stderr.open("rb") as file:
@@ -113,12 +116,12 @@ def log(subject: Subject) -> str:
             return file.read(LOG_BYTES).decode(errors="replace")
     if shutil.which("journalctl"):
         command = ["journalctl", f"_PID={daemon.pid}", "-n", str(LOG_LINES), "--no-pager", "-q"]
-        done = subprocess.run(  # noqa: S603 - ours
+        done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, timeout=ANSWER_SECONDS, check=False
         )
         if done.stdout:
             return done.stdout[-LOG_BYTES:].decode(errors="replace")
-    raise TailraceError(f"its standard error is {stderr.readlink()}, which cannot be read again")
+    raise TailraceError(f"its standard error is {stderr.readlink()}, which cannot be read back")
 
 
 def table(subject: Subject) -> str:
@@ -127,7 +130,7 @@ def table(subject: Subject) -> str:
     root = layout.table_root(store)
     found = layout.open_or_none(root, config.store.options)
     if found is None:
-        raise TailraceError(f"{store}: there is no table")
+        raise TailraceError(f"{store}: has no table")
     actions = found.get_add_actions(flatten=True)
     days: dict[str, Counter[str]] = defaultdict(Counter)
     columns = ("path", "size_bytes", "num_records")
@@ -153,13 +156,13 @@ def spool(subject: Subject) -> str:
 
 
 def ledger(subject: Subject) -> str:
-    """Of the newest checkpoint, the sums of each source."""
+    """Return the sums of each source from the newest checkpoint."""
     directory = subject.host.spool
     if not directory.is_dir():
-        raise TailraceError(f"{directory}: there is no spool")
+        raise TailraceError(f"{directory}: has no spool")
     checkpoint = Checkpoints(directory).newest(2**63)
     if checkpoint is None:
-        raise TailraceError(f"{directory}: there is no checkpoint")
+        raise TailraceError(f"{directory}: has no checkpoint")
     state = decode(checkpoint.state, IngestState)
     sessions = Counter(session.info.source for session in state.sessions.values())
     return _json(
@@ -180,7 +183,7 @@ def ledger(subject: Subject) -> str:
 
 
 def gaps(subject: Subject) -> str:
-    """By source, format and reason; no stream is named."""
+    """Return the gaps by source, format and reason, without naming streams."""
     config = subject.loaded.config
     engine = Engine(
         store_path(config, subject.host.environ),
@@ -211,7 +214,7 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """How many pieces there are of each reason, and their sizes; none of their bytes."""
+    """Return the number and size of pieces for each reason, without their bytes."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0
@@ -234,9 +237,9 @@ def quarantine(subject: Subject) -> str:
 
 PARTS = (
     Part("versions.txt", "Tailrace, Python, the system and every installed package.", versions),
-    Part("configuration.json", "The configuration as it is run, without secrets; or what is wrong with it.", configuration),
+    Part("configuration.json", "The effective configuration without secrets, or what is wrong with it.", configuration),
     Part("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
-    Part("host.json", "What `tailrace doctor --quick` says of this host.", host),
+    Part("host.json", "The findings of `tailrace doctor --quick` on this host.", host),
     Part("status.json", "/status of the running daemon.", page("/status?format=json")),
     Part("healthz.json", "/healthz of the running daemon.", page("/healthz")),
     Part("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
@@ -244,8 +247,8 @@ PARTS = (
     Part("table.json", "The table's version, protocol, properties, schema, files and sizes by day.", table),
     Part("spool.json", "The spool's files and the checkpoints, with their sizes.", spool),
     Part("ledger.json", "The sums of each source at the newest checkpoint.", ledger),
-    Part("gaps.json", "How much is missing, by source and reason.", gaps),
-    Part("quarantine.json", "What could not be read, by reason, with sizes; none of the bytes.", quarantine),
+    Part("gaps.json", "The amount of missing events, by source and reason.", gaps),
+    Part("quarantine.json", "Input that could not be decoded, by reason, with sizes but without the bytes.", quarantine),
 )  # fmt: skip
 
 
@@ -254,7 +257,9 @@ def _admin(subject: Subject) -> str:
     if daemon is None:
         raise TailraceError("no collector runs on this store")
     if not daemon.addresses.get("admin"):
-        raise TailraceError(f"process {daemon.pid} does not say where its admin endpoint is")
+        raise TailraceError(
+            f"process {daemon.pid} does not report the address of its admin endpoint"
+        )
     return daemon.addresses["admin"]
 
 
@@ -266,13 +271,13 @@ def _each(directory: Path, pattern: str) -> Iterator[tuple[str, int]]:
 
 def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
     if not directory.is_dir():
-        raise TailraceError(f"{directory}: there is no such directory")
+        raise TailraceError(f"{directory}: does not exist")
     sizes = [path.stat().st_size for path in directory.glob(pattern) if path.is_file()]
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _all(state: msgspec.Struct) -> dict[str, Any]:
-    """Zeros too."""
+    """Return every field of the state, including zeros."""
     found: dict[str, Any] = {}
     for field in state.__struct_fields__:
         value = getattr(state, field)
@@ -283,7 +288,7 @@ def _all(state: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """DuckDB's sums are decimals."""
+    """Convert DuckDB's decimal sums to int."""
     return value if value is None or isinstance(value, str | int) else int(str(value))
 
 

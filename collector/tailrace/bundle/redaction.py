@@ -1,7 +1,7 @@
-"""What does not leave the host: known secrets wherever they turn up, and what is in a secret's place.
+"""Remove secrets from what leaves the host.
 
-Two nets. What is known to be secret (storage options, tokens, variables with either) is cut out of every
-text; user and password of any URL are, whoever wrote it.
+There are two rules. Every known secret (storage options, tokens, variables with either) is cut out of
+every text. User and password are cut out of every URL.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tailrace.config.schema import Config
 REDACTED = "REDACTED"
 
 SHORTEST = 4
-"""Characters; what is shorter is in every text, and no secret."""
+"""Characters. A shorter string occurs in any text, and is no secret."""
 
 FILE_MAX = 64 * 1024
-"""Bytes read of a file that may hold a secret."""
+"""Bytes to read of a file that may contain a secret."""
 
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"'\\]+@")
 _OF_CLIENTS = frozenset({"TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"})
@@ -44,8 +44,7 @@ class Redaction:
 
 
 def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
-    """What is known to be secret: of the configuration, of a file that may be wrong, and of the
-    environment, whoever it is for."""
+    """Return the secrets in the configuration, in a file that may be invalid, and in the environment."""
     found = {*config.store.options.values()}
     tree = document.tree if document else {}
     store = tree.get("store")
@@ -66,8 +65,7 @@ def secrets(config: Config, document: Document | None, environ: Mapping[str, str
 
 
 def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration as it is run: every key with its value, but for secrets and for what the
-    environment says."""
+    """Return the effective configuration, without secrets and without values from the environment."""
     tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
     for path in environment.read(environ)[0]:

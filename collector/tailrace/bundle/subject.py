@@ -1,4 +1,4 @@
-"""Which collector a bundle is about, however broken its configuration is."""
+"""Find the collector that a bundle is about, however broken its configuration is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.doctor.host import Host
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Of a configuration that is wrong, as much as says where its store is."""
+    """Return the subject. From an invalid configuration, use only the path of its store."""
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}

@@ -1,9 +1,9 @@
-"""The command `tailrace`: one module a subcommand, imported when it is asked for and not before.
+"""The command `tailrace`, with one module for each subcommand, imported only when it is used.
 
-A command is `tailrace/cli/NAME.py` (NAME_ where that is a word of Python) with a click command called `command`, and its line in
-`COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a TailraceError is its
-text on standard error and an exit code, never a traceback; anything else that is raised is a
-mistake of ours, and its traceback is what we need.
+A subcommand is `tailrace/cli/NAME.py` (NAME_ if NAME is a keyword of Python) with a click command called
+`command`, and a line in `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
+TailraceError becomes its text on standard error and an exit code, without a traceback. Any other
+exception is a bug of ours, so its traceback is shown.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from tailrace.errors import (
 from tailrace.terminal import guard, lines
 
 COMMANDS = {
-    "serve": "The daemon: collect traces until told to stop.",
+    "serve": "Run the daemon: collect traces until told to stop.",
     "check": "Find every mistake in a configuration file.",
-    "run": "A collector around one program, ending in a certificate.",
-    "verify": "Check all files of a store, or a run certificate.",
-    "import": "Take in finished files and directories.",
-    "query": "Run SQL over what was collected.",
-    "streams": "What is there: one line a stream.",
-    "gaps": "What is missing, and why.",
-    "follow": "Rows as they arrive.",
+    "run": "Run a program with a collector, and certify what it traced.",
+    "verify": "Verify all files of a store, or a run certificate.",
+    "import": "Import finished files and directories.",
+    "query": "Run SQL over the collected events.",
+    "streams": "List the streams, and how complete each is.",
+    "gaps": "List what is missing, and why.",
+    "follow": "Show rows as they arrive.",
     "upkeep": "Merge small files and delete old days.",
-    "doctor": "What to change on this host before anything is lost.",
-    "bundle": "Facts for support, without data and secrets.",
-    "demo": "Everything at once, on generated traffic.",
+    "doctor": "Say what to change on this host before anything is lost.",
+    "bundle": "Collect facts for support, without data and secrets.",
+    "demo": "Show everything at once, on generated traffic.",
 }
-"""Every subcommand and what its line in `tailrace --help` says."""
+"""Every subcommand and its line in `tailrace --help`."""
 
 
 class ExitCode(IntEnum):
@@ -52,30 +52,30 @@ class ExitCode(IntEnum):
     USAGE = 2
     """Wrong usage or configuration."""
     INCOMPLETE = 3
-    """Completeness was demanded and is not there."""
+    """The caller demanded completeness, and something is missing."""
     LOSS = 4
-    """More was lost than the budget allows, or there was nothing to lose."""
+    """More was lost than the budget allows, or nothing was traced."""
     ADDRESS_UNAVAILABLE = 5
-    """An address to listen on is taken or not up yet; a later start may have it."""
+    """An address to listen on is taken or not up yet. A later start may get it."""
     INTERRUPTED = 130
-    """Ctrl-C; what a shell says of a program that SIGINT ended."""
+    """Ctrl-C. A shell reports this for a program that SIGINT ended."""
     BROKEN_PIPE = 141
-    """Nobody reads what we write; what a shell says of a program that SIGPIPE ended."""
+    """Nobody reads the output. A shell reports this for a program that SIGPIPE ended."""
 
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
-"""What ends a command without being a mistake in it."""
+"""Exceptions that end a command without being a bug in it."""
 
 
 def load(name: str) -> click.Command:
-    """The command of this name; its module is imported now."""
+    """Import the module of a command, and return the command."""
     module = f"{name}_" if iskeyword(name) else name
     command: click.Command = import_module(f"tailrace.cli.{module}").command
     return command
 
 
 class Commands(click.Group):
-    """The group of all subcommands; knows their names without importing them."""
+    """The group of all subcommands. It knows their names without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -108,7 +108,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # a broken pipe is noticed here, not when the interpreter ends
+            sys.stdout.flush()  # notice a broken pipe here, not when the interpreter ends
         except (BaseExceptionGroup, *EXPECTED) as error:
             found = list(causes(error))
             if not all(isinstance(cause, EXPECTED) for cause in found):
@@ -118,7 +118,7 @@ class Commands(click.Group):
 
 
 def report(error: BaseException) -> ExitCode:
-    """Say on standard error what a person can do something about; how the program is to end."""
+    """Print on standard error what a person can act on, and return the exit code."""
     match error:
         case ConfigError():
             for problem in error.problems:
@@ -136,7 +136,7 @@ def report(error: BaseException) -> ExitCode:
             click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.FAILED
         case BrokenPipeError():
-            # What is still buffered has no reader; the interpreter must not try again at its end.
+            # The buffer has no reader. Keep the interpreter from writing it again when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.BROKEN_PIPE
         case _:
@@ -146,10 +146,10 @@ def report(error: BaseException) -> ExitCode:
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="tailrace %(version)s")
 def tailrace() -> None:
-    """Take in execution traces and know exactly which events are missing, and why."""
+    """Collect execution traces, and know exactly which events are missing, and why."""
 
 
 def main() -> None:
-    """The entry point of the command and of `python -m tailrace`."""
+    """Run the command, also for `python -m tailrace`."""
     guard()
     tailrace(prog_name="tailrace")

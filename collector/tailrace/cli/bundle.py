@@ -1,4 +1,4 @@
-"""`tailrace bundle`: what somebody needs who is to help, in one file."""
+"""`tailrace bundle`: one file with what a helper needs to know."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from tailrace.errors import ConfigError
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the archive goes; without it tailrace-bundle-TIME.tar.gz here.",
+    help="Write the archive to FILE; by default to tailrace-bundle-TIME.tar.gz in this directory.",
 )
-@json_option("One JSON object, with the same in it.")
+@json_option("Print one JSON object with the same facts.")
 def command(config: Path | None, store: str | None, output: Path | None, *, as_json: bool) -> None:
-    """Gather facts about a collector, for support: versions, configuration, state, sizes, what is missing.
+    """Gather facts about a collector for support: versions, configuration, state, sizes, what is missing.
 
-    Without events, their names or attributes, and without secrets: see the README in it. Works
-    beside a running collector, without one, and when the configuration or the store is broken: what
-    cannot be had is named. Takes a minute or two at most.
+    The archive contains no events, names or attributes, and no secrets: see the README in it. The command
+    works beside a running collector, without a collector, and when the configuration or the store is
+    broken; it names each fact that it could not get. It takes a minute or two at most.
 
     With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and
-    `failure`, of which one is null.
-    """
+    `failure`, of which one is null."""
     from tailrace.bundle import archive
     from tailrace.bundle.redaction import Redaction, document_or_none, secrets
     from tailrace.bundle.subject import find
@@ -59,4 +58,4 @@ def command(config: Path | None, store: str | None, output: Path | None, *, as_j
         parts = list(map(archive.facts, made))
         click.echo(json.dumps({"archive": str(path), "bytes": size, "parts": parts}))
     else:
-        click.echo(f"{path}: {size:,} B; look through it before you pass it on")
+        click.echo(f"{path}: {size:,} B; review it before you pass it on")

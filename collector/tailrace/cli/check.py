@@ -1,4 +1,4 @@
-"""`tailrace check`: every mistake in a configuration file, or what it comes to."""
+"""`tailrace check`: report every mistake in a configuration file, or its effect."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from tailrace.security import guard
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 def command(file: Path, *, as_json: bool) -> None:
-    """Find every mistake in the configuration FILE, together with the environment's variables, and
-    in the files of certificates and tokens that it names.
+    """Find every mistake in the configuration FILE, in the environment's variables, and in the files of
+    certificates and tokens that it names.
 
-    Prints one line a problem, `file:line: key: what is wrong; what is allowed`, and exits with 2;
-    or says what the configuration comes to, and warns of what the installed systemd unit keeps from
-    being reached.
-    """
+    Prints one line for each problem, `file:line: key: what is wrong; what is allowed`, and exits with 2.
+    Without problems, prints what the configuration amounts to, and warns where the installed systemd unit
+    or a limit gets in its way."""
     loaded, problems = examine(file, environ=os.environ, flags={}, formats=transports)
     if loaded is not None and (unusable := guard.problems(loaded)):
         loaded, problems = None, unusable
@@ -60,7 +59,7 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    """What keeps the configuration from being reached, or from what it allows."""
+    """Yield what keeps clients from reaching the sources, or the configuration from using what it allows."""
     for blocked in unit.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,7 +68,7 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    """Of a problem, `origin` is the file, `environment`, or empty for an option."""
+    """Return the result as JSON. A problem's `origin` is the file, `environment`, or empty for an option."""
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:
@@ -98,5 +97,5 @@ def _tag(source: SourceConfig) -> str:
 
 
 def _places(source: SourceConfig) -> list[str]:
-    """Where its bytes come from: the patterns of a tail, the address of all others."""
+    """Return where a source's bytes come from: the patterns of a tail, otherwise the address."""
     return source.paths if isinstance(source, TailConfig) else [source.listen]

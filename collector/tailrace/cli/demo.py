@@ -1,4 +1,4 @@
-"""`tailrace demo`: everything at once, on generated traffic."""
+"""`tailrace demo`: show everything at once, on generated traffic."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from tailrace.cli.options import json_option
     "--store",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A new directory for the table; without it a temporary one.",
+    help="New directory for the table; by default a temporary one.",
 )
 @click.option(
-    "--keep", is_flag=True, help="Stay up afterwards, with a little traffic, until Ctrl-C."
+    "--keep", is_flag=True, help="Keep running afterwards, with a little traffic, until Ctrl-C."
 )
-@json_option("One JSON object at the end, and all else on standard error.")
+@json_option("Print one JSON object at the end, and everything else on standard error.")
 @click.pass_context
 def command(ctx: click.Context, store: Path | None, *, keep: bool, as_json: bool) -> None:
-    """Start a collector, send it traces with known gaps, and see that it names exactly those.
+    """Start a collector, send it traces with known gaps, and check that it names exactly those.
 
-    Takes less than a minute. The table stays where it is for you to look at.
+    Takes less than a minute. The table stays where it is, for you to look at.
 
-    With --json: `good` (whether it named exactly those) and the `store`.
-    """
+    With --json: `good` (whether it named exactly those gaps) and the `store`."""
     if store is not None and store.exists() and any(store.iterdir()):
-        raise click.BadParameter(f"{store} is not empty, and the gaps in it are to be ours only")
+        raise click.BadParameter(f"{store} is not empty; give a new or empty directory")
 
     import trio
 

@@ -1,4 +1,4 @@
-"""`tailrace doctor`: what to change on this host, and in a configuration, before anything is lost."""
+"""`tailrace doctor`: say what to change on this host, and in a configuration, before anything is lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tailrace.doctor.finding import Severity
 
 WIDTH = 80
-"""Columns where nothing says how many there are, and the most that are used: text reads no better
-in long lines."""
+"""The default number of columns, and the most that are used, since long lines read badly."""
 
 COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 
@@ -26,18 +25,17 @@ COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
-@click.option("--quick", is_flag=True, help="Measure neither the disk nor the UDP rate.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
+@click.option("--quick", is_flag=True, help="Skip measuring the disk and the UDP rate.")
 def command(config: Path | None, store: str | None, *, as_json: bool, quick: bool) -> None:
-    """Look at this host and a configuration, and say what to change, as commands.
+    """Examine this host and a configuration, and say what to change, as commands.
 
-    Needs no root, changes nothing, and leaves a collector that runs alone. Takes some five seconds.
-    Exits with 1 when there is a problem; advice is none.
+    Needs no root, changes nothing, and does not disturb a running collector. Takes some five seconds.
+    Exits with 1 when there is a problem; advice alone does not count.
 
     With --json: `problems` and `advice` say how many there are; each of `findings` has a `check`, a
-    `severity` (problem, advice or good), `what` is, `why` it matters, `commands` that change it and
-    `figures`, whose names end in their units.
-    """
+    `severity` (problem, advice or good), `what` is the case, `why` it matters, `commands` that change it
+    and `figures`, whose names end in their units."""
     loaded = load_config(config, store)
 
     from tailrace.clock import SystemClock

@@ -1,4 +1,4 @@
-"""`tailrace follow`: rows as they arrive."""
+"""`tailrace follow`: show rows as they arrive."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tailrace.config.load import store_path
 from tailrace.errors import IncompleteError
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
-"""Between looks: the one after news, and more and more up to the other while there are none."""
+"""Seconds between two looks: the first after new rows, growing to the second while there are none."""
 
 
 @click.command()
 @config_option
 @store_option
-@json_option("One JSON object a row, all columns.")
+@json_option("Print one JSON object for each row, with all columns.")
 @click.option(
     "--source",
     metavar="NAME",
-    help="Only this source, which has rows or is one of the collector that runs on the store.",
+    help="Show only this source, which must have rows or belong to the running collector.",
 )
-@click.option("--from-start", is_flag=True, help="First all rows that are there already.")
+@click.option("--from-start", is_flag=True, help="First show all rows that exist already.")
 @click.option(
-    "--complete-only", is_flag=True, help="Exit with 3 once a row says that anything is missing."
+    "--complete-only", is_flag=True, help="Exit with 3 once a row says that something is missing."
 )
-@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after so many rows.")
+@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after this many rows.")
 def command(
     config: Path | None,
     store: str | None,
@@ -42,10 +42,9 @@ def command(
     complete_only: bool,
     lines: int | None,
 ) -> None:
-    """Rows as they are committed, each once, until Ctrl-C.
+    """Show rows as they are committed, each once, until Ctrl-C.
 
-    Rows are shown as they are stored: ticks (@) where the wall time was not known at commit.
-    """
+    Rows are shown as they are stored, with ticks (@) if the wall time was not known at commit."""
     loaded = load_config(config, store)
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter
@@ -70,7 +69,9 @@ def command(
             rows = [row for row in page if source is None or row[SOURCE] == source][:lines]
             printer.print(rows)
             if complete_only and any(row[KIND] == "gap" for row in rows):
-                raise IncompleteError("of what was shown something is missing: see its gap rows")
+                raise IncompleteError(
+                    "something is missing from the rows shown: see their gap rows"
+                )
             if lines is not None:
                 lines -= len(rows)
                 if not lines:

@@ -1,4 +1,4 @@
-"""`tailrace gaps`: what is missing, and why; and what may still come."""
+"""`tailrace gaps`: list what is missing, and why, and what may still arrive."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ REASON, REMAINING = COLUMNS.index("reason"), COLUMNS.index("remaining")
 
 
 AWAITED = "awaited"
-"""In place of a reason: the running collector still waits for these events."""
+"""The reason that is shown for events which the running collector still waits for."""
 
 
 @click.command()
 @config_option
 @store_option
-@json_option("One JSON object a gap, all columns.")
-@click.option("--source", metavar="NAME", help="Only this source.")
-@click.option("--session", metavar="ID", help="Only sessions whose id begins so.")
-@click.option("--all", "everything", is_flag=True, help="Also what came after all.")
+@json_option("Print one JSON object for each gap, with all columns.")
+@click.option("--source", metavar="NAME", help="Show only this source.")
+@click.option("--session", metavar="ID", help="Show only sessions whose id begins with this.")
+@click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
 def command(
     config: Path | None,
     store: str | None,
@@ -45,15 +45,14 @@ def command(
     session: str | None,
     everything: bool,
 ) -> None:
-    """What is missing: one line a gap, net of what came after all.
+    """List what is missing: one line for each gap, without the events that arrived later.
 
-    `detail` is how it is known; `first` and `last` are the producer's own numbers, where it has any. A
-    dash as `count` means that nobody knows how much is missing.
+    `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
+    A dash as `count` means that nobody knows how much is missing.
 
-    Where a collector runs on the store, it is asked which events it still waits for, before it says
-    that they are missing: a line a stream, with `awaited` as its reason. A dash as its `count` means
-    that the collector could not be asked; `detail` says why.
-    """
+    If a collector runs on the store, the command asks it which events it still waits for, before they
+    count as missing. They get one line for each stream, with the reason `awaited`. A dash as their
+    `count` means that the collector could not be asked; `detail` says why."""
     loaded = load_config(config, store)
 
     from tailrace.cli.output.console import Console
@@ -76,7 +75,7 @@ def command(
         return
     columns = (*COLUMNS, "healed") if everything else COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
-    totals = Totals()
+    totals = GapTotals()
     lines = chain(totals.adding(pages), filter(None, [rows(columns, live, selection)]))
     if (first := next(lines, None)) is not None:
         console.table(answer.columns, chain([first], lines))
@@ -86,7 +85,7 @@ def command(
 
 
 def rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return what is awaited, or why that is not known, as rows like those of the gaps."""
+    """Return awaited events, or why they are not known, as rows like those of the gaps."""
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}
@@ -97,8 +96,8 @@ def rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
     return [tuple(row[column] for column in columns) for row in found]
 
 
-class Totals:
-    """Sums over the lines of the table, as they go by."""
+class GapTotals:
+    """Sums over the lines of the table, added while they are printed."""
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0

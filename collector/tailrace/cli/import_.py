@@ -1,4 +1,4 @@
-"""`tailrace import`: finished files and directories through the whole path, once."""
+"""`tailrace import`: send finished files and directories through the whole pipeline, once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tailrace.importing.discover import LeftOut, Why
-    from tailrace.importing.importing import Progress
+    from tailrace.importing.importing import ImportProgress
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
-"""Files left out for one reason that are named; the others are counted, and --json has all."""
+"""Ignored files to name for one reason. The others are counted, and --json lists all."""
 
 
 @click.command()
@@ -33,18 +33,20 @@ SHOWN = 10
     "format_",
     metavar="NAME",
     type=click.Choice(list(FORMATS)),
-    help=f"What the files are; without it their names and first bytes tell: {', '.join(FORMATS)}.",
+    help=f"Format of the files; by default it is detected from names and first bytes: {', '.join(FORMATS)}.",
 )
 @click.option("--dialect", metavar="NAME", default="auto", help="Dialect of the format.")
 @click.option("--source", metavar="NAME", default="import", help="Name of the source in the table.")
-@click.option("--again", is_flag=True, help="Also files that this source has imported before.")
+@click.option(
+    "--again", is_flag=True, help="Also import files that this source has imported before."
+)
 @click.option(
     "--max-loss",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Exit with 4 if more events than this are missing of the files, or nobody knows how many.",
+    help="Exit with 4 if more events than this are missing from the files, or nobody knows how many.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the same in it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -60,22 +62,21 @@ def command(
     as_json: bool,
     paths: tuple[Path, ...],
 ) -> None:
-    """Take in finished files, and all below directories; then say what came and what is missing.
+    """Import finished files, and all files below directories; then say what was stored and what is
+    missing.
 
-    A repeated command stores nothing twice and misses nothing new: it leaves out, and names, files that
-    the table has and copies of other files. It reads a file that has grown anew, and the new session
-    takes the place of the former session. An interrupted import goes on where it stopped. No daemon
-    may run on the same store.
+    Repeating a command stores nothing twice and misses nothing new: it skips, and names, files that the
+    table has and copies of other files. A file that has grown is read again, and its new session replaces
+    the former one. An interrupted import continues where it stopped. No daemon may run on the same store.
 
     Exits with 1 when a file could not be read, a named file is no trace, or none of the files has an
     event.
 
-    With --json: `files` are those taken in, each with its `session`, `events` and what is `missing`
-    by reason (`unknown`: of unknown amount, too); `events`, `missing` and `unknown` are their sums.
-    `left_out` are the others, each with the reason (`why`), and the file that it is a copy `of`
-    (`trace` is false where nothing says that one was meant to be there); `imported_before` says what
-    the table has of them.
-    """
+    With --json: `files` are the imported files, each with its `session`, `events` and what is `missing`
+    by reason (`unknown`: an unknown number as well); `events`, `missing` and `unknown` are their sums.
+    `left_out` are the other files, each with the reason (`why`) and the file that it is a copy `of`
+    (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
+    table has of the files."""
     loaded = load_config(config, store)
 
     from tailrace import log
@@ -122,7 +123,7 @@ def _json(summary: Summary) -> str:
 
 
 def _left_out(files: list[LeftOut]) -> Iterator[str]:
-    """Yield the lines of a paragraph for each reason."""
+    """Yield the lines of one paragraph for each reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
@@ -131,7 +132,7 @@ def _left_out(files: list[LeftOut]) -> Iterator[str]:
         for file in left[:SHOWN]:
             yield f"  {file.path}" + (f": its content is in {file.of}" if file.of else "")
         if len(left) > SHOWN:
-            yield f"  and {len(left) - SHOWN} more (--json names all)"
+            yield f"  and {len(left) - SHOWN} more (--json lists all)"
 
 
 def _counted(why: Why, count: int) -> str:
@@ -145,18 +146,18 @@ def _counted(why: Why, count: int) -> str:
         "empty": ("is empty", "are empty"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
         "unrecognised": (
-            "is no trace of any known format", "are no traces of any known format"
+            "is not a trace of any known format", "are not traces of any known format"
         ),
     }[why]  # fmt: skip
-    hint = " (--again takes {} in once more)".format("it" if count == 1 else "them")
+    hint = " (--again imports {} once more)".format("it" if count == 1 else "them")
     said = f"1 file {one}" if count == 1 else f"{count} files {several}"
     return said + (hint if why == "imported" else "")
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Yield why the command fails, or has to be repeated."""
+    """Yield why the command fails or must be repeated."""
     if summary.interrupted:
-        yield "interrupted: repeat the same command to go on"
+        yield "interrupted: repeat the same command to continue"
         return
     if summary.errors:
         errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
@@ -167,8 +168,8 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
 
 
-def _bar(stack: ExitStack) -> Callable[[Progress], None]:
-    """Shows progress on a terminal, nothing elsewhere."""
+def _bar(stack: ExitStack) -> Callable[[ImportProgress], None]:
+    """Return a function that shows progress on a terminal and does nothing elsewhere."""
     if not sys.stderr.isatty():
         return lambda _: None
 
@@ -188,7 +189,7 @@ def _bar(stack: ExitStack) -> Callable[[Progress], None]:
     )  # fmt: skip
     task = stack.enter_context(bar).add_task("import", total=None, files="", rows=0)
 
-    def show(progress: Progress) -> None:
+    def show(progress: ImportProgress) -> None:
         files = f"{progress.files}/{progress.files_total} files"
         bar.update(
             task,

@@ -1,4 +1,4 @@
-"""The options that every command has in common: which configuration, which store."""
+"""The options that all commands share: the configuration and the store."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ config_option = click.option(
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Configuration file; without it $TAILRACE_CONFIG, or else built-in defaults.",
+    help="Configuration file; by default $TAILRACE_CONFIG, or else built-in defaults.",
 )
 store_option = click.option(
     "--store",
     metavar="DIR",
-    help="Directory or URL of the table; without it the configuration's.",
+    help="Directory or URL of the table; by default the configuration's.",
 )
 
 
@@ -48,29 +48,29 @@ class Quantity(click.ParamType[Size | Duration]):
         except (ValueError, OverflowError) as error:
             self.fail(str(error), param, ctx)
         if not quantity:
-            self.fail("0 is too little", param, ctx)
+            self.fail("must be greater than 0", param, ctx)
         return quantity
 
 
 GAPS = "`tailrace gaps`"
-"""What says which events are missing."""
+"""The command that lists the missing events."""
 
 complete_option = click.option(
     "--complete-only",
     is_flag=True,
-    help="Show nothing and exit with 3 when anything of it is missing.",
+    help="If anything is missing, show nothing and exit with 3.",
 )
 
 
 def json_option(text: str) -> Callable[[F], F]:
-    """Return the option --json, which a command takes as `as_json`."""
+    """Return the option --json, which a command receives as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 def load_config(config: Path | None, store: str | None) -> Loaded:
-    """The configuration that a command's `--config` and `--store` ask for.
+    """Return the configuration that `--config` and `--store` select.
 
-    A wrong one ends the command with exit code 2 and its problems on standard error, one a line."""
+    If it is wrong, print its problems on standard error, one a line, and exit with code 2."""
     try:
         return choose(config, store)
     except ConfigError as error:
@@ -78,7 +78,7 @@ def load_config(config: Path | None, store: str | None) -> Loaded:
 
 
 def signatures() -> ModuleType:
-    """`run.signature`, which needs a package that is not installed with Tailrace."""
+    """Import `run.signature`, which needs a package that is not installed with Tailrace."""
     try:
         return import_module("tailrace.run.signature")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`tailrace query`: SQL over what was collected."""
+"""`tailrace query`: run SQL over the collected events."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from tailrace.units import Duration, Size
 @click.command()
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a row.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a heading.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
 @click.option(
     "--csv-safe",
     "as_safe_csv",
     is_flag=True,
-    help="The same for a spreadsheet: a ' before texts that it would take for formulas.",
+    help="Print CSV for a spreadsheet, with a ' before texts that it would take for formulas.",
 )
-@click.option("--arrow", "as_arrow", is_flag=True, help="An Arrow IPC stream.")
+@click.option("--arrow", "as_arrow", is_flag=True, help="Print an Arrow IPC stream.")
 @click.option("--source", metavar="NAME", help="Show only the rows of this source in all views.")
 @click.option(
     "--timeout",
     type=Quantity(Duration),
-    help="End the command after this time, also while nobody reads what it prints: '30 s'.",
+    help="End the command after this time, even if nobody reads its output: '30 s'.",
 )
 @click.option(
     "--memory",
     type=Quantity(Size),
-    help="End the statement when it needs more: '2 GiB'. Without it, 80 % of the machine's.",
+    help="End the statement when it needs more memory: '2 GiB'. By default 80 % of the machine's.",
 )
 @complete_option
 @click.argument("sql")
@@ -60,20 +60,19 @@ def command(
     as_arrow: bool,
     complete_only: bool,
 ) -> None:
-    """Ask in DuckDB's SQL; "-" reads it from standard input.
+    """Run a statement in DuckDB's SQL; "-" reads it from standard input.
 
-    There are the views events, spans, gaps, sessions and streams; `DESCRIBE spans` says what is in
-    one. All of them show the table as it was when the command began. When anything of the table, or
-    of the source, is missing or still awaited, whatever is asked, standard error says what.
+    The views are events, spans, gaps, sessions and streams; `DESCRIBE spans` lists the columns of one.
+    All views show the table as it was when the command began. If anything is missing from the table, or
+    from the source, or is still awaited, standard error says so, whatever the statement asks.
 
-    The statement runs in a process of its own. It may read the views and compute, it sees no file
-    or path of this host, and if it crashes or reaches a limit, that is an error like others.
-    """
+    The statement runs in a process of its own. It may read the views and compute, and it sees no file or
+    path of this host. If it crashes or reaches a limit, the command reports an error."""
     if as_json + as_csv + as_safe_csv + as_arrow > 1:
         forms = "--json, --csv, --csv-safe and --arrow"
-        raise click.UsageError(f"{forms} exclude one another: give one of them")
+        raise click.UsageError(f"{forms} cannot be combined: give one of them")
     if as_arrow and sys.stdout.isatty():
-        raise click.UsageError("--arrow is not for a terminal: write it to a file, or pipe it on")
+        raise click.UsageError("--arrow is not for a terminal: write it to a file or a pipe")
     loaded = load_config(config, store)
     statement = sys.stdin.read() if sql == "-" else sql
 

@@ -1,4 +1,4 @@
-"""`tailrace run`: a collector around one program."""
+"""`tailrace run`: run a collector around one program."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
-    from tailrace.run.service import Done
+    from tailrace.run.service import RunDone
 
 
 T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """All that a traced run needs before its program starts."""
+    """Everything that a traced run needs before its program starts."""
 
     loaded: Loaded
     directory: Path
-    """Of certificate and traces."""
+    """The directory of the certificate and the traces."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
 @click.option(
     "--store",
     metavar="DIR",
-    help="Directory or URL of the table; without it a new directory, tailrace-run-TIME-HOST-PROCESS, with the rank in it under a launcher.",
+    help="Directory or URL of the table; by default a new directory, tailrace-run-TIME-HOST-PROCESS, whose name has the rank under a launcher.",
 )
 @click.option(
     "--max-loss",
@@ -52,21 +52,21 @@ class Prepared(NamedTuple):
     "files",
     metavar="FORMAT=PATH",
     multiple=True,
-    help="Follow also this file or directory, such as et3=./trace.",
+    help="Also follow this file or directory, such as et3=./trace.",
 )
 @click.option(
     "--certificate",
     "path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the certificate goes; without it certificate.json beside the table. Where a file is already, the name gets a number.",
+    help="Write the certificate to FILE; by default to certificate.json beside the table. If the file exists, the name gets a number.",
 )
 @click.option(
     "--sign",
     "key",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Sign it with this Ed25519 private key (PEM); needs the package cryptography.",
+    help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
 )
 @click.option(
     "--require-trace",
@@ -74,7 +74,7 @@ class Prepared(NamedTuple):
     is_flag=True,
     help="Do not run the program if it cannot be traced; exit with 1 if tracing fails later.",
 )
-@json_option("One JSON object on standard error in place of the words there.")
+@json_option("Print one JSON object on standard error in place of the text.")
 @click.argument(
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED
 )
@@ -92,18 +92,17 @@ def command(
     require: bool,
     as_json: bool,
 ) -> None:
-    """Run a program with a collector listening, then say and certify what came of it.
+    """Run a program with a collector listening, then report and certify what was traced.
 
     The program finds the collector by TAILRACE_ADDRESS (for the clients), TAILRACE_HEPH_UDP,
-    TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and
-    OVNI_TRACEDIR; what is set already stays. The program runs whatever goes wrong with tracing,
-    unless --require-trace is given. The exit status is the program's own, or 4 when more was lost
-    than --max-loss allows, or nothing was traced.
+    TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and OVNI_TRACEDIR;
+    variables that are set already stay. If tracing fails, the program still runs, unless --require-trace
+    is given. The exit status is the program's own, or 4 when more was lost than --max-loss allows, or
+    nothing was traced.
 
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
-    tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams`
-    that miss anything; null without a certificate.
-    """
+    tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
+    lack anything; null without a certificate."""
     from tailrace.run import service, surroundings
 
     surroundings.followed(files)
@@ -113,7 +112,7 @@ def command(
         done = service.untraced(arguments)
     else:
         private = report.attempt("the certificate is not signed", lambda: private_key(key))
-        wanted = service.Run(
+        wanted = service.RunRequest(
             arguments=arguments, files=files, max_loss=max_loss or 0, require=require,
             traces=(prepared.directory / "traces").absolute(),
         )  # fmt: skip
@@ -126,8 +125,8 @@ def command(
 
 
 class Report:
-    """What is said of a run on standard error. With `require`, what goes wrong before the program
-    starts is raised and not said."""
+    """The messages of a run on standard error. With `require`, an error before the program starts is
+    raised instead of reported."""
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
@@ -136,7 +135,7 @@ class Report:
         self._path: Path | None = None
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
-        """Return what a call gives; None if it fails, after a warning that says `without` what."""
+        """Return what a call returns. If it fails, warn with the text `without`, and return None."""
         try:
             return call()
         except Exception as error:
@@ -151,10 +150,10 @@ class Report:
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
         if not expected:
-            traceback.print_exception(error)  # a mistake of ours
+            traceback.print_exception(error)  # a bug of ours
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
-        """Sign and write the certificate, under another name where a file is already."""
+        """Sign and write the certificate, under another name if the file exists."""
         from tailrace.run import certificate as certificates
 
         if private:
@@ -165,9 +164,9 @@ class Report:
             self.warn("the certificate could not be written", error)
             return
         if self._path != wished and not self._as_json:
-            click.echo(f"tailrace: {wished} is an earlier certificate and stays as it is", err=True)
+            click.echo(f"tailrace: {wished} is an earlier certificate and is kept", err=True)
 
-    def say(self, done: Done, arguments: Sequence[str]) -> None:
+    def say(self, done: RunDone, arguments: Sequence[str]) -> None:
         from tailrace.model.spelling import spelled
         from tailrace.run import summary
 
@@ -183,7 +182,7 @@ class Report:
 
 
 def prepare(config: Path | None, store: str | None) -> Prepared:
-    """Find the configuration and make a store's directory. Raise TailraceError or OSError."""
+    """Choose the configuration and make the store's directory. Raise TailraceError or OSError."""
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
@@ -202,13 +201,14 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
 
 
 def private_key(path: Path | None) -> object:
-    """Return the key to sign with, None if none is wanted. Raise ConfigError."""
+    """Return the key to sign with, or None without a path. Raise ConfigError."""
     return signatures().load(path) if path else None
 
 
-def exit_status(done: Done, max_loss: int | None, *, failed: bool) -> int:
-    """Return the program's own, or ours where that says more. `failed` is whether tracing was
-    demanded and something went wrong with it."""
+def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
+    """Return the program's own status, or ours if it says more.
+
+    `failed` is whether tracing was required and went wrong."""
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget
     else:

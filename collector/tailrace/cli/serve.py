@@ -1,4 +1,4 @@
-"""`tailrace serve`: the daemon."""
+"""`tailrace serve`: run the daemon."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @store_option
-@json_option("In place of the words, a line of JSON once it listens and another at the end.")
+@json_option("Print a line of JSON once it listens and another at the end, in place of the text.")
 def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
-    SIGHUP reads the configuration anew; a wrong one changes nothing, and /status says what is wrong.
+    SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is
+    wrong.
 
-    With --json, both lines are the status as /status gives it.
-    """
-    early: list[int] = []  # the system would end us for it
+    With --json, both lines are the status in the form of /status."""
+    early: list[int] = []  # without a handler, SIGHUP would end the process
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
-    # Before all else is loaded: what is sent from now on waits. A service manager keeps sockets itself.
+    # Listen before anything else is loaded, so that bytes wait from now on. A service manager keeps sockets itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
 
@@ -53,7 +53,7 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     finally:
         for listening in held.values():
             listening.close()
-        # The interpreter's own end would have the system's way with it again.
+        # While the interpreter ends, the default action of SIGHUP would apply again.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if as_json:
         _say_as_json(last)
@@ -75,7 +75,7 @@ def _say_where(status: Status) -> None:
 
 
 def final_ledger(status: Status) -> str:
-    """What came, what is missing and why, a paragraph a source."""
+    """Return what arrived, what is missing and why, one paragraph for each source."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     lines += [line for name, source in status.sources.items() for line in _ledger(name, source)]
     uncommitted = status.spool.durable - status.spool.committed
@@ -98,7 +98,7 @@ def _ledger(name: str, source: SourceStatus) -> list[str]:
     if gaps:
         lines.append(f"    gaps found: {gaps}" + (f"; healed: {heals}" if heals else ""))
     if source.unknown_gaps:
-        lines.append(f"    gaps of which nobody knows the size: {source.unknown_gaps}")
+        lines.append(f"    gaps of unknown size: {source.unknown_gaps}")
     if source.kernel_drops:
         lines.append(f"    datagrams dropped by the kernel: {source.kernel_drops}")
     return lines

@@ -1,4 +1,4 @@
-"""What commands that read a store have in common."""
+"""Open a store, as all commands that read it do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Take a snapshot, and ask the collector that runs on the store, if one does, what it still awaits of that;
-    `limits` and `room` are an Engine's.
+    """Take a snapshot, and ask a running collector which events of it are still awaited.
 
-    Raise StoreError where there is no table, UnknownError for a selection that nothing can be in."""
+    `limits` and `room` are passed to the Engine. Raise StoreError without a table, UnknownError for a
+    selection that matches nothing."""
     from tailrace.query.engine import Engine
     from tailrace.query.known import check
     from tailrace.query.live import beside, look
@@ -36,6 +36,6 @@ def open_store(
 
 
 def say_incomplete(whole: Completeness) -> None:
-    """Say on standard error what an answer lacks, if anything."""
+    """Print on standard error what an answer lacks, if anything."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

@@ -1,4 +1,4 @@
-"""`tailrace streams`: what is there."""
+"""`tailrace streams`: list the streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.query.answer import Page
     from tailrace.query.completeness import Completeness
 
-# 100 % is only what is complete: shares are rounded down.
+# Shares are rounded down, so that only a complete stream shows 100 %.
 TABLE = """
 SELECT source, format, session, stream, events, missing,
   format('{:.4f} %', floor(completeness * 1e6) / 1e4) AS complete,
@@ -38,9 +38,9 @@ FROM streams
 @click.command()
 @config_option
 @store_option
-@json_option("One JSON object a stream, all columns.")
-@click.option("--source", metavar="NAME", help="Only this source.")
-@click.option("--session", metavar="ID", help="Only sessions whose id begins so.")
+@json_option("Print one JSON object for each stream, with all columns.")
+@click.option("--source", metavar="NAME", help="Show only this source.")
+@click.option("--session", metavar="ID", help="Show only sessions whose id begins with this.")
 @complete_option
 def command(
     config: Path | None,
@@ -51,15 +51,14 @@ def command(
     session: str | None,
     complete_only: bool,
 ) -> None:
-    """What is there: one line a stream, and how complete it is.
+    """List the streams, and how complete each is.
 
-    `complete` is the share of the events known to exist that are here; a dash, when something of
-    unknown size is or may be missing. `state` is `open` while a collector takes in what comes, `silent`
-    when the file rests, `unwatched` when no collector runs on the store, `ended`; and `unfinished?` when
-    the stream has not said its end and its process is gone, its file rests or no collector runs. Times
-    are UTC. The last line also says how many events the collector that runs on the store still waits
-    for; with --json, standard error says it.
-    """
+    `complete` is the share of the events known to exist that are in the table, or a dash if an unknown
+    number is or may be missing. `state` is `open` while a collector receives events, `silent` when the
+    file rests, `unwatched` when no collector runs on the store, `ended`, or `unfinished?` when the stream
+    has not said its end and its process is gone, its file rests or no collector runs. Times are UTC. The
+    last line also says how many events the running collector still waits for; with --json, standard error
+    says it."""
     loaded = load_config(config, store)
 
     from tailrace.cli.output.console import Console
@@ -81,13 +80,13 @@ def command(
             say_incomplete(whole)
         return
     answer, pages = console.ask(f"{TABLE} {chosen}", condition.values)
-    totals = Totals(whole)
+    totals = StreamTotals(whole)
     console.table(answer.columns, totals.adding(pages))
     console.line(totals.text())
 
 
-class Totals:
-    """Sums over the lines of the table, as they go by."""
+class StreamTotals:
+    """Sums over the lines of the table, added while they are printed."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

@@ -1,4 +1,4 @@
-"""`tailrace upkeep`: one run of the table's upkeep, in a process that ends."""
+"""`tailrace upkeep`: run the table's upkeep once, in a process of its own."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tailrace.units import counted
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Delete days by their age although the table has no rows of a long time: nobody collected then.",
+    help="Delete days by their age even though the table has no rows for a long time before now: no collector ran then.",
 )
-@json_option("One JSON object, with the same in it.")
+@json_option("Print one JSON object with the same facts.")
 def command(
     config: Path | None,
     store: str | None,
@@ -37,16 +37,15 @@ def command(
     clock_is_right: bool,
     as_json: bool,
 ) -> None:
-    """Merge small files, delete days beyond the retention, remove files nobody needs.
+    """Merge small files, delete days beyond the retention, and remove files that nobody needs.
 
-    The daemon runs this by itself; it is safe beside it and beside readers. A damaged file is never merged:
-    it is set aside, and gaps name its rows.
+    The daemon runs this by itself. It is safe beside the daemon and beside readers. A damaged file is
+    never merged: it is set aside, and gaps name its rows.
 
-    With --json: `deleted_days`, why no others were although the clock says that they are too old (`held`),
-    how many files were merged (`merged_files`), into how many
-    (`made_files`), and removed (`vacuumed_files`), the steps that were `skipped`, with the reason of
-    each, a sentence for each `damaged` file that was set aside, and `seconds`.
-    """
+    With --json: `deleted_days`, why further days were `held` although the clock says that they are too
+    old, how many files were merged (`merged_files`), into how many (`made_files`), and removed
+    (`vacuumed_files`), the steps that were `skipped`, each with its reason, a sentence for each `damaged`
+    file that was set aside, and `seconds`."""
     loaded = load_config(config, store)
     report = upkeep.run(
         store_path(loaded.config),

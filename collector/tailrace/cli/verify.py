@@ -1,4 +1,4 @@
-"""`tailrace verify`: a certificate against the table, or a store against what was written to it."""
+"""`tailrace verify`: compare a certificate with the table, or a store with its checksums."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @click.option(
-    "--store", metavar="DIR", help="Directory or URL of the table; without it the certificate's."
+    "--store", metavar="DIR", help="Directory or URL of the table; by default the certificate's."
 )
 @click.option(
     "--key",
     metavar="HEX",
-    help="The Ed25519 public key that must have signed it; needs the package cryptography.",
+    help="The Ed25519 public key that must have signed the certificate; needs the package cryptography.",
 )
-@json_option("One JSON object, with the same in it.")
+@json_option("Print one JSON object with the same facts.")
 @click.argument("path", metavar="CERTIFICATE|STORE")
 @click.pass_context
 def command(
@@ -42,22 +42,23 @@ def command(
 ) -> None:
     """Verify a run certificate, or all files of a store.
 
-    CERTIFICATE is a file: compute anew, from the table, all that it says. Exits with 1 when anything is
-    not so: a row, a gap or a digit that was changed.
+    CERTIFICATE is a file. The command computes everything in it anew from the table, and exits with 1 if
+    anything differs: a row, a gap or a digit that was changed.
 
-    STORE is a directory or URL: compare each file of the table with its checksum, and with the log. Prints
-    a line for each damaged file, with what is lost, and exits with 1 if there is any. Files of which no
-    checksum is known are read and said to be unverifiable; a store at a URL has only such files. Nothing is
-    changed: a start, and upkeep, set damaged files aside.
+    STORE is a directory or URL. The command compares each file of the table with its checksum and with
+    the log, prints a line for each damaged file, with what is lost, and exits with 1 if there is any.
+    Files without a known checksum are read and reported as unverifiable; a store at a URL has only such
+    files. The command changes nothing: a start, and upkeep, set damaged files aside.
 
-    With --json, of a certificate: the path of the `certificate`, whether it `holds`, the `differences`, its
-    `totals`, how many `streams` it has, and the public key that it was `signed_by`, null without a
-    signature. Of a store: the `store`, how many data `files` the table has, how many of these are `verified`
-    and how many `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`.
-    """
+    With --json, for a certificate: the path of the `certificate`, whether it `holds`, the `differences`,
+    its `totals`, how many `streams` it has, and the public key that it was `signed_by`, null without a
+    signature. For a store: the `store`, how many data `files` the table has, how many of these are
+    `verified` and how many `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`."""
     if "://" in path or Path(path).is_dir():
         if store is not None or key is not None:
-            raise click.UsageError("--store and --key are for certificates; STORE is an argument")
+            raise click.UsageError(
+                "--store and --key apply to certificates only; give STORE as the argument"
+            )
         found = _verify_store(load_config(config, path), as_json=as_json)
     else:
         found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
@@ -66,7 +67,7 @@ def command(
 
 
 def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
-    """Print what there is to say of a store; return whether anything is damaged."""
+    """Verify a store and print the result. Return whether anything is damaged."""
     import msgspec
 
     from tailrace.config.load import store_path
@@ -91,7 +92,7 @@ def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
 def _verify_certificate(
     config: Path | None, store: str | None, key: str | None, path: Path, *, as_json: bool
 ) -> bool:
-    """Print what there is to say of a certificate; return whether anything of it is not so."""
+    """Verify a certificate and print the result. Return whether anything differs."""
     from tailrace.config.load import store_path
     from tailrace.query.engine import Engine
     from tailrace.run import certificate as certificates, verify

@@ -1,3 +1,3 @@
-"""What a user writes: `schema` says which keys there are, `load` reads and checks them."""
+"""The configuration: `schema` defines the keys, `load` reads and checks them."""
 
 from __future__ import annotations

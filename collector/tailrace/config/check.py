@@ -1,6 +1,7 @@
-"""All settings against the schema, each by itself, so that all that is wrong is found at once.
+"""Check all settings against the schema, each on its own, so that one run reports every mistake.
 
-Between them: a source carries a format its type can, and no two listeners share an address.
+Two checks compare settings: a source's type must be able to carry its format, and no two listeners may
+share an address.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tailrace.config.schema import OWN_SOURCE, Config, Section
 from tailrace.config.values import convert
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Returns the types of source that can carry each format. Called only if a format was written."""
+"""Returns the types of source that can carry each format. It is called only if a format was written."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys that mean nothing without another."""
+"""Keys that need another key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?]")
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
@@ -42,7 +43,8 @@ Values = dict[str, Any]
 
 
 class Given:
-    """All settings, by section and key and by source and key, and where each source is begun."""
+    """All settings that were given, by section and key and by source and key, and where each source was
+    first named."""
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[str, Setting]] = {name: {} for name in SECTIONS}
@@ -51,7 +53,7 @@ class Given:
 
 
 class Check:
-    """One check of everything given; `problems` is what was found."""
+    """One check of all settings. `problems` lists what it found."""
 
     def __init__(self, given: Given, formats: Transports) -> None:
         self.problems: list[Problem] = []
@@ -59,7 +61,7 @@ class Check:
         self._formats = formats
 
     def config(self) -> Config | None:
-        """The configuration, or None if there are problems."""
+        """Return the configuration, or None if there are problems."""
         sections = {name: self._section(name) for name in SECTIONS}
         types = {name: self._type(name) for name in self._given.sources}
         sources = {name: self._source(name, type_) for name, type_ in types.items()}
@@ -79,9 +81,7 @@ class Check:
         self._check_guard("tcp", values, settings)
         path = str(values.get("path", ""))
         if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
-            message = (
-                f"must not contain {bad[0]!r}: the table's library takes it for something else"
-            )
+            message = f"must not contain {bad[0]!r}: the table's library would misread it"
             self._problem(settings["path"].where, message)
         return values
 
@@ -97,12 +97,12 @@ class Check:
         return setting.value
 
     def _source(self, name: str, type_: str | None) -> Values:
-        """A source's keys but `type`. One of no known type is held to the keys of all types."""
+        """Return a source's values without `type`. If the type is unknown, accept the keys of all types."""
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
-            self._problem(home, "is no name for a source; allowed: a to z, 0 to 9 and _")
+            self._problem(home, "is not a valid name for a source; allowed: a to z, 0 to 9 and _")
         if name == OWN_SOURCE:
-            self._problem(home, "is the source of the daemon's own rows; allowed: any other name")
+            self._problem(home, "is reserved for the daemon's own rows; allowed: any other name")
         structs = [SOURCES[type_]] if type_ else [*SOURCES.values()]
         fields = keys_of_any(structs)
         settings = {k: s for k, s in self._given.sources[name].items() if k != "type"}
@@ -123,7 +123,7 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> Values:
-        """The values that are right, by key. Keys in `also` exist and are checked elsewhere."""
+        """Return the valid values, by key. Keys in `also` exist and are checked elsewhere."""
         values: Values = {}
         for key, setting in settings.items():
             if key not in fields:
@@ -136,7 +136,7 @@ class Check:
         return values
 
     def _check_listen(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
-        """The address, if one is there, or one problem instead of it."""
+        """Check the address, if there is one. Drop an invalid address, to report it only once."""
         if "listen" not in values:
             return
         try:
@@ -146,10 +146,10 @@ class Check:
             self._problem(settings["listen"].where, str(error))
 
     def _check_guard(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
-        """What guards a listener is whole, and one that other machines can reach is guarded."""
+        """Check that TLS keys come in pairs, and that a listener open to other machines is guarded."""
 
         def given(key: str) -> bool:
-            """One that is wrong is; it has its own problem."""
+            """Return whether a key was given. An invalid value counts, since it has its own problem."""
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():
@@ -162,7 +162,7 @@ class Check:
         if not listen.is_loopback(host) and not any(map(given, [*guards, "open_to_all"])):
             allowed = f"{' or '.join(guards)}, or open_to_all = true"
             where = settings["listen"].where
-            self._problem(where, f"can be reached from other machines; allowed: {allowed}")
+            self._problem(where, f"other machines can reach this address; allowed: {allowed}")
 
     def _check_format(self, format_: str, type_: str | None, where: Where) -> None:
         if where.origin == DEFAULT:
@@ -175,7 +175,7 @@ class Check:
     def _check_pending(
         self, struct: type[Section], values: Values, settings: Mapping[str, Setting]
     ) -> None:
-        """One record of the longest that is allowed has room."""
+        """Check that `pending_max` has room for one record of the longest size."""
         sizes = {
             key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
         }
@@ -184,26 +184,27 @@ class Check:
             self._problem(
                 settings[key].where,
                 f"pending_max ({sizes['pending_max']}) is less than record_max ({sizes['record_max']});"
-                " allowed: as much, or more",
+                " allowed: at least record_max",
             )
 
     def _check_addresses(
         self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
     ) -> None:
-        """Equal addresses on one protocol; port 0 is another each time. Other clashes, such as
-        with a wildcard address, are the system's to find."""
+        """Report equal addresses on one protocol. Port 0 differs each time.
+
+        The system finds other conflicts, such as with a wildcard address."""
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
             host, port = _place(protocol, address)
             other, other_where = taken.setdefault((protocol, host, port), (owner, where))
             if port != 0 and other != owner:
                 at = other_where if where.origin == DEFAULT else where
-                self._problem(at, f"{other} and {owner} have the same {protocol} address")
+                self._problem(at, f"{other} and {owner} listen on the same {protocol} address")
 
     def _listeners(
         self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
     ) -> Iterator[tuple[str, str, str, Where]]:
-        """Owner, protocol and address of each address that is right, and where it was written."""
+        """Yield owner, protocol, address and origin of each valid address."""
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
         setting = self._given.sections["admin"].get("listen", default)
         if setting is default or "listen" in admin:
@@ -219,12 +220,13 @@ class Check:
 
 
 def _place(protocol: str, address: str) -> tuple[str, int | None]:
-    """Host and port, or the path of a unix socket, in the one spelling that equal ones share.
+    """Return host and port, or the path of a unix socket, in a spelling that equal addresses share.
+
     Raise ValueError."""
     return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:
-    """Where `key` would have been written in the table that begins at `home`."""
+    """Return where `key` would have been written in the table that begins at `home`."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")

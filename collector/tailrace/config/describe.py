@@ -1,4 +1,4 @@
-"""Every key of the configuration in words, for the reference file and the documentation."""
+"""Describe every configuration key in words, for the reference file and the documentation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tailrace.units import Duration, Size
 
 
 class Described(NamedTuple):
-    """A key: `default` is spelled as in TOML, empty where the key must be given, `none` where there is
-    no value; `takes` says when a change counts; `meaning` is the text under the schema's field."""
+    """A described key. `default` is spelled as in TOML: empty for a required key, `none` for no value.
+    `takes` says when a change takes effect. `meaning` is the text under the schema's field."""
 
     section: str
     key: str
@@ -31,12 +31,12 @@ class Described(NamedTuple):
 
 
 def describe() -> list[Described]:
-    """In the schema's order, the sources last, each type of them as a section `sources (TYPE)`."""
+    """Return all keys in the schema's order. Sources come last, each type as a section `sources (TYPE)`."""
     described = [d for name, struct in SECTIONS.items() for d in _section(name, struct)]
     for tag, struct in SOURCES.items():
         section = f"sources ({tag})"
         described.append(
-            Described(section, "type", f'"{tag}"', "", Takes.SOURCE, "What kind of source this is.")
+            Described(section, "type", f'"{tag}"', "", Takes.SOURCE, "The type of the source.")
         )
         described += _section(section, struct)
     return described
@@ -64,7 +64,7 @@ def _toml(value: object) -> str:
 
 @cache
 def _meanings() -> dict[tuple[str, str], str]:
-    """The string under each field, by class and field; the interpreter does not keep them."""
+    """Return the string under each field, by class and field. The interpreter drops these strings."""
     tree = ast.parse(inspect.getsource(schema))
     return {
         (struct.name, field.target.id): inspect.cleandoc(text.value.value)

@@ -1,9 +1,10 @@
-"""A TOML file as a tree, with the line of every key.
+"""Read a TOML file as a tree, with the line of every key.
 
-`tomllib` says where a syntax error is but not where a value was; nor does any kept parser on PyPI.
-The lines are found with tomllib itself: a statement of TOML (`key = value`, `[table]`) begins on a
-line of its own and is TOML by itself, while what is cut off inside an array or a multi-line string
-is not. So the text is cut into the shortest runs of lines that parse, and each run names its keys.
+`tomllib` reports the line of a syntax error but not the line of a value, and so does every maintained
+parser on PyPI. We find the lines with tomllib itself. A statement of TOML (`key = value`, `[table]`)
+begins on a line of its own and is valid TOML by itself, while a statement that is cut inside an array or
+a multi-line string is not. So we cut the text into the shortest runs of lines that parse, and each run
+names its keys.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
 
 DEPTH = 3
-"""How many names the longest path of a key has that is ours: `sources.runs.format`."""
+"""Names in the longest path of a known key, such as `sources.runs.format`."""
 
 
 class Document:
-    """A file's text, which is TOML, and its tree."""
+    """The text of a valid TOML file, and its tree."""
 
     def __init__(self, path: Path, text: str, tree: dict[str, Any]) -> None:
         self.tree = tree
@@ -32,13 +33,13 @@ class Document:
         self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
-        """Where a key of the tree, or the nearest one above it, was first written."""
+        """Return where a key of the tree, or its nearest parent, was first written."""
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
 
 def read(path: Path) -> Document | Problem:
-    """The document, or why there is none."""
+    """Return the document, or the problem that prevents reading it."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -58,14 +59,14 @@ def read(path: Path) -> Document | Problem:
 
 
 def _mistake(text: str, message: str) -> tuple[int, str]:
-    """The line of a syntax error and the message without it."""
+    """Return the line of a syntax error, and the message without it."""
     if found := _AT_LINE.search(message):
         return int(found[1]), message.removesuffix(found[0])
     return _unended(text), message.removesuffix(_AT_END)
 
 
 def _unended(text: str) -> int:
-    """The line on which the first statement begins that does not parse, or else the last line."""
+    """Return the line of the first statement that does not parse, or else the last line."""
     for first, _, statement in _statements(text):
         if statement is None:
             return first
@@ -73,7 +74,7 @@ def _unended(text: str) -> int:
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line on which each key and each table was first written, by the start of its path."""
+    """Return the line on which each key and each table was first written, by path."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, run, statement in _statements(text):
@@ -87,8 +88,10 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-    """The first line, the text and the tree of each statement; what has no end comes last, with
-    None. Each comment and empty line is a statement of its own."""
+    """Yield the first line, the text and the tree of each statement. A statement without an end comes
+    last, with None.
+
+    Each comment and each empty line is a statement of its own."""
     run, first = "", 1
     for line, content in enumerate(text.split("\n"), 1):  # splitlines() cuts more than TOML
         run += content + "\n"
@@ -103,8 +106,9 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every path in the tree of up to `DEPTH` names, outer ones first; an array of tables, which
-    no key of ours may be, is a path like any other."""
+    """Yield every path of up to `DEPTH` names in the tree, parents first.
+
+    An array of tables, which no known key can be, is a path like any other."""
     for name, value in tree.items():
         yield (*above, name)
         if isinstance(value, dict) and len(above) + 1 < DEPTH:

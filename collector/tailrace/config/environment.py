@@ -1,15 +1,16 @@
-"""Settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
+"""Read settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
 
     TAILRACE_STORE_COMMIT_INTERVAL=500ms           [store] commit_interval
-    TAILRACE_SOURCES_RUNS_PATHS=/a/*,/b/*          [sources.runs] paths: a list, parted by commas
+    TAILRACE_SOURCES_RUNS_PATHS=/a/*,/b/*          [sources.runs] paths: a list, separated by commas
     TAILRACE_STORE_OPTIONS_AWS_REGION=eu-north-1   [store.options] aws_region: an entry of a table
-    TAILRACE_STORE_RETENTION_AGE=                  empty: none, where a key may be none
-    TAILRACE_…_FILE=/run/secrets/key               the value is in that file; a last newline is not
+    TAILRACE_STORE_RETENTION_AGE=                  empty: none, for a key that may be none
+    TAILRACE_…_FILE=/run/secrets/key               the value is the file's content without a last newline
 
-Names of sources and of a table's entries are lower case whatever case the variable has. A name that
-ends in `_FILE` always names a file; an entry whose own name ends so belongs in the configuration
-file. A variable that begins with the name of a section, or nearly, and is no key is refused. Other
-variables are left alone: Kubernetes, for one, sets TAILRACE_PORT for a service called tailrace.
+Names of sources and of a table's entries become lower case, whatever the case of the variable. A name
+that ends in `_FILE` always names a file; an entry whose own name ends that way belongs in the
+configuration file. A variable that begins with a section's name, or nearly so, and matches no key is
+refused. Other variables are ignored: Kubernetes, for example, sets TAILRACE_PORT for a service called
+tailrace.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG"})
-"""Variables with other readers: the clients, and whoever looks for the file to load. They stay
-allowed even if a section should ever be called like them."""
+"""Variables with other readers: the clients, and the code that looks for the file to load. They stay
+allowed even if a section gets a name like theirs."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values name files with secrets: a `_FILE` of them would be taken for the name."""
+"""Keys whose values name files with secrets. With `_FILE`, the variable would be mistaken for the file
+itself."""
 
 KeyPath = tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """What a variable sets: a path such as `("store", "path")`, and the type of its value."""
+    """The setting that a variable changes: a path such as `("store", "path")`, and the type of its value."""
 
     path: KeyPath
     type: object
@@ -47,7 +49,8 @@ class Target(NamedTuple):
 
 @cache
 def variables() -> dict[str, Target]:
-    """The variable of every key of the sections; those of a table's entries begin with its own."""
+    """Return the variable of every key in a section. Variables of a table's entries begin with the
+    table's variable."""
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -56,7 +59,7 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Every setting in the environment by its path; that of a table's entry has one name more,
+    """Return every setting in the environment by its path. A table's entry has a third name, as in
     `("store", "options", "aws_region")`."""
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
@@ -70,11 +73,11 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
         elif name.endswith(FILE_SUFFIX) and target.path[-1] in NAMES_OF_FILES:
             allowed = name.removesuffix(FILE_SUFFIX)
             problems.append(
-                Problem(where, f"would be a file with the name of one; allowed: {allowed}")
+                Problem(where, f"the value is the name of a file already; allowed: {allowed}")
             )
         elif target.path in settings:
             other = settings[target.path].where.key
-            problems.append(Problem(where, f"{other} sets the same; allowed: one of the two"))
+            problems.append(Problem(where, f"{other} sets the same key; allowed: one of the two"))
         else:
             try:
                 text = _content(environ[name]) if name.endswith(FILE_SUFFIX) else environ[name]
@@ -94,7 +97,7 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        for key, type_ in _source_types().items():  # no key is the end of another: one fits
+        for key, type_ in _source_types().items():  # no key ends with another key, so only one fits
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
                 return Target(("sources", source, key), type_)
@@ -116,7 +119,7 @@ def _content(path: str) -> str:
 
 
 def _value(type_: object, text: str) -> object:
-    """The text as TOML would have given it; what does not fit is left for the check to refuse."""
+    """Return the text as TOML would give it. The check refuses values that do not fit."""
     if not text and optional(type_):
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
@@ -129,7 +132,7 @@ def _value(type_: object, text: str) -> object:
 
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
-    """A problem, if the variable is in a section's namespace or was meant to be."""
+    """Yield a problem if the variable is in a section's namespace, or was probably meant to be."""
     section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
@@ -137,12 +140,13 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
         meant = get_close_matches(rest, _endings(near[0], rest), n=1)
         allowed = ", ".join(prefix + ending for ending in _endings(near[0], ""))
         help_ = f"did you mean {prefix}{meant[0]}?" if meant else f"allowed: {allowed}"
-        yield Problem(where, f"is no key's variable; {help_}")
+        yield Problem(where, f"matches no key; {help_}")
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """How the variables of a section end, after its name; of a source, whose name and key may be
-    parted at any `_` of `rest`, all that one may be meant for."""
+    """Return how the variables of a section end after its name.
+
+    A source's variable may split into name and key at any `_` of `rest`, so return all endings."""
     if section != "sources":
         return [
             key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")

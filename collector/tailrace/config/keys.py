@@ -1,4 +1,4 @@
-"""The schema as mappings of keys, walked from its structs: no key is written a second time."""
+"""The schema as mappings of keys, derived from its structs, so that no key is written twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS: dict[object, str] = {
 
 
 def keys(struct: type[Section]) -> Keys:
-    """The keys of one section or of one type of source, in the schema's order."""
+    """Return the keys of one section, or of one type of source, in the schema's order."""
     return {field.name: field for field in msgspec.structs.fields(struct)}
 
 
@@ -38,22 +38,22 @@ SECTIONS: dict[str, type[Section]] = {
 SOURCES: dict[str, type[Section]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(SourceConfig)
 }
-"""What a source's `type` may be, and the struct of each."""
+"""The values that a source's `type` may have, with the struct of each."""
 
 
 def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
-    """The keys that any of these has; those of one name have one type."""
+    """Return the keys that any of these structs has. Keys with the same name have the same type."""
     return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
 def required_of_all(structs: Iterable[type[Section]]) -> list[str]:
-    """The keys that each of these requires."""
+    """Return the keys that each of these structs requires."""
     required = [[n for n, field in keys(struct).items() if field.required] for struct in structs]
     return [name for name in required[0] if all(name in each for each in required)]
 
 
 def stripped(type_: object) -> object:
-    """The type of a value that is there: `Size` of `Size | None`."""
+    """Return the type without None: `Size` for `Size | None`."""
     return next(t for t in get_args(type_) if t is not NoneType) if optional(type_) else type_
 
 
@@ -62,12 +62,12 @@ def optional(type_: object) -> bool:
 
 
 def choices(type_: object) -> tuple[str, ...]:
-    """The values a Literal allows; empty for every other type."""
+    """Return the values that a Literal allows, or nothing for any other type."""
     return get_args(type_) if get_origin(type_) is Literal else ()
 
 
 def words(type_: object) -> str:
-    """What a value of this type is called in a message and in the documentation."""
+    """Return the words for a type in messages and in the documentation."""
     if allowed := choices(type_):
         return alternatives(allowed)
     return _WORDS[stripped(type_)]
@@ -78,7 +78,7 @@ def alternatives(allowed: Iterable[str]) -> str:
 
 
 def hint(given: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    """Return the end of a message about an unknown word: the nearest known word, or all of them."""
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"

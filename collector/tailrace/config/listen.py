@@ -1,4 +1,4 @@
-"""Where to listen, as people write it: `host:port` or `[v6]:port`, or the path of a unix socket."""
+"""Parse addresses to listen on: `host:port`, `[v6]:port`, or the path of a unix socket."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ _ALLOWED = "allowed: host:port or [v6]:port"
 _MODE = re.compile(r"0?[0-7]{3}")
 
 PATH_MAX = 107
-"""Bytes of a unix socket's path that Linux has room for."""
+"""The longest path of a unix socket in Linux, in bytes."""
 
 
 def parse(text: str) -> tuple[str, int]:
-    """The host, in the one spelling that equal addresses share, and the port; 0 lets the system
-    choose. Raise ValueError."""
+    """Return the host, in a spelling that equal addresses share, and the port; 0 lets the system choose.
+
+    Raise ValueError."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
     if len(form["port"]) > 5 or int(form["port"]) > 65_535:
-        raise ValueError(f"{text!r} has no such port; allowed: 0 to 65535")
+        raise ValueError(f"{text!r} has a port out of range; allowed: 0 to 65535")
     host = _host(form["host"]) if form["v6"] is None else _v6(form["v6"])
     return host, int(form["port"])
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host that `parse` gave. Of names, those that are
-    loopback by definition (RFC 6761); what others are may change."""
+    """Return whether only this machine can reach a host that `parse` returned.
+
+    A name counts only if it is loopback by definition (RFC 6761): other names' addresses may change."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -49,7 +51,7 @@ def _v6(text: str) -> str:
 
 def _host(text: str) -> str:
     if not text:
-        raise ValueError(f'no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
+        raise ValueError(f'has no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
     if not text.strip("0123456789."):  # only an IPv4 address can look like one
         try:
             return ip_address(text).compressed
@@ -61,7 +63,7 @@ def _host(text: str) -> str:
 
 
 def parse_path(text: str) -> str:
-    """The path of a unix socket, in the one spelling that equal paths share. Raise ValueError."""
+    """Return the path of a unix socket, in a spelling that equal paths share. Raise ValueError."""
     if not text.startswith("/") or text.endswith("/"):
         raise ValueError(f"{text!r} is not the path of a socket; allowed: an absolute path")
     size = len(os.fsencode(text))
@@ -71,7 +73,7 @@ def parse_path(text: str) -> str:
 
 
 def parse_mode(text: str) -> int:
-    """Raise ValueError."""
+    """Return a file mode, given in octal. Raise ValueError."""
     if _MODE.fullmatch(text) is None:
         raise ValueError(f'{text!r} is not a file mode; allowed: octal, as in "0660"')
     return int(text, 8)

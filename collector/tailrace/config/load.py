@@ -1,8 +1,8 @@
-"""The effective configuration: options of the command, environment, file and defaults, in order.
+"""Build the effective configuration from command options, environment, file and defaults.
 
-What comes first decides, key by key. Only the sources of a file replace the default ones as a
-whole; the environment adds to whichever there are. All problems are found at once, each with the
-file and line, the variable or the option it is in.
+For each key, the first of these that sets it wins. Only sources differ: the sources of a file replace all
+default sources, and the environment adds to the resulting set. One run reports all problems, each with
+its file and line, variable or option.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
 FLAGS = {"store": ("store", "path")}
-"""The options of the command line that set a key, without their dashes, and the key."""
+"""Command line options, without dashes, that set a key, and the key."""
 
 
 class Loaded(NamedTuple):
-    """A configuration, the file it is from, if any, and what identifies it.
+    """A configuration, the file it came from, if any, and its digest.
 
-    `sha256` (hex) is over all keys with their effective values, wherever they came from; of the
-    storage options only the names count, for their values may be secrets and change by themselves.
-    """
+    `sha256` (hex) covers all keys with their effective values, wherever they came from. It covers only
+    the names of storage options, because their values may be secrets and may change on their own."""
 
     config: Config
     path: Path | None
     sha256: str
     places: Mapping[tuple[str, ...], Where] = {}
-    """Where each key was written that was: by section and key, of a source `("sources", name, key)`."""
+    """Where each key was written, by section and key; for a source by `("sources", name, key)`."""
 
     def where(self, *keys: str) -> Where:
-        """Of a key whose value is the default's, its name alone."""
+        """Return where a key was written. For a default value, that is the key's name alone."""
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
@@ -54,7 +53,7 @@ def load(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> Loaded:
-    """Raise ConfigError with every problem there is. See `examine` for the arguments."""
+    """Return the configuration. Raise ConfigError with every problem. See `examine` for the arguments."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
@@ -68,9 +67,9 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """The configuration, or None and its problems: of the file by line, then all others.
+    """Return the configuration, or None and its problems: those of the file by line, then the others.
 
-    `flags` has the options given (see `FLAGS`); None is one not given. `formats` returns the
+    `flags` holds the command line options (see `FLAGS`); None means not given. `formats` returns the
     types of source that can carry each format."""
     given = Given()
     problems: list[Problem] = []
@@ -92,15 +91,15 @@ def examine(
 
 
 def data_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The per-user data directory: of the XDG Base Directory Specification, `tailrace` in it."""
+    """Return the per-user data directory: `tailrace` in the one of the XDG Base Directory Specification."""
     home = Path(environ.get("XDG_DATA_HOME", ""))
-    if not home.is_absolute():  # as the specification demands
+    if not home.is_absolute():  # the specification requires an absolute path
         home = Path("~/.local/share").expanduser()
     return home / "tailrace"
 
 
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """The directory or URL of the table."""
+    """Return the directory or URL of the table."""
     path = config.store.path
     if "://" in path:
         return path
@@ -108,8 +107,10 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """The directory of the spool. That of a store at a URL is in the per-user data directory, each
-    URL's its own, so that what one store has not yet got never goes to another."""
+    """Return the directory of the spool.
+
+    The spool of a store at a URL is in the per-user data directory, one for each URL, so that entries
+    that await one store never go to another."""
     if config.spool.path:
         return str(Path(config.spool.path).expanduser())
     store = store_path(config, environ)
@@ -147,7 +148,7 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Only what they set themselves: the environment may make a default source another type."""
+    """Add the default sources with their required keys only: the environment may change the type."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -173,7 +174,7 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """An entry of a table replaces the one of its name, whatever the case it is written in."""
+    """Set an entry of a table. It replaces an entry of the same name in any case."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -198,7 +199,7 @@ def _places(given: Given) -> dict[tuple[str, ...], Where]:
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:
-    """Sorts by line in the file, then by variable, then by option."""
+    """Return a sort key: by line in the file, then by variable, then by option."""
     where = problem.where
     return where.line is None, where.line or 0, not where.origin, where.key
 
@@ -214,5 +215,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Exact, which the printed form is not."""
+    """Return the exact number, which the printed form is not."""
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

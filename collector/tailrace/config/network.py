@@ -1,4 +1,4 @@
-"""Networks as people write them, in CIDR notation."""
+"""Parse networks in CIDR notation."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ipaddress import (
 )
 
 _MAPPED = 96
-"""Bits of an IPv6 address before the IPv4 address that it stands for, in ::ffff:0:0/96."""
+"""Bits of an IPv4-mapped IPv6 address (::ffff:0:0/96) that precede the IPv4 address."""
 
 Network = IPv4Network | IPv6Network
 
 
 def parse(text: str) -> Network:
-    """`192.0.2.0/24`, `2001:db8::/32`, or one address. Raise ValueError."""
+    """Return the network of `192.0.2.0/24`, `2001:db8::/32` or a single address. Raise ValueError."""
     try:
         interface = ip_interface(text)
     except ValueError:
         raise ValueError(
-            f'{text!r} is no network; allowed: CIDR notation, as in "192.0.2.0/24" or "2001:db8::/32"'
+            f'{text!r} is not a network; allowed: CIDR notation, as in "192.0.2.0/24" or "2001:db8::/32"'
         ) from None
     network = interface.network
     if interface.ip != network.network_address:
-        raise ValueError(f"{text!r} has bits behind its prefix; did you mean {network}?")
+        raise ValueError(f"{text!r} has bits set after its prefix; did you mean {network}?")
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED:
         address = _plain(network.network_address)
         if isinstance(address, IPv4Address):
@@ -36,7 +36,7 @@ def parse(text: str) -> Network:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """An IPv4 address as such, however it is spelled."""
+    """Return an IPv4-mapped address as the IPv4 address it stands for."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address

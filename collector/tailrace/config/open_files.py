@@ -1,4 +1,4 @@
-"""How many descriptors a configuration may come to need."""
+"""Compute how many descriptors a configuration may need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tailrace.config.schema import (
 )
 
 OWN = 128
-"""Descriptors that the process itself needs: for the spool, the table, clients of the admin endpoint and the
-upkeep process."""
+"""Descriptors that the process needs for itself: for the spool, the table, clients of the admin endpoint
+and the upkeep process."""
 
 
 def needed(config: Config) -> int:
@@ -22,18 +22,18 @@ def needed(config: Config) -> int:
 
 
 def too_few(config: Config, limit: int) -> str | None:
-    """Return a sentence where a limit, negative for none, cannot hold what may be needed."""
+    """Return a sentence if a limit (negative means none) is lower than what may be needed."""
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None
     return (
-        f"{limit:,} descriptors may be open at a time; connections_max and descriptors_max together with what"
-        f" the collector needs itself come to {wanted:,}"
+        f"{limit:,} descriptors may be open at a time; connections_max, descriptors_max and the collector's own"
+        f" descriptors add up to {wanted:,}"
     )
 
 
 def _of_source(source: SourceConfig) -> int:
-    """All UDP peers share one socket."""
+    """Return the descriptors of a source. All UDP peers share one socket."""
     match source:
         case TcpConfig() | UnixConfig():
             return 1 + source.connections_max

@@ -1,4 +1,4 @@
-"""A setting that is wrong: where it was written, what is wrong with it and what is allowed."""
+"""A wrong setting: where it was written, what is wrong, and what is allowed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """Where a setting was written. `origin` is the file's path, `environment`, `default`, or empty
-    for an option of the command line; `key` is spelled as there; lines count from 1."""
+    """The place where a setting was written. `origin` is the file's path, `environment`, `default`, or
+    empty for an option of the command line. `key` is spelled as it was written there. Lines count from
+    1."""
 
     origin: str
     line: int | None
@@ -31,7 +32,7 @@ class Setting(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Prints as one line, `file:line: key: what is wrong; what is allowed`."""
+    """One problem. It prints as one line: `file:line: key: what is wrong; what is allowed`."""
 
     where: Where
     message: str
@@ -41,5 +42,5 @@ class Problem(NamedTuple):
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    """`("sources", "a b")` is `sources."a b"`, on one line whatever the names hold."""
+    """Return `("sources", "a b")` as `sources."a b"`, on one line whatever the names contain."""
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)

@@ -1,8 +1,8 @@
-"""What a reload does about each key that has changed: the one place that says so.
+"""The effect of a reload on each changed key. This is the only place that defines it.
 
-A key of a section that is not named here needs a restart; a key of a source, that the source is
-started anew: it goes on with its socket, its peers and its files, while connections are closed, once
-what they have sent is taken in.
+A key of a section that is not listed here needs a restart. A key of a source that is not listed restarts
+the source: it keeps its socket, its peers and its files, and closes connections once their bytes are
+received.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _SOURCES = (UdpConfig, TcpConfig, UnixConfig, TailConfig)
 
 
 class Change(NamedTuple):
-    """A key that is another one: `section` is its section or, with `source`, that source."""
+    """A changed key of a section."""
 
     section: str
     key: str
@@ -93,19 +93,20 @@ class Change(NamedTuple):
 
 
 def takes(struct: type[Section], key: str) -> Takes:
+    """Return when a change of this key takes effect."""
     otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """What differs between the sections."""
+    """Yield the keys that differ between the sections of two configurations."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))
 
 
 def starts_anew(old: SourceConfig, new: SourceConfig) -> bool:
-    """Whether a source must be started anew to be as the new configuration says."""
+    """Return whether the source must restart to follow the new configuration."""
     if type(old) is not type(new):
         return True
     return any(change.takes is Takes.SOURCE for change in _changes("", old, new))

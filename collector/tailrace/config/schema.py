@@ -1,7 +1,6 @@
-"""Every configuration key with its type, default and meaning: the only place that has them.
+"""Every configuration key with its type, default and meaning: the only place that defines them.
 
-The field name is the key. `config/tailrace.toml` is the same list for people and a test holds the
-two together. A comment string under a field is its documentation.
+The field name is the key, and the string under a field is its documentation. `config/tailrace.toml` lists the same for people; a test compares the two.
 """
 
 from __future__ import annotations
@@ -15,119 +14,119 @@ from tailrace.units import Duration, Size
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 OWN_SOURCE = "tailrace"
-"""The source whose rows are the daemon's own; no configured one can have its name."""
+"""The source of the daemon's own rows. No configured source can have its name."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the configuration file; keys it does not know are refused."""
+    """A table of the configuration file. Unknown keys are refused."""
 
 
 class StoreConfig(Section, frozen=True):
     path: str = ""
-    """Directory or URL (s3://bucket/prefix) of the table; empty is the per-user data directory."""
+    """Directory or URL (s3://bucket/prefix) of the table; empty means the per-user data directory."""
     options: dict[str, str] = {}
-    """Storage options of an object store, passed on as they are; secrets belong in the environment."""
+    """Options of an object store, passed on unchanged. Secrets belong in the environment."""
     commit_interval: Duration = Duration(1)
     """Rows become visible to queries at most this long after they were decoded."""
     commit_rows: int = 100_000
     """A commit is written as soon as it holds this many rows."""
     commit_bytes: Size = Size(16 * MIB)
-    """A commit is written as soon as it holds about this much."""
+    """A commit is written as soon as it holds about this many bytes."""
     compact_size: Size = Size(128 * MIB)
-    """Small files are merged by and by into files of this size."""
+    """Upkeep merges small files into files of this size."""
     retention_age: Duration | None = None
-    """Days older than this are deleted, if the clock can be believed, but not the newest day; none keeps all."""
+    """Days older than this are deleted, except the newest day, and only while the clock is plausible; none keeps all days."""
     retention_size: Size | None = None
-    """The oldest days are deleted while the table is larger than this; none keeps all."""
+    """The oldest days are deleted while the table is larger than this; none keeps all days."""
 
 
 class SpoolConfig(Section, frozen=True):
     path: str = ""
-    """Local directory of the spool; empty is `spool` in the store's directory, or, for a URL, one of its own in the per-user data directory."""
+    """Local directory of the spool; empty means `spool` in the store's directory or, for a URL, a directory of its own in the per-user data directory."""
     sync_interval: Duration = Duration(0.05)
-    """What was received is on disk after at most this long; only then is it decoded."""
+    """Received bytes are on disk after at most this long. They are decoded only then."""
     segment_size: Size = Size(64 * MIB)
     """Size of one preallocated segment file."""
     max_size: Size = Size(8 * GIB)
-    """When the spool holds this much, sources wait: TCP peers block, datagrams queue in the kernel."""
+    """When the spool holds this much, sources wait: TCP peers block, and datagrams queue in the kernel."""
     checkpoint_interval: Duration = Duration(30)
-    """Decoder state is saved this often, which bounds the work of a restart."""
+    """The decoder's state is saved this often, which bounds the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """Decoder state is saved also after this much has been decoded."""
+    """The decoder's state is also saved after this many bytes have been decoded."""
 
 
 class QuarantineConfig(Section, frozen=True):
     max_size: Size = Size(256 * MIB)
-    """All that could not be decoded is kept up to this much; then the oldest file goes."""
+    """Bytes that could not be decoded are kept up to this much in total; beyond it, the oldest file is deleted."""
     session_size: Size = Size(1 * MIB)
-    """One session's share; what exceeds it is counted but not kept."""
+    """Bytes that are kept of one session. Further bytes are counted but not kept."""
 
 
 class LedgerConfig(Section, frozen=True):
     reorder_events: int = 512
-    """A missing event is a gap once this many later ones of its stream have arrived."""
+    """A missing event becomes a gap once this many later events of its stream have arrived."""
     reorder_time: Duration = Duration(2)
-    """A missing event is a gap at the latest after this long."""
+    """A missing event becomes a gap after this long at the latest."""
     streams_max: int = 4096
-    """Streams of a session whose numbers are followed; events of further streams are stored, and a gap of unknown size says that nobody knows what they lack."""
+    """Streams of a session whose sequence numbers are followed. Events of further streams are stored, and a gap of unknown size says that nobody knows what those streams lack."""
     holes_max: int = 1024
-    """Separate holes remembered for each stream; beyond that the oldest is closed."""
+    """Separate holes remembered for each stream. Beyond that, the oldest hole is closed."""
     gap_rows_max: int = 100
-    """Gaps of a stream that are rows of their own within each `reorder_time`; further ones share a row over a range of numbers."""
+    """Gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row over a range of numbers."""
     source_streams_max: int = 16_384
-    """Streams that are followed of all sessions of a source together, about 6 KiB of memory each. When all places are taken, the session that holds the most gives way to a session that holds fewer: its streams that were silent longest are followed no more."""
+    """Streams that are followed over all sessions of a source, about 6 KiB of memory each. When all places are taken, the session that holds the most gives way to a session that holds fewer: the streams of the former that were silent longest are no longer followed."""
     source_holes_max: int = 262_144
-    """Holes and gaps remembered for all sessions of a source together, at most 768 B each; beyond that a stream with a new one forgets its oldest, which then cannot be healed."""
+    """Holes and gaps remembered over all sessions of a source, at most 768 B each. Beyond that, a stream with a new hole forgets its oldest, which then cannot be healed."""
     resume_time: Duration = Duration(600)
-    """A session that its client announced is remembered this long after its last connection ended; if the client said no goodbye, it is over then."""
+    """A session that its client announced is remembered this long after its last connection ended. If the client has not said goodbye, the session ends then."""
     sessions_max: int = 1024
-    """Announced sessions of a source that are remembered without a connection; beyond that the one that left first is forgotten."""
+    """Announced sessions of a source that are remembered without a connection. Beyond that, the session that was left first is forgotten."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
-    """Begun and not yet ended spans remembered for each session."""
+    """Spans without an end that are remembered for each session."""
     session_state_max: Size = Size(16 * MIB)
-    """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it the oldest is given up, counted, and said in a row."""
+    """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it, the oldest entries are evicted and counted, and a row says so."""
     source_state_max: Size = Size(48 * MIB)
-    """The same for all sessions of a source together; the sessions that hold most give way."""
+    """The same limit for all sessions of a source together. The sessions that hold the most give way."""
     state_max: Size = Size(64 * MIB)
-    """The same for all sources together."""
+    """The same limit for all sources together."""
 
 
 class AdminConfig(Section, frozen=True):
     listen: str = "127.0.0.1:9464"
     """host:port of /status, /metrics, /healthz and /readyz, and of / which lists them; port 0 lets the system choose."""
     tls_certificate: str = ""
-    """PEM file of a certificate and those up to its authority: connections are TLS; without, they are plain. Files are read again when they change."""
+    """PEM file of a certificate and its chain up to the authority: connections use TLS. Without it, connections are plain. The files are read again when they change."""
     tls_key: str = ""
-    """PEM file of the certificate's key, without a password; not every user of this host may read it."""
+    """PEM file of the certificate's key, without a password. It must not be readable by every user of this host."""
     tls_client_authority: str = ""
-    """PEM file of an authority: clients must show a certificate that it signed."""
+    """PEM file of an authority. Clients must show a certificate that it signed."""
     tokens: str = ""
-    """File of tokens, one a line; /, /metrics and /status need one, as `Authorization: Bearer TOKEN`. Not every user of this host may read it."""
+    """File of tokens, one a line. Requests to /, /metrics and /status need one, as `Authorization: Bearer TOKEN`. The file must not be readable by every user of this host."""
     allow: list[str] = []
-    """Networks that clients may be in, as in "192.0.2.0/24"; none listed: all."""
+    """Networks that clients may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
-    """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
+    """Listen on an address that is not loopback even without TLS and without `allow`."""
     connections_max: int = 64
-    """Connections at a time; of more, the one that has waited longest without asking is closed, and counted."""
+    """Connections at a time. Beyond that, the connection that has waited longest without a request is closed and counted."""
 
 
 class HeartbeatConfig(Section, frozen=True):
     interval: Duration | None = Duration(60)
-    """An event of our own goes the whole way into the table this often, so that what stalls is seen; more often if a service manager's watchdog waits for it. With none, only if one does."""
+    """The collector sends an event of its own through the whole pipeline this often, so that a stall shows; more often if a service manager's watchdog requires it. With none, only the watchdog causes heartbeats."""
 
 
 class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
-    """Label sets a metric may have, of all sources together: further values of a label are summed under `other`, further sessions are not followed."""
+    """Label sets that a metric may have over all sources. Further values of a label are summed under `other`, and further sessions are not followed."""
 
 
 class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe message that is written."""
     format: Literal["console", "json"] = "console"
-    """One line of text, or one JSON object, a message; on standard error."""
+    """Each message is one line of text or one JSON object, on standard error."""
 
 
 class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
@@ -136,19 +135,19 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     listen: str
     """host:port to receive on; port 0 lets the system choose."""
     allow: list[str] = []
-    """Networks that peers may be in, as in "192.0.2.0/24"; none listed: all."""
+    """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
-    """Listen on an address that is not loopback although there is no `allow`."""
+    """Listen on an address that is not loopback even without `allow`."""
     receive_buffer: Size = Size(16 * MIB)
-    """Asked of the kernel; what it granted is a metric, and a warning when it is less."""
+    """Size of the socket's buffer that is requested from the kernel. A metric shows what the kernel granted, and a warning says if it is less."""
     record_max: Size = Size(64 * KIB)
-    """The longest record; a longer one is malformed."""
+    """The longest record. A longer record is malformed."""
     peers_max: int = 4096
-    """Peers remembered; the one silent longest is forgotten first."""
+    """Peers that are remembered. Beyond that, the peer that was silent longest is evicted."""
     new_peers_rate: int = 64
-    """New peers a second, beyond `peers_max` at once; datagrams of further ones are dropped, and counted."""
+    """New peers a second, after a burst of `peers_max`. Datagrams of further peers are dropped and counted."""
     idle_timeout: Duration = Duration(86_400)
-    """A peer silent for this long is forgotten."""
+    """A peer that is silent for this long is forgotten."""
 
 
 class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
@@ -157,81 +156,81 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     listen: str
     """host:port to accept on; port 0 lets the system choose."""
     tls_certificate: str = ""
-    """PEM file of a certificate and those up to its authority: connections are TLS; without, they are plain. Files are read again when they change."""
+    """PEM file of a certificate and its chain up to the authority: connections use TLS. Without it, connections are plain. The files are read again when they change."""
     tls_key: str = ""
-    """PEM file of the certificate's key, without a password; not every user of this host may read it."""
+    """PEM file of the certificate's key, without a password. It must not be readable by every user of this host."""
     tls_client_authority: str = ""
-    """PEM file of an authority: peers must show a certificate that it signed."""
+    """PEM file of an authority. Peers must show a certificate that it signed."""
     tokens: str = ""
-    """File of tokens, one a line; connections must begin with one, as the line `tailrace-token TOKEN`. Not every user of this host may read it."""
+    """File of tokens, one a line. A connection must begin with one, as the line `tailrace-token TOKEN`. The file must not be readable by every user of this host."""
     allow: list[str] = []
-    """Networks that peers may be in, as in "192.0.2.0/24"; none listed: all."""
+    """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
-    """Listen on an address that is not loopback although there is neither TLS nor `allow`."""
+    """Listen on an address that is not loopback even without TLS and without `allow`."""
     greeting_timeout: Duration = Duration(10)
-    """A connection that takes longer than this over its TLS handshake and its token is closed."""
+    """A connection is closed if its TLS handshake and its token take longer than this."""
     record_max: Size = Size(1 * MIB)
-    """The longest record; a longer one is malformed."""
+    """The longest record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
+    """Memory for unfinished records of all connections together. Beyond it, the connection with the most is closed and counted. At least `record_max`."""
     connections_max: int = 1024
-    """Connections at a time; further ones are accepted and closed at once, and counted."""
+    """Connections at a time. Further connections are closed at once and counted."""
     connections_per_peer_max: int = 256
     """Connections at a time from one address."""
     idle_timeout: Duration = Duration(3600)
-    """A connection silent for this long is closed."""
+    """A connection that is silent for this long is closed."""
     record_timeout: Duration = Duration(60)
-    """A connection that takes longer than this over one record is closed."""
+    """A connection is closed if one record takes longer than this."""
     garbage_max: Size = Size(1 * MIB)
-    """A connection that sent this much without one readable record is closed."""
+    """A connection is closed if it sends this much without one readable record."""
 
 
 class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     format: str
     """Name of the format: heph, jets."""
     listen: str
-    """Absolute path of the socket, which is made there; its directory must exist."""
+    """Absolute path of the socket, which the collector creates. Its directory must exist."""
     mode: str = "0600"
-    """Who may connect: the file mode of the socket, in octal."""
+    """File mode of the socket, in octal, which decides who may connect."""
     record_max: Size = Size(1 * MIB)
-    """The longest record; a longer one is malformed."""
+    """The longest record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Records that are not whole yet may take this much, those of all connections together; beyond that the one with the most is closed, and counted. At least `record_max`."""
+    """Memory for unfinished records of all connections together. Beyond it, the connection with the most is closed and counted. At least `record_max`."""
     connections_max: int = 1024
-    """Connections at a time; further ones are accepted and closed at once, and counted."""
+    """Connections at a time. Further connections are closed at once and counted."""
     connections_per_peer_max: int = 256
     """Connections at a time from one user."""
     idle_timeout: Duration = Duration(3600)
-    """A connection silent for this long is closed."""
+    """A connection that is silent for this long is closed."""
     record_timeout: Duration = Duration(60)
-    """A connection that takes longer than this over one record is closed."""
+    """A connection is closed if one record takes longer than this."""
     garbage_max: Size = Size(1 * MIB)
-    """A connection that sent this much without one readable record is closed."""
+    """A connection is closed if it sends this much without one readable record."""
 
 
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns of files, or of directories to search with all that is below them."""
+    """Glob patterns of files, or of directories to search recursively."""
     dialect: str = "auto"
-    """Which of a format's dialects the files are in; auto tells by their content."""
+    """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)
-    """The longest record; a longer one is malformed."""
+    """The longest record. A longer record is malformed."""
     pending_max: Size = Size(32 * MIB)
-    """Records that are not whole yet may take this much, those of all files together; beyond that the file with the most gives its own up, which is malformed then. At least `record_max`."""
+    """Memory for unfinished records of all files together. Beyond it, the file with the most gives up its record, which is then malformed. At least `record_max`."""
     poll_interval: Duration = Duration(0.1)
-    """How often a file that grows is looked at."""
+    """How often a growing file is checked."""
     idle_interval: Duration = Duration(1)
-    """How often directories and files that do not grow are looked at; more seldom when they are many."""
+    """How often directories and files that do not grow are checked; less often if there are many."""
     files_max: int = 8192
-    """Files followed at a time, about 24 KiB of memory each; further ones wait."""
+    """Files followed at a time, about 24 KiB of memory each. Further files wait."""
     descriptors_max: int = 4096
-    """Files held open at a time, those that grew last."""
+    """Files held open at a time: those that grew last."""
     hole_timeout: Duration = Duration(5)
-    """How long a part of a file that nobody has written yet is waited for before it is passed over."""
+    """How long to wait for a part of a file that nobody has written yet, before it is skipped."""
     rest_time: Duration = Duration(300)
-    """A file that was not written for this long rests: `tailrace streams` says so, and, of a stream that has not said its end, `unfinished?`."""
+    """A file that was not written for this long rests. `tailrace streams` then shows it as silent or, if its stream has not said its end, as `unfinished?`."""
 
 
 ConnectionConfig = TcpConfig | UnixConfig

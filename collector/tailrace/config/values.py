@@ -1,9 +1,9 @@
-"""One value of the configuration: from what TOML gave to the type the schema asks for.
+"""Convert one value of the configuration from TOML to the type that the schema asks for.
 
-Beyond its type, a value must make sense: a number is at least 1 and fits 64 bits with a sign (the
-table has no wider), a duration is longer than nothing and at most 2**63 ns, a file mode is octal,
-a list of paths is not empty, one of networks holds
-nothing else, and text can be written down (UTF-8) and handed to the system (no NUL).
+Beyond its type, a value must make sense. A number is at least 1 and fits in 64 bits with a sign, the
+widest integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of
+paths is not empty, and a list of networks holds only networks. Text must be valid UTF-8 and must not
+contain NUL, which the system does not accept.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """`value` as the schema's type for `key`. Raise ValueError: what is wrong, what is allowed."""
+    """Return `value` as the schema's type for `key`. Raise ValueError with what is wrong and allowed."""
     if value == "none" and optional(type_):
-        return None  # TOML has no word of its own for it
+        return None  # TOML has no null
     try:
         converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
     except msgspec.ValidationError as error:
@@ -52,7 +52,7 @@ def convert(key: str, type_: object, value: object) -> object:
 
 
 def kind(value: object) -> str:
-    """What TOML calls a value of this type."""
+    """Return TOML's name for the type of this value."""
     return _KINDS.get(type(value), "a date or a time")
 
 
@@ -61,7 +61,7 @@ def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
         raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
     try:
         return type_.parse(value)
-    except OverflowError:  # more digits than a float has room for
+    except OverflowError:  # more digits than a float can hold
         raise ValueError(f"is too large for a {words(type_)}") from None
 
 
@@ -73,9 +73,11 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
 
 
 def _mismatch(type_: object, value: object, example: str) -> str:
-    """Strings are shown where a single word is expected; elsewhere they may be secrets."""
+    """Return the message for a value of the wrong type.
+
+    Strings are shown only where a single word is expected. Elsewhere they may be secrets."""
     if get_origin(type_) in {list, dict}:
-        wrong = "must hold nothing but strings" if type(value) is get_origin(type_) else ""
+        wrong = "must contain only strings" if type(value) is get_origin(type_) else ""
         return wrong or f"must be a {words(type_)}, not {kind(value)}"
     shown = repr(value) if isinstance(value, str) else kind(value)
     article = "" if choices(type_) else "a "
@@ -85,7 +87,7 @@ def _mismatch(type_: object, value: object, example: str) -> str:
 def _check_amount(number: float) -> None:
     if isinstance(number, Duration):
         if not 0 < number <= DURATION_MAX:
-            raise ValueError(f"must be longer than nothing and at most {DURATION_MAX}")
+            raise ValueError(f"must be positive and at most {DURATION_MAX}")
     elif not 1 <= number <= NUMBER_MAX:
         raise ValueError("must be at least 1 and less than 2^63")
 
@@ -95,7 +97,7 @@ def _check_list(key: str, strings: list[str]) -> None:
         for text in strings:
             network.parse(text)
     elif not (strings and all(strings)):
-        raise ValueError("must have at least one string, and none that is empty")
+        raise ValueError("must have at least one string, and no empty string")
 
 
 def _check_text(converted: object) -> None:
@@ -106,6 +108,6 @@ def _check_text(converted: object) -> None:
         texts = [*converted, *converted.values()]
     for text in texts:
         if "\0" in text:
-            raise ValueError("must not hold a NUL character")
+            raise ValueError("must not contain a NUL character")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError("must be UTF-8")

@@ -1,6 +1,6 @@
-"""The configuration that is running, and what became of attempts to run another one.
+"""The configuration that runs, and the outcome of attempts to reload it.
 
-Who holds this sees the next configuration as soon as a reload puts it here."""
+All holders of a `Current` see the next configuration as soon as a reload puts it there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Current:
         self._since = self._now()
 
     def tried(self, problems: Sequence[str]) -> None:
-        """A reload is over; without problems it was good."""
+        """Note that a reload ended; without problems it succeeded."""
         self._reloads["failed" if problems else "done"] += 1
         self._last = Reload(
             timestamp_seconds=self._now(), good=not problems, problems=list(problems)

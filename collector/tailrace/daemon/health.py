@@ -1,6 +1,6 @@
-"""What is wrong right now, in words: the one thing /healthz, /readyz, the metrics and the log share.
+"""The daemon's present problems in words, shared by /healthz, /readyz, the metrics and the log.
 
-A condition has a name and a sentence, begins and ends, and each is logged once.
+A condition has a name and a sentence. Its begin and its end are logged once each.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 class Health:
-    """`degraded` mends itself when the cause is gone; `failed` ends the process."""
+    """The state of a daemon. `degraded` ends by itself when its cause is gone; `failed` ends the process."""
 
     def __init__(self) -> None:
         self.conditions: dict[str, str] = {}
         self.failure: str | None = None
         self.refusals = 0
-        """How often work could not be done because a disk or a store would not have it."""
+        """How often a disk or a store refused work."""
         self._phase = State.STARTING
 
     @property
@@ -36,7 +36,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether what is sent now is taken in: it is while only the table is behind."""
+        """Return whether sources take in what is sent now; a table that is behind does not stop them."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -46,13 +46,13 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """A condition begins, or there is something newer to say of it."""
+        """Begin a condition, or replace its message."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
 
     def refuse(self, name: Condition, message: str) -> None:
-        """A disk or a store will not have it now; it is tried again."""
+        """Begin a condition because a disk or a store refused work that will be tried again."""
         self.refusals += 1
         self.degrade(name, message)
 
@@ -61,7 +61,7 @@ class Health:
             logger.info("%s: all right again", name, extra={"condition": name})
 
     def follow(self, name: Condition, message: str | None) -> None:
-        """A condition is there as this message says, or is not there."""
+        """Begin the condition with a message, or clear it if the message is None."""
         self.clear(name) if message is None else self.degrade(name, message)
 
     def fail(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""From the sources to the spool: sessions begin and end here, and sources wait here for room."""
+"""The way from the sources into the spool: begins and ends sessions, and makes sources wait for room."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ SYNC_EARLY = 4 * 2**20
 """Bytes received at which the next sync does not wait for its time."""
 
 STOP = "stop"
-"""Why a source ends sessions when it is stopped itself."""
+"""The reason of sessions that end because their source is stopped."""
 
 
 class Gate:
-    """Open while the spool has room; the loop that syncs says when it has."""
+    """Open while the spool has room. The sync loop opens and closes it."""
 
     def __init__(self, spool: Spool, max_size: int) -> None:
         self.dirty = Flag()
         self.urgent = Flag()
         self.opened = Flag()
-        """Set for a moment when whoever waits for room is to look again."""
+        """Pulsed after each sync: sources that wait for room look again."""
         self.full = False
-        """Set by the sync loop: the spool is at its limit or its disk has no room."""
+        """Whether the spool is at its limit or its disk has no room."""
         self._spool = spool
         self._max_size = max_size
 
@@ -48,13 +48,13 @@ class Gate:
         return self.full or held > self._max_size or spool.buffered > BUFFER_MAX
 
     def touched(self) -> None:
-        """Something was appended."""
+        """Note that an entry was appended."""
         self.dirty.set()
         if self._spool.buffered > SYNC_EARLY:
             self.urgent.set()
 
     def changed(self) -> None:
-        """A sync is done: whoever waits looks again."""
+        """Let sources that wait for room look again after a sync."""
         self.opened.pulse()
 
 
@@ -76,7 +76,7 @@ class SourceIntake:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.stopped = STOP
-        """Why sessions end that end with their source."""
+        """The reason that closes sessions which end with their source."""
         self._name = name
         self._format = format_
         self._current = current
@@ -143,7 +143,7 @@ class SourceIntake:
 
     @property
     def open_now(self) -> dict[int, OpenInfo]:
-        """The sessions in being, by number; the ingest may not have heard of all of them yet."""
+        """Return the open sessions by number; the ingest may not know all of them yet."""
         return self._open_now
 
     def sessions(self) -> dict[int, OpenInfo]:

@@ -1,4 +1,4 @@
-"""How much memory the process takes at most with a configuration: the sum of all bounds.
+"""Computes how much memory the process takes at most with a configuration: the sum of all bounds.
 
 Each part is a limit times what an entry takes at most. `tests/system/test_memory.py` fills each kind of
 state to its bound and holds the process to the sum.
@@ -22,13 +22,13 @@ PROCESS_BYTES = 80 * MIB
 """The interpreter, the libraries, and what decoders keep of what comes again and again."""
 
 ROW_BYTES = 800
-"""What a row takes in a batch, and in the columns that are written of the batch."""
+"""Bytes that a row takes in a batch, and in the columns written from the batch."""
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 9 * KIB, 16 * KIB, 24 * KIB
-"""What a session takes with its source's part, without the state that its producer makes it hold."""
+"""Bytes that a session takes with its source's part, without the state that its producer makes it hold."""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
-"""What an announced session without a connection takes; and a stream of a session that is over."""
+"""Bytes of an announced session without a connection, and of a stream of an ended session."""
 
 PARSED = 32
 """A record takes so many times its length while it is read. No document takes more than a record of a
@@ -79,7 +79,7 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return what the streams take that are followed, and those that sessions have left behind."""
+    """Return the bytes of followed streams, and of streams that ended sessions left behind."""
     if not FORMATS[source.format].counter_bits:
         return 0
     departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES

@@ -1,4 +1,4 @@
-"""How much memory this process may have, and how much of it is used.
+"""Finds how much memory this process may use, and how much it uses.
 
 Limits: of each control group on the way up (version 2, or version 1), of the process (RLIMIT_AS, which
 counts addresses), else the machine's memory.
@@ -23,7 +23,7 @@ class Limit(NamedTuple):
     name: str
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The limits of this process. `root` is where /proc and /sys are looked for."""
 
     limits: list[Limit]
@@ -35,25 +35,25 @@ class Memory(NamedTuple):
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return how much of a limit is used, of that with the least room, with so many bytes more."""
+        """Return the used share of the tightest limit, with so many more bytes."""
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
         return (_status(self.root, limit.used) + more) / limit.size
 
 
-def memory(root: Path = Path("/")) -> Memory:
+def memory(root: Path = Path("/")) -> ProcessMemory:
     """Return the limits of this process."""
     limits = [Limit(size, "VmRSS", name) for size, name in _of_groups(root)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         limits.append(Limit(addresses, "VmSize", "RLIMIT_AS (ulimit -v, LimitAS=)"))
     limits.append(Limit(_machine(root), "VmRSS", "the machine's memory"))
-    return Memory(limits, root)
+    return ProcessMemory(limits, root)
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the limits of this process's control groups. Inside a container its own group is the top."""
+    """Yield the limits of this process's control groups. Inside a container the top is its own group."""
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -73,7 +73,7 @@ class Receiving:
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
-        """The sessions that sources have left open which do not run, by name and number."""
+        """Open sessions of sources that do not run, by source and number."""
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
@@ -86,8 +86,8 @@ class Receiving:
         self._configured.close_rest()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
-        """Have the sources of another configuration; `put` makes it the current one. Sources that are
-        the same in both go on without noticing.
+        """Replace the sources by those of another configuration, which `put` makes current. Sources that are
+        equal in both go on undisturbed.
 
         Raise ConfigError, with every problem, if one cannot be had: then all is as it was."""
         configured, now = self._configured, self._current.config.sources
@@ -119,8 +119,9 @@ class Receiving:
                 await self._start(name)
 
     def cut_slow(self) -> None:
-        """Be rid of peers that take longer over one record than their source allows. The time in which
-        sources wait for room does not count, nor the time for which the rest of a record may have
+        """Disconnect peers that take longer over one record than their source allows.
+
+        Time in which sources wait for room does not count, nor does time in which the rest of the record may have
         waited in the spool."""
         time = self._spool.timeline.now()
         if self._gate.closed:
@@ -138,8 +139,7 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def close_orphans(self) -> None:
-        """End the sessions that no source goes on with: there is none of the name, or it is of
-        another kind."""
+        """End the sessions whose source is gone, or has another format or transport now."""
         for name, sessions in self._left.items():
             config = self._current.config.sources.get(name)
             for number, info in list(sessions.items()):

@@ -55,7 +55,7 @@ class Reloading:
             self._notifier.ready()
 
     async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload; what prevented it."""
+        """Reload. Return what prevented it."""
         try:
             loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded, receiving)
@@ -66,7 +66,7 @@ class Reloading:
         return []
 
     def _read(self) -> Loaded:
-        """The configuration as it is now, and the files that it names. Raise ConfigError."""
+        """Return the configuration as it is written now, after a look at the files that it names. Raise ConfigError."""
         loaded = self._load()
         if unusable := guard.problems(loaded):
             raise ConfigError([str(problem) for problem in unusable])
@@ -100,7 +100,7 @@ class Reloading:
 
 
 def _summary(old: Config, new: Config) -> str:
-    """What is another one, in words."""
+    """Return what a reload changed, in words."""
     before, after = old.sources, new.sources
     parts = {
         "sources added": sorted(after.keys() - before.keys()),

@@ -1,4 +1,4 @@
-"""What a start finds on disk, and how the ingest comes to where an earlier life of the daemon ended.
+"""Brings the ingest at a start to where an earlier life of the daemon ended.
 
 The ingest goes on from a checkpoint. Entries from there up to the last commit are decoded once more for
 the ingest's state alone, since their rows are in the table. The sources need not wait for that: what
@@ -22,15 +22,16 @@ READ_BYTES = 1 * 2**20
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the log can give again all rows from a position on, None being its beginning."""
+    """Return whether the log can reproduce all rows from a position on; None means from its beginning."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest as a checkpoint has it. Raise StoreError where spool, table and checkpoint do
-    not belong together: the table has all below `committed`."""
+    """Return the ingest that a checkpoint holds. The table has all rows below `committed`.
+
+    Raise StoreError if spool, table and checkpoint do not belong together."""
     if committed > spool.end:
         raise StoreError(
             f"the table holds what the spool had up to {committed}, but {spool.directory}"
@@ -50,7 +51,7 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
-    """Return the ingest as a checkpoint has it, with the unfinished records that it leaves to the spool."""
+    """Return the ingest that a checkpoint holds, with the unfinished records that it left in the spool."""
     state = read_state(checkpoint.state)
     begin = since(state)
     damage: list[StoreError] = []
@@ -61,7 +62,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> None:
-    """Apply an entry whose rows are in the table and whose consequences are in the log."""
+    """Apply an entry for the ingest's state alone: the table has its rows, and the log its consequences."""
     ingest.apply(entry)
     ingest.take()
     ingest.rejected.clear()
@@ -70,8 +71,7 @@ def repeat(ingest: Ingest, entry: Entry) -> None:
 def replay(
     ingest: Ingest, committed: int, *, read: Callable[[], list[Entry]], working: Callable[[], None]
 ) -> None:
-    """Repeat all entries below `committed` at once. `read` gives the next ones, `working` is called
-    as that goes on."""
+    """Repeat all entries below `committed`. `read` returns the next entries; `working` is called now and then."""
     while ingest.position < committed:
         working()
         for entry in read():
@@ -81,7 +81,7 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return what the end of the log says. Reads all that is not decoded, and decodes none of it."""
+    """Return what the end of the log says. Read all entries that are not decoded, and decode none of them."""
     ahead = Ahead(ingest)
     for entry in _readable(spool, ingest.position):
         ahead.apply(entry)
@@ -91,8 +91,7 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
 def _readable(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield the durable entries from a position on, across those that the disk did not keep: each such
-    place is given to `damaged`."""
+    """Yield the durable entries from a position on. Pass over bytes that the disk lost, and call `damaged` for each loss."""
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)

@@ -35,7 +35,7 @@ from tailrace.metrics.families import families
 from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
-from tailrace.serving.pages import Health, Pages, Probe
+from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.address import bound, join, refusal
 from tailrace.sources.listening import Listening
@@ -57,9 +57,10 @@ def run(
     hung_up: Callable[[], bool],
     held: Mapping[Place, Listening],
 ) -> Status:
-    """Serve until told to stop; the last status. `started` is called once everything listens, `load`
-    at each reload. `hung_up` says whether a SIGHUP has come before they are listened to here. Sockets
-    in `held` are there already.
+    """Serve until told to stop. Return the last status.
+
+    `started` is called once everything listens, `load` at each reload. `hung_up` returns whether a SIGHUP arrived
+    before this function listened to signals. Sockets in `held` exist already.
 
     Raise TailraceError for what prevents the start or ends the work."""
     if found := problems(loaded):
@@ -85,8 +86,9 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """A start that does not fit into memory ends after a minute where a service manager would make the
-    same start again at once. Until then its sockets queue what comes."""
+    """Delay a MemoryLimitError by a minute under a service manager, which would repeat the start at once.
+
+    The sockets queue what comes meanwhile."""
     try:
         yield
     except MemoryLimitError as error:
@@ -97,16 +99,17 @@ def patience(*, managed: bool) -> Iterator[None]:
 
 
 def raise_descriptor_limit() -> None:
-    """As many descriptors as we may have: the soft limit is for programs that use `select`."""
+    """Raise the soft limit on descriptors to the hard one; the soft limit is for programs that use `select`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
 def tamed_garbage_collection() -> Iterator[None]:
-    """Records are made by the hundred thousand and hold no cycles: with the default thresholds the
-    collector looks through them again and again, a fifth of the time, in pauses that lose datagrams.
-    """
+    """Let the garbage collector run less often.
+
+    Records come by the hundred thousand and form no cycles. With the default thresholds the garbage
+    collector scans them again and again: a fifth of the time, in pauses that lose datagrams."""
     gc.freeze()
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
@@ -172,9 +175,8 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Answer from when the figures go on where an earlier life of the daemon left them: to
-        Prometheus, a counter that falls has begun anew. Who asks before that waits, unless decoding waits
-        for longer than anybody would."""
+        """Answer once the counters have reached the values of the daemon's earlier life: to Prometheus, a counter
+        that falls has restarted. Earlier requests wait, unless decoding itself waits."""
         await self._daemon.answering.wait()
         await server.serve(trio.socket.from_stdlib_socket(listener))
 
@@ -221,7 +223,7 @@ class _Service:
 
     def _probe(self) -> Probe:
         health = self._daemon.health
-        answer = Health(health.state, dict(health.conditions), health.failure)
+        answer = HealthAnswer(health.state, dict(health.conditions), health.failure)
         return Probe(answer, alive=health.alive, ready=health.ready)
 
     def _families(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Starts that do not fit into memory: counted on disk, so that they end in a sentence and not in a loop.
+"""Counts starts that do not fit into memory on disk, so that they end with a message and not in a loop.
 
 A start writes a file, and says in it again and again how much of its memory limit it uses. The file goes
 once all that the log held is decoded, or the start has failed with a message. A file that is still there
@@ -24,7 +24,7 @@ import trio
 
 from tailrace.clock import Clock
 from tailrace.daemon.health import Health
-from tailrace.daemon.memory_limit import Memory
+from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.spool.checkpoint import Checkpoints
@@ -60,7 +60,7 @@ class Start(msgspec.Struct):
 class Starts:
     """The starts on one spool, whose directory must be locked by this process from `begin` on."""
 
-    def __init__(self, directory: Path, memory: Memory, clock: Clock) -> None:
+    def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
         """Starts in a row that were killed for want of memory before this one."""
         self.rest = 0.0
@@ -77,8 +77,8 @@ class Starts:
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Read the state in the newest checkpoint next. Raise MemoryLimitError if that has lately killed
-        several starts."""
+        """Note that this start reads the newest checkpoint next. Raise MemoryLimitError if doing so has lately
+        killed several starts."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
         before = self._read()
@@ -105,14 +105,15 @@ class Starts:
         self._write()
 
     def decoding(self) -> None:
-        """The state is read. What the log holds is decoded next."""
+        """Note that the state is read and the log is decoded next."""
         if self._start:
             self._start.stage = "log"
             self._look()
 
     def came_through(self) -> None:
-        """All that the log held is decoded, or the start has failed with a message. The note of a start that
-        was refused is an earlier start's, and stays."""
+        """Remove the note of this start: the log is decoded, or the start has failed with a message.
+
+        A refused start leaves the note of the earlier start in place."""
         if self._start:
             self._start, self.killed = None, 0
             self._path.unlink(missing_ok=True)
@@ -126,7 +127,7 @@ class Starts:
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Say until cancelled, or until it came through, how much memory the start uses."""
+        """Note how much memory the start uses, until it came through or is cancelled."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)
@@ -168,7 +169,7 @@ class Starts:
             return None
 
     def _write(self) -> None:
-        """No sync: what killed this process did not stop the machine."""
+        """Write the note, without a sync: a kill of this process does not stop the machine."""
         new = self._path.with_suffix(".new")
         try:
             new.write_bytes(msgspec.json.encode(self._start))

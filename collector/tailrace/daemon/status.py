@@ -30,7 +30,7 @@ from tailrace.security.guard import OPEN, Guard
 
 
 def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
-    """Of a daemon whose admin endpoint is at `admin`, behind this guard."""
+    """Return the status of a daemon whose admin endpoint is at `admin`, behind this guard."""
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.loops.committing
     return Status(
@@ -75,7 +75,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 
 
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
-    """Of a source of its configuration; the daemon need not run."""
+    """Return the status of a configured source; the daemon need not run."""
     source = daemon.sources[name]
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)

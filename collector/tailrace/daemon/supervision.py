@@ -1,9 +1,8 @@
-"""What the service manager hears of us while we run: signs of life, patience asked for, a line on how it goes.
+"""Tells the service manager how the daemon does: watchdog signals, requests for more time, a status line.
 
-A sign of life is given for work done, not for being there: for each commit, to which heartbeats see when
-nothing else comes, and for each time a disk or a store refused, since a restart would help nobody then.
-A loop that hangs, a disk that does not answer, decoding that stands still: all give none, and the
-manager starts the daemon anew.
+The daemon signals for work done, not for being alive: for each commit (heartbeats cause commits while
+nothing else comes), and for each refusal of a disk or store, since a restart would not help then. A hanging
+loop, a disk that does not answer and decoding that stands still give no signal, so the manager restarts the daemon.
 """
 
 from __future__ import annotations
@@ -11,30 +10,30 @@ from __future__ import annotations
 import trio
 
 from tailrace.clock import Clock
-from tailrace.daemon.daemon import Daemon, Progress
+from tailrace.daemon.daemon import Daemon, DaemonProgress
 from tailrace.figures import State
 from tailrace.service_manager.notify import Notifier
 
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 5.0
 EXTEND_SECONDS = 30.0
-"""How long a start or stop may take for its next step."""
+"""Seconds that a start or stop may take for its next step."""
 
 
 class Supervision:
-    """Between a manager and the daemon, which may take long to start before it is watched."""
+    """The link between a service manager and the daemon."""
 
     def __init__(self, notifier: Notifier, clock: Clock) -> None:
         self._notifier = notifier
         self._clock = clock
         self._extended = float("-inf")
-        self._seen: Progress | None = None
+        self._seen: DaemonProgress | None = None
         self._told = ""
         self._told_at = float("-inf")
         self._rows = 0
 
     def working(self) -> None:
-        """A start or stop goes on."""
+        """Ask the manager for more time, because a start or stop goes on."""
         now = self._clock.monotonic()
         if now - self._extended >= LOOK_SECONDS:
             self._extended = now

@@ -1,4 +1,4 @@
-"""The wall clock, while the log's time goes on steadily: when it is set, an entry of the log says so."""
+"""Follows the wall clock, while the log's time goes on steadily: an entry of the log says when the clock was set."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 LARGE_NS = 60 * 10**9
-"""A step that people are told of."""
+"""A clock step of this size becomes a condition."""
 
 TOLD_SECONDS = 3600.0
-"""How long they are told of it."""
+"""Seconds for which the condition lasts."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Timekeeping:
             self._tell(f"the log's last entry is {-now / 1e9:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Follow the clock where it was set."""
+        """Append an entry if the clock was set, and report a large step."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1

@@ -1,4 +1,4 @@
-"""What another version of Tailrace has left on disk: brought to this version's, or refused.
+"""Upgrades what another version of Tailrace has left on disk, or refuses it.
 
 Nothing is changed before all of it is known to be readable, so that a refusal leaves the other version
 its work. Then the table goes first and the decoder state second; whoever is interrupted between any

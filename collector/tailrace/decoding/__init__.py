@@ -1,3 +1,3 @@
-"""Bytes to records, sans I/O."""
+"""Decoders: bytes to records, without I/O."""
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """The contract between the bytes of a source and the rest of Tailrace.
 
-A decoder is bytes in, records out: no clock, no logging, no I/O, no exceptions. Every format keeps
-three promises, and one suite (`tests/decoding/test_conformance.py`) holds all of them to these:
+A decoder turns bytes into records: it reads no clock, does no I/O, logs nothing and raises nothing.
+Every format keeps three promises, which one suite (`tests/decoding/test_conformance.py`) checks:
 
 1. How the bytes are cut into `feed` calls never changes the records.
 2. Records *tile* the input: sorted by offset, each begins where the one before it ended; nothing is
-   skipped, nothing is read twice. What cannot be read is a malformed record with a reason. Records
-   of size 0 may stand between them: what the bytes so far imply and do not spell (events that are
-   missing, a name that is known only now).
+   skipped, nothing is read twice. Bytes that cannot be read are a malformed record with a reason.
+   Records of size 0 may stand in between, for facts that follow from the bytes so far (missing events,
+   a name that is known only now).
 3. No input raises.
 
-All that a decoder must remember between calls is in `state`, a msgspec struct that survives
-`msgspec.msgpack` unchanged: a checkpoint stores it and a restarted daemon goes on from it.
-Memory is bounded: what waits for its end never exceeds `limit` bytes, and what else grows gives way
-(`HoldingDecoder`).
+Everything that a decoder must remember between calls is in `state`, a msgspec struct that survives
+`msgspec.msgpack` unchanged: a checkpoint stores it and a restarted daemon continues from it.
+Memory is bounded: an unfinished record never exceeds `limit` bytes, and all other growing state can be
+evicted (`HoldingDecoder`).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tailrace.model.record import Record
 
 
 class Decoder(Protocol):
-    """One session's bytes, in order, to records. `state` is None at first."""
+    """A decoder of one session's bytes, in order, to records. `state` is None at first."""
 
     @property
     def state(self) -> msgspec.Struct: ...
 
     @property
     def pending(self) -> int:
-        """Bytes taken by `feed` that no record covers yet."""
+        """How many bytes `feed` took that no record covers yet."""
         ...
 
     def feed(self, data: bytes, /) -> list[Record]:
-        """The records that `data` completes, in order of offset."""
+        """Decode the records that `data` completes, in order of offset."""
         ...
 
     def end(self) -> list[Record]:
-        """The input is over, or (datagrams) a record cannot go on past this point: what is left.
+        """Decode what is left: the input is over or, for datagrams, no record can continue past this point.
 
         The decoder can be fed again afterwards; offsets go on."""
         ...
@@ -52,30 +52,34 @@ class Decoder(Protocol):
     def give_up(self) -> list[Record]:
         """Return what is pending as records, malformed as `too_long` where it is part of a record.
 
-        Memory is short: the rest of the record is unreadable as well, as of a record over `limit`.
-        An empty list means that the few bytes pending cannot be told apart yet."""
+        Called when memory is short. The rest of that record is unreadable as well, as it is for a record over
+        `limit`. An empty list means that the few pending bytes cannot be told apart yet."""
         ...
 
 
 @runtime_checkable
 class FileDecoder(Decoder, Protocol):
-    """A decoder that wants to know which file it reads, and of the documents beside it."""
+    """A decoder that wants to know which file it reads, and the documents beside the file."""
 
     def begin(self, path: str, dialect: str) -> None:
-        """Before the first byte, of a file's session only. `path` is absolute and may be that of a
-        compressed file; `dialect` is one of the format's `dialects`, or "auto"."""
+        """Take the file's path before the first byte; called only for sessions of files.
+
+        `path` is absolute and may be the path of a compressed file; `dialect` is one of the format's
+        `dialects`, or "auto"."""
         ...
 
     def document(self, name: str, data: bytes, /) -> list[Record]:
-        """A document of this stream was found or has changed: its name as given by
-        `Files.documents`, its whole content, which may be empty or half-written. Records of size 0
-        at the place the stream has reached. Documents may come before or after any byte."""
+        """Read a document of this stream that was found or has changed.
+
+        `name` is one of `Files.documents`. `data` is the whole content, which may be empty or half-written.
+        Return records of size 0 at the offset that the stream has reached. Documents may come before or
+        after any byte."""
         ...
 
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of streams that say their end: the lack of an end tells something."""
+    """A decoder of streams that state their end, so that a missing end means something."""
 
     @property
     def stream(self) -> str:
@@ -84,20 +88,20 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """What of the end has not come so far, in the word of the gap that `end` would give; "" when
-        nothing is lacking, None while it is not known whether an end will be said."""
+        """The part of the end that is missing so far, as the detail of the gap that `end` would return; "" when nothing
+        is missing, None while it is unknown whether the stream will state its end."""
         ...
 
 
 @runtime_checkable
 class HoldingDecoder(Decoder, Protocol):
-    """A decoder whose state grows with its input, beyond what waits for its end.
+    """A decoder with state, besides unfinished records, that grows with its input.
 
-    How bytes are cut still does not change the records, unless the state gives way in between."""
+    How bytes are cut still does not change the records, unless state is evicted in between."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
-        """Return the containers of its state as they are now."""
+        """The containers of its state as they are now."""
         ...
 
 
@@ -121,22 +125,22 @@ def _visible(path: str) -> bool:
 
 
 def without_gz(path: str) -> str:
-    """A file and its compressed form have this in common."""
+    """Return the name that a file and its compressed form have in common."""
     return path.removesuffix(".gz")
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
     """How a format's streams lie in directories. Paths are absolute, with "/" between their parts.
 
-    `stream` says whether a file is a stream's; all others are left alone.
-    `documents` are the files that tell something about a stream, relative to its directory.
-    `group` is the run that a stream belongs to: streams of one group share names and a clock.
-    `copy` is what two files have in common when one may be a moved or compressed copy of the other;
-    they are taken for one stream only if their first bytes are the same, too.
-    `writer` is the process that writes a stream, where its path names one.
-    `recognises` says of a path and the file's first bytes (uncompressed, up to 4 KiB) whether they
-    are this format's.
-    `document_max` bytes is the longest document that is read.
+    `stream`: whether a file is a stream; all other files are left alone.
+    `documents`: the files that describe a stream, relative to its directory.
+    `group`: the run that a stream belongs to; streams of one group share names and a clock.
+    `copy`: the same for two files of which one may be a moved or compressed copy of the other; they count
+        as one stream only if their first bytes are equal, too.
+    `writer`: the process that writes a stream, where its path names one.
+    `recognises`: whether a file is of this format, by its path and its first bytes (uncompressed, up to
+        4 KiB).
+    `document_max`: the longest document that is read, in bytes.
     """
 
     stream: Callable[[str], bool] = _visible
@@ -153,12 +157,12 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):
-    """What a client is told of the session it announced (clients/PROTOCOL.md, `tailrace.ack`).
+    """The collector's answer to a client about its announced session (clients/PROTOCOL.md, `tailrace.ack`).
 
-    `streams` are numbers below which everything is durable, in `holes` (stream, first number, how
-    many) or given up; `given_up` how many events of a stream are missing and not asked for any more;
-    `uncounted` are streams of which nobody knows what is missing; `turn` is that of the client's last
-    announcement. Numbers are as on the wire."""
+    `streams`: for each stream a number; every event below it is durable, in `holes` (stream, first number,
+        how many), or given up. `given_up`: how many events of a stream are missing and no longer asked for.
+    `uncounted`: streams whose missing events nobody knows. `turn`: the turn of the client's last
+        announcement. All numbers are as on the wire."""
 
     session: str
     turn: int
@@ -170,28 +174,28 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """The part of a decoder's state that holds the bytes of a record that is not whole yet."""
+    """The part of a decoder's state that holds the bytes of an unfinished record."""
 
     waiting: bytes
 
 
-def _itself(state: Any) -> Waiting:  # noqa: ANN401 - of the format's own type
+def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
     return state  # type: ignore[no-any-return]
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rest of Tailrace knows of a format. Each module in `formats` has one, named FORMAT.
+    """The facts about a format that the rest of Tailrace needs. Each package in `formats` exports one as FORMAT.
 
-    `transports` are the types of source that can carry it: files (`tail`) at least.
-    `decoder(limit, state)` makes a decoder whose longest record is `limit` bytes, fresh for None or
-    going on from a `state` decoded as `state_type`.
-    `counter_bits` is the width of the producer's per-stream counter, None where it has none.
-    `whole` says of a datagram that it is one whole record: such ones may be decoded as one piece.
-    `flaws` and `malformed` are the closed sets of reasons its records may carry.
-    `files` is how its files are found; `dialects` the values, beside "auto", of a source's `dialect`.
-    `waiting` gives the part of a state that holds bytes of an unfinished record as its `waiting`. A
-    checkpoint may leave these bytes out and read them from the spool again.
-    `acknowledge` gives the bytes of an answer to a client, where the format has such answers.
+    `transports`: the types of source that can carry it; at least files (`tail`).
+    `decoder(limit, state)`: make a decoder whose longest record is `limit` bytes; it starts fresh for None,
+        or continues from a `state` decoded as `state_type`.
+    `counter_bits`: the width of the producer's per-stream counter, None where it has none.
+    `whole`: whether a datagram is exactly one record, so that it may be decoded by itself.
+    `flaws`, `malformed`: the closed sets of reasons that its records may carry.
+    `files`: how its files are found. `dialects`: the values, beside "auto", of a source's `dialect`.
+    `waiting`: the part of a state that holds the bytes of an unfinished record as its `waiting`; a
+        checkpoint may leave these bytes out and read them from the spool again.
+    `acknowledge`: the bytes of an answer to a client, for formats that have answers.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""One JSON object, read strictly and without losing how its producer spelled it.
+"""Read one JSON object strictly, and keep the text of each value as its producer wrote it.
 
-Python's own parser decides what JSON is, here made stricter: no NaN or Infinity, no lone
-surrogates, UTF-8 only, and nothing nested deeper than `DEPTH_MAX`. So every text handed out can be
-put into a table as it is and other parsers take it; a number may be larger than they can hold.
+Python's own parser decides what is JSON, made stricter here: no NaN or Infinity, no lone surrogates,
+only UTF-8, and nothing nested deeper than `DEPTH_MAX`. So every returned text can be stored in a table
+as it is, and other parsers accept it; only a number may be larger than they can hold.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 DEPTH_MAX = 128
-"""Objects and arrays inside one another, the outermost counted: what common JSON parsers take."""
+"""How deep objects and arrays may nest, the outermost counted: common JSON parsers take as much."""
 
 BEYOND = 1 << 70
-"""Stands for any integer of more than 20 characters: it is in no range of interest, and to convert
+"""Stands for any integer of more than 20 characters: no range of interest contains it, and converting
 it would take time that grows with the square of its length."""
 
 WHITE = " \t\r\n"
@@ -25,7 +25,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)
 
 
 class Field(NamedTuple):
-    """A key with its value and the value's own text."""
+    """A key with its value, and the value's own text."""
 
     key: str
     value: Any
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 
 class _RefusedError(ValueError):
-    """The argument is the reason."""
+    """A text is refused; the argument is the reason."""
 
 
 def _integer(text: str) -> int:
@@ -45,11 +45,11 @@ def _constant(_: str) -> None:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
-_scan = make_scanner(_decoder)  # type: ignore[arg-type] # in typeshed, not in Python, it takes a scanner
+_scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a context, Python a decoder
 
 
 def read_object(line: bytes) -> list[Field] | str:
-    """The fields of an object in their order, repeated ones too; or why it is none:
+    """Return the fields of an object in their order, repeated ones included, or the reason to refuse it:
     invalid_utf8, too_deep, bad_json, not_a_number, not_an_object, lone_surrogate."""
     try:
         return _read(line.decode().strip(WHITE))
@@ -76,9 +76,9 @@ def _read(text: str) -> list[Field]:
 
 
 def _fields(text: str) -> tuple[list[Field], int]:
-    """The fields of the object that `text` begins with, and where it ends.
+    """Return the fields of the object at the start of `text`, and where it ends.
 
-    Raise ValueError, IndexError or StopIteration if it is none."""
+    Raise ValueError, IndexError or StopIteration if there is no object."""
     fields: list[Field] = []
     at = _skip(text, 1)
     if text[at] == "}":
@@ -101,14 +101,14 @@ def _fields(text: str) -> tuple[list[Field], int]:
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the white space at `at` ends."""
+    """Return where the white space at `at` ends."""
     while text[at] in WHITE:
         at += 1
     return at
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """Where `mark` is, which white space may precede."""
+    """Return where `mark` stands, at `at` or behind white space. Raise ValueError if it is not there."""
     at = _skip(text, at)
     if text[at] != mark:
         raise ValueError(at)

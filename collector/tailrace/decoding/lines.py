@@ -1,13 +1,13 @@
-"""Cutting a stream of bytes into lines: what every line format needs before it can read one.
+"""Cut a stream of bytes into lines, for all formats that consist of lines.
 
-`Lines` promises: the pieces it hands out tile its input, how the input is cut into `feed` calls
-never changes where a line begins or ends, and no more than `limit` bytes ever wait. Its work is
-linear in the input, also when that comes byte by byte.
+`Lines` promises three things: its pieces tile the input, how the input is cut into `feed` calls never
+changes where a line begins or ends, and no more than `limit` bytes ever wait. Its work is linear in the
+input, even if that comes byte by byte.
 
-A *line* is bytes up to and with a newline (LF), together with the blank lines before it: blank
-lines carry nothing, but every byte belongs to some record. "Blank" is JSON's white space: space,
-tab, CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes
-whose boundaries count from the beginning of the line.
+A *line* is the bytes up to and including a newline (LF), together with the blank lines before it: blank
+lines carry nothing, but every byte belongs to some record. "Blank" is JSON's white space: space, tab,
+CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes whose
+boundaries count from the beginning of the line.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 PIECE = 64 * 1024
-"""Unreadable bytes are handed on in pieces of this size: as much as one datagram can hold."""
+"""Size of the pieces in which unreadable bytes are handed on: as much as one datagram can hold."""
 
 BLOCK = 16 * 1024
-"""Whole lines are handed out about this many bytes at a time: what is read of them stays in the
-processor's cache, and one odd line makes only so many others slow."""
+"""Whole lines are handed out in pieces of about this many bytes: the records read from a piece stay in the
+processor's cache, and one unusual line slows down only the lines of its piece."""
 
 WHITE = b" \t\r\n"
 
@@ -29,9 +29,8 @@ WHITE = b" \t\r\n"
 class Piece(NamedTuple):
     """Bytes cut off the input, from `offset` on.
 
-    lines: one or more whole lines, each at most `limit` bytes, to be split at newlines that end
-        something not blank.
-    tail: the input ended in this line; it has no newline, and no blank lines before it.
+    lines: one or more whole lines, each at most `limit` bytes; `split_lines` splits them.
+    tail: a line that the end of the input cut off; no newline, and no blank lines before it.
     blank: blank lines that no line follows within `limit` bytes, or at all.
     too_long: a part of a line longer than `limit`.
     """
@@ -42,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class LinesState(msgspec.Struct):
-    """What waits for its newline, where that begins, and whether it is part of a line too long."""
+    """The bytes that wait for a newline, their offset, and whether they are part of a line over the limit."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -85,9 +84,9 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """The input is over: what waits. Offsets go on should more be fed."""
+        """Return what waits, since the input is over. If more is fed, offsets go on."""
         data = bytes(self._waiting)
-        # Blank lines are not joined to a line that may be torn: longer, it might have left them.
+        # Blank lines are cut off a line that may be torn: the whole line might not have had room for them.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         kind: Literal["too_long", "blank", "tail"]
         kind = "too_long" if self._too_long else "blank" if self._blank else "tail"
@@ -100,7 +99,7 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def give_up(self) -> list[Piece]:
-        """Hand out what waits: blank lines, or the beginning of a line that is too long from now on."""
+        """Return what waits: blank lines, or the beginning of a line that counts as too long from now on."""
         data = bytes(self._waiting)
         kind: Literal["too_long", "blank"] = "too_long"
         if self._blank and not self._too_long:
@@ -113,7 +112,7 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Whether `data` completes nothing, so that it need not be looked at again until later."""
+        """Return whether `data` completes nothing, so that it only has to be kept."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -124,7 +123,7 @@ class Lines:
         return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Cut one piece at `at`; give where it stops, 0 for nothing to cut yet."""
+        """Cut one piece at `at`; return where it stops, 0 if nothing can be cut yet."""
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self._limit
@@ -153,7 +152,7 @@ class Lines:
 
 
 def _last_line_end(data: bytes, at: int, stop: int) -> int:
-    """Just after the newline of the last line in `data[at:stop]` that is not blank, or 0."""
+    """Return the position behind the newline of the last non-blank line in `data[at:stop]`, or 0."""
     newline = data.rfind(b"\n", at, stop)
     if newline < 0:
         return 0
@@ -164,7 +163,7 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """The lines of a `lines` piece, each with the blank lines before it and its newline."""
+    """Split a `lines` piece into lines, each with its newline and the blank lines before it."""
     lines: list[bytes] = []
     begun = at = 0
     while at < len(data):

@@ -1,8 +1,8 @@
-"""What a pure function gave for keys that come again and again, within bounds.
+"""A bounded cache of a pure function's results, for keys that come again and again.
 
 Producers repeat themselves: the same call site sends the same description and often the same
-attributes. A memo changes how long it takes to decode them and nothing else, so all decoders share
-one and no state holds it.
+attributes. A memo changes only the time that decoding takes, so all decoders share one and no state
+holds it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class Memo(dict[K, V], Generic[K, V]):
-    """Forgets everything when `entries_max` are remembered; keys over `key_max` it never holds.
+    """A dict that forgets everything once it has `entries_max` entries; it refuses keys over `key_max`.
 
-    A look-up is `get`, for speed; it gives None for what is not remembered.
+    Look up with `get`, for speed; it returns None for a key that is not remembered.
     """
 
     def __init__(self, entries_max: int, key_max: int) -> None:

@@ -1,7 +1,7 @@
-"""Generated traffic, and the tour that `tailrace demo` gives with it.
+"""Generate traffic, and give the tour of `tailrace demo`.
 
-The generators (`heph`, `jets`, `mangle`) are pure and give the same for the same seed, so tests use
-them too. The tour talks to Tailrace as anyone outside would: processes, sockets, HTTP.
+The generators (`heph`, `jets`, `mangle`) are pure and return the same traffic for the same seed, so tests
+use them too. The tour talks to Tailrace as any user would: by processes, sockets and HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the table says held against what a producer did: equal to the event, or it says where not."""
+"""Compare what the table says with what a producer did, event by event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tailrace.demo.traffic import Traffic
 
 NAMED_MAX = 5
-"""Differences spelled out one by one; of more than that, how many there are."""
+"""Differences to list one by one. Further differences are counted."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
 """Events in the table, by source."""
@@ -19,7 +19,7 @@ FROM gaps GROUP BY ALL ORDER BY ALL"""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""Which, where the format has counters: the numbers in gaps that no span has."""
+"""The missing numbers, for formats with counters: the numbers in gaps that no span has."""
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -27,8 +27,9 @@ Rows = Iterable[Mapping[str, Any]]
 def differences(
     source: str, traffic: Traffic, events: Rows, missing: Rows, numbers: Rows
 ) -> list[str]:
-    """A line for each difference, none where the table is right. The rows are the answers to
-    `EVENTS`, `MISSING` and `NUMBERS`; those of other sources are passed over."""
+    """Return a line for each difference, or nothing if the table is right.
+
+    The rows are the answers to `EVENTS`, `MISSING` and `NUMBERS`. Rows of other sources are ignored."""
     found = sum(row["events"] for row in events if row["source"] == source)
     lost: dict[str, int] = {}
     for row in missing:

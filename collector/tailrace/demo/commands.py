@@ -1,5 +1,8 @@
-"""Tailrace's own commands, run as a person would but for the environment: settings in variables
-(TAILRACE_…) are left out, so that the demonstration is the same everywhere."""
+"""Run Tailrace's own commands as a person would.
+
+Settings in environment variables (TAILRACE_…) are left out, so that the demonstration is the same
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,17 @@ from tailrace.errors import TailraceError
 
 
 def command_line(*arguments: str) -> list[str]:
-    """The command that runs `tailrace` with the interpreter that runs this."""
+    """Return the command that runs `tailrace` with this interpreter."""
     return [sys.executable, "-m", "tailrace", *arguments]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without Tailrace's settings."""
+    """Return this process's environment without Tailrace's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
 
 
 def as_typed(*words: str) -> str:
-    """A command as one would type it in a shell: SQL, with its single quotes, in double ones."""
+    """Return a command as typed in a shell. SQL with single quotes stands in double quotes."""
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words
@@ -31,7 +34,7 @@ def as_typed(*words: str) -> str:
 
 
 async def tailrace(*arguments: str) -> str:
-    """What a command prints. Raise TailraceError, with its complaint, if it fails."""
+    """Return the output of a command. Raise TailraceError, with its error output, if it fails."""
     done = await trio.run_process(
         command_line(*arguments),
         capture_stdout=True,

@@ -1,4 +1,4 @@
-"""A collector in a process of its own, started and asked as anyone would."""
+"""A collector in a process of its own, started and queried as any user would."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ POLL_SECONDS = 0.1
 HTTP_SECONDS = 5.0
 
 
-class Daemon:
-    """`tailrace serve` on a configuration written to `directory`; its output goes there too."""
+class DemoDaemon:
+    """A `tailrace serve` process. Its configuration and its output are files in `directory`."""
 
     def __init__(self, directory: Path, store: Path, producers: Iterable[Producer]) -> None:
         self.store = store
@@ -44,18 +44,18 @@ class Daemon:
 
     @property
     def admin(self) -> str:
-        """host:port of its HTTP endpoint."""
+        """Return host:port of its HTTP endpoint."""
         return str(self._ports["admin"])
 
     @property
     def final_ledger(self) -> str:
-        """The last thing it prints, of each source what came and what is missing."""
+        """Return the last part of its output: for each source, what arrived and what is missing."""
         _, heading, rest = self.output.rpartition("final ledger")
         return (heading + rest).rstrip()
 
     @property
     def output(self) -> str:
-        """All that it has printed so far."""
+        """Return everything that it has printed so far."""
         return self._output.read_text(errors="replace")
 
     def address(self, source: str) -> Address:
@@ -63,11 +63,11 @@ class Daemon:
         return host, int(port)
 
     def directory(self, source: str) -> Path:
-        """Where a source that follows files looks for them."""
+        """Return the directory in which a source looks for the files that it follows."""
         return self._traces / source
 
     async def start(self) -> None:
-        """Return once it is ready. Raise TailraceError, with what it printed, if it never is."""
+        """Return once the collector is ready. Raise TailraceError, with its output, if it never is."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),
@@ -75,17 +75,17 @@ class Daemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                process_group=0,  # a Ctrl-C is ours to pass on: two of them would hurry it
+                process_group=0,  # we pass Ctrl-C on; a second signal would cut its stop short
             )
         with trio.move_on_after(START_SECONDS):
             while self._process.poll() is None:
                 if await self._ready():
                     return
                 await trio.sleep(POLL_SECONDS)
-        raise TailraceError(f"the collector did not get ready:\n{self.output}")
+        raise TailraceError(f"the collector did not become ready:\n{self.output}")
 
     async def get(self, path: str) -> str:
-        """A page of its HTTP endpoint. Raise TailraceError for any answer but a good one."""
+        """Return a page of its HTTP endpoint. Raise TailraceError if the answer is an error."""
         try:
             return await trio.to_thread.run_sync(self._fetch, path)
         except OSError as error:
@@ -95,7 +95,7 @@ class Daemon:
         return json.loads(await self.get("/status"))
 
     async def stop(self) -> int | None:
-        """Ask it to stop and wait; what it exits with. One that does not stop in time is killed."""
+        """Ask the process to stop, wait, and return its exit code. Kill it if it does not stop in time."""
         process = self._process
         if process is None:
             return None
@@ -126,8 +126,8 @@ class Daemon:
 
 
 @asynccontextmanager
-async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
-    """The daemon, from when it is ready; stopped when the block is left, however that happens."""
+async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
+    """Start the daemon and yield it when it is ready. Stop it when the block is left in any way."""
     try:
         await daemon.start()
         yield daemon
@@ -136,7 +136,8 @@ async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
-    """One source a producer: on a port that the system chooses, or of a directory in `traces`."""
+    """Return a configuration with one source for each producer: on a port that the system chooses, or of
+    a directory in `traces`."""
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
     for producer in producers:
         place = 'listen = "127.0.0.1:0"'

@@ -1,8 +1,8 @@
-"""An Elephant Tracks 3 trace of a Java program: who calls what, and what it makes of objects.
+"""Generate an Elephant Tracks 3 trace of a Java program: its calls, and what it does with objects.
 
-It is written in one of the two forms that exist: as the agents write it (each line ends with the
-thread; deaths have no line) or as the specification has it (it ends with the logical clock, which
-counts entries and exits). Map files, which tell the names, are written when the program ends.
+A trace has one of two forms. Agents end each line with the thread, and write no line for a death. The
+specification ends each line with the logical clock, which counts entries and exits. Map files, which
+contain the names, are written when the program ends.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _DEPTH_MAX = 14
 _OBJECTS_MAX = 200
 
 PIECE_BYTES = 1000
-"""What is written at once; agents write line by line."""
+"""Bytes of one write. (Agents write line by line.)"""
 
 
-class Line(NamedTuple):
-    """One line with its newline. `clock` counts the entries and exits up to and with it."""
+class AgentLine(NamedTuple):
+    """One line with its newline. `clock` counts the entries and exits up to and including it."""
 
     letter: str
     clock: int
     data: bytes
 
 
-class _Event(NamedTuple):
+class _AgentEvent(NamedTuple):
     """A line without its last field."""
 
     letter: str
@@ -40,21 +40,21 @@ class _Event(NamedTuple):
     thread: int
 
 
-def agent_form(seed: int, steps: int = 4000) -> list[Line]:
-    """As the agents write it, with the entry of the thread that ends the program."""
+def agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
+    """Return a trace as the agents write it, with the entry of the thread that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
     ending = _identity(random)
-    for event in [*_program(random, steps, _AGENT_THREADS), _Event("M", (1, ending), ending)]:
+    for event in [*_program(random, steps, _AGENT_THREADS), _AgentEvent("M", (1, ending), ending)]:
         if event.letter != "D":
             clock += event.letter in "ME"
             lines.append(_line(event, event.thread, clock))
     return lines
 
 
-def specification_form(seed: int, steps: int = 4000) -> list[Line]:
-    """As the specification has it, which knows neither witnesses nor threads: here is one only."""
+def specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
+    """Return a trace in the specification's form, which has neither witnesses nor threads."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -66,7 +66,7 @@ def specification_form(seed: int, steps: int = 4000) -> list[Line]:
 
 
 def agent_maps() -> dict[str, bytes]:
-    """The agents' map files, as they spell them. Each class has all the methods."""
+    """Return the agents' map files, in their spelling. Every class has all methods."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -77,7 +77,7 @@ def agent_maps() -> dict[str, bytes]:
 
 
 def specification_maps() -> dict[str, bytes]:
-    """The specification's map files."""
+    """Return the specification's map files."""
     slashed = [name.replace(".", "/") for name in _CLASSES]
     methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
     return {
@@ -88,15 +88,15 @@ def specification_maps() -> dict[str, bytes]:
     }
 
 
-def writes(path: str, lines: Iterable[Line]) -> Iterator[Write]:
-    """A trace file, piece by piece: lines are cut."""
+def writes(path: str, lines: Iterable[AgentLine]) -> Iterator[Write]:
+    """Yield the writes of a trace file, piece by piece, so that lines are cut."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), PIECE_BYTES):
         yield Write(path, data[at : at + PIECE_BYTES])
 
 
-def _program(random: Random, steps: int, threads: int) -> Iterator[_Event]:
-    """Threads that take turns; at the end each returns from all that it called."""
+def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
+    """Yield the events of threads that take turns. At the end, each thread returns from all its calls."""
     running = [_Thread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
@@ -106,7 +106,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_Event]:
 
 
 class _Thread:
-    """A thread's calls and the objects it knows, the youngest last."""
+    """A thread's calls, and the objects it knows, the youngest last."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -118,8 +118,8 @@ class _Thread:
     def depth(self) -> int:
         return len(self._methods)
 
-    def step(self) -> Iterator[_Event]:
-        """One thing that the program does; now and then an object dies of it."""
+    def step(self) -> Iterator[_AgentEvent]:
+        """Yield the events of one step of the program. Sometimes an object dies in it."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
@@ -136,9 +136,10 @@ class _Thread:
             class_ = self._random.randrange(1, len(_CLASSES) + 1)
             yield self._event("W", self._object(), class_)
 
-    def leave(self) -> Iterator[_Event]:
-        """Return from the innermost call. An exception ends it without a line, and so do those of
-        the calls that it passes on its way."""
+    def leave(self) -> Iterator[_AgentEvent]:
+        """Yield the return from the innermost call.
+
+        An exception ends that call without a line, and also the calls that it passes on its way."""
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())
@@ -146,7 +147,7 @@ class _Thread:
             dead = self._objects.pop(self._random.randrange(len(self._objects)))
             yield self._event("D", dead, self._number)
 
-    def _allocation(self) -> _Event:
+    def _allocation(self) -> _AgentEvent:
         object_ = _identity(self._random)
         self._objects.append(object_)
         class_ = self._random.randrange(1, len(_CLASSES) + 1)
@@ -157,20 +158,20 @@ class _Thread:
         return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
-        """One it knows, or 0: of a static method or field, or null."""
+        """Return an object that the thread knows, or 0 for a static method or field, or null."""
         if not self._objects or self._random.random() < 0.2:
             return 0
         return self._random.choice(self._objects)
 
-    def _event(self, letter: str, *fields: int) -> _Event:
-        return _Event(letter, fields, self._number)
+    def _event(self, letter: str, *fields: int) -> _AgentEvent:
+        return _AgentEvent(letter, fields, self._number)
 
 
 def _identity(random: Random) -> int:
-    """An identity hash code."""
+    """Return an identity hash code."""
     return random.randrange(2**24, 2**31)
 
 
-def _line(event: _Event, last: int, clock: int) -> Line:
+def _line(event: _AgentEvent, last: int, clock: int) -> AgentLine:
     fields = " ".join(map(str, (*event.fields, last)))
-    return Line(event.letter, clock, f"{event.letter} {fields}\n".encode())
+    return AgentLine(event.letter, clock, f"{event.letter} {fields}\n".encode())

@@ -1,4 +1,4 @@
-"""What the demonstration writes to files, and what it leaves out of them. Pure, given a seed."""
+"""Choose what the demonstration writes to files, and what it leaves out. Pure, given a seed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
 BUFFER_BYTES = 16_384
-"""libovni has 2 MiB; with as little as this, something is to be seen while the program runs."""
+"""libovni has a buffer of 2 MiB. This small buffer makes events visible while the program runs."""
 
 STEPS = 150
-"""Of each training process."""
+"""Steps of each training process."""
 LINES_LEFT_OUT = 5
-"""Of each training process's file."""
+"""Lines left out of each training process's file."""
 
 TURNS = 12_000
-"""Of the Java program's threads."""
+"""Turns of the Java program's threads."""
 CALLS_LEFT_OUT = 9
-"""Entries and exits."""
+"""Entries and exits that are left out."""
 
 _SPARED_HEAD = 100
-"""First lines that are left alone: what is missing there may also be a late join."""
+"""First lines to leave alone, because a loss there could also be a late join."""
 
 
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """A trace of two nodes, all of it; the offsets of their clocks come when all is over."""
+    """Return the whole trace of two nodes. The offsets of their clocks come at the end."""
     random = Random(f"turns/{seed}")  # noqa: S311 - traffic, not secrets
     threads = ovni.ovni_trace(seed, iterations=ITERATIONS)
     chunks = _in_turns(random, [ovni.writes(thread, BUFFER_BYTES) for thread in threads])
@@ -38,11 +38,11 @@ def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
-    """Three processes' files, one of them compressed, each of which lacks a few lines."""
+    """Return the files of three processes, one of them compressed. Each file lacks a few lines."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     files = dftracer.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in files[0].lines if line.id is not None})
-    # The same numbers exist in every file; none is left out twice, so that each is known by itself.
+    # Every file has the same numbers. None is left out twice, so that each loss can be identified.
     chosen = random.sample(numbers[_SPARED_HEAD:-_SPARED_HEAD], LINES_LEFT_OUT * len(files))
     writers = []
     events = 0
@@ -63,8 +63,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 
 
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """The same kind of program in both forms: whole as agents write it, and with a few entries and
-    exits left out in the form whose clock counts them."""
+    """Return the same kind of program in both forms: complete in the agents' form, and with some entries
+    and exits left out in the form whose clock counts them."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = et3.agent_form(seed, TURNS)
     lines = et3.specification_form(seed + 1, TURNS)
@@ -91,7 +91,7 @@ def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def _in_turns(random: Random, writers: list[Iterator[Write]]) -> list[Write]:
-    """All that they write; who is next is chance."""
+    """Return all writes of the writers, in a random order of writers."""
     chunks = []
     while writers:
         writer = random.choice(writers)

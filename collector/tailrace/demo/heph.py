@@ -1,8 +1,8 @@
-"""Numbered Heph packets as a parallel solver might write them (Heph trace format 0.1.0).
+"""Generate numbered Heph packets as a parallel solver might write them (Heph trace format 0.1.0).
 
-Each stream is one worker going through time steps; a step's parts are written as they finish, and
-the step itself after them, as real writers do: end times grow within a stream, start times do not.
-All attribute types occur. Mean packet: about 75 bytes.
+Each stream is one worker going through time steps. The parts of a step are written as they finish, and
+the step itself after them, as real writers do. So end times grow within a stream, and start times do not.
+All attribute types occur. A packet has about 75 bytes on average.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
 DATAGRAM_BYTES = 1432
-"""What fits an Ethernet frame, IPv6 and a tunnel's header taken off."""
+"""The payload of an Ethernet frame, without IPv6 and a tunnel's header."""
 
 Value = int | float | str | Sequence[int]
 Attributes = Mapping[str, Value]
@@ -30,14 +30,14 @@ class Packet(NamedTuple):
 
 
 def epoch(unix_ns: int) -> bytes:
-    """The metadata packet that says when tick 0 was."""
+    """Return the metadata packet that gives the time of tick 0."""
     return pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", unix_ns)
 
 
 def heph_events(
     seed: int, n: int, streams: Sequence[int] = (0, 1, 2, 3), *, first: int = 0
 ) -> Iterator[Packet]:
-    """`n` events in all, on streams that take turns at random; counters begin at `first`."""
+    """Yield `n` events in total, on streams that take turns at random. Counters begin at `first`."""
     order = Random(f"{seed}/order")  # noqa: S311 - traffic, not secrets
     workers = {stream: _worker(seed, stream, first) for stream in streams}
     for _ in range(n):
@@ -45,7 +45,7 @@ def heph_events(
 
 
 def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
-    """Packets joined into datagrams of at most `limit` bytes; a longer packet is one by itself."""
+    """Join packets into datagrams of at most `limit` bytes. A longer packet gets a datagram of its own."""
     datagram = b""
     for packet in packets:
         if datagram and len(datagram) + len(packet) > limit:
@@ -57,7 +57,7 @@ def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator
 
 
 def numbers(datagram: bytes) -> list[tuple[int, int]]:
-    """Stream and counter (as on the wire) of each event in a datagram of whole packets."""
+    """Return stream and counter (as on the wire) of each event in a datagram of whole packets."""
     found = []
     at = 0
     while at < len(datagram):
@@ -71,14 +71,14 @@ def numbers(datagram: bytes) -> list[tuple[int, int]]:
 def event(
     stream: int, counter: int, start: int, end: int, description: str, attributes: Attributes
 ) -> bytes:
-    """One event packet; times in nanoseconds since the epoch."""
+    """Return one event packet. Times are nanoseconds since the epoch."""
     body = _text(description) + b"".join(_text(n) + _value(v) for n, v in attributes.items())
     head = pack(">IIIIQQQ", EVENT_MAGIC, 40 + len(body), stream, counter % 2**32, 0, start, end)
     return head + body
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """A worker's events, without end."""
+    """Yield a worker's events, without end."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -97,7 +97,7 @@ def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
 
 
 def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
-    """What is done within a time step."""
+    """Yield the work within a time step."""
     yield (
         "receive halo",
         {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},

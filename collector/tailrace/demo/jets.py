@@ -1,8 +1,8 @@
-"""A JETS trace as a processor simulator writes it (JETS 2.0, the dialect of formats with `clk`
-first): clusters > cores > threads > instructions, 10 or 11 events an instruction, footer totals.
+"""Generate a JETS trace as a processor simulator writes it (JETS 2.0, the dialect with `clk` first).
 
-Within a thread, lines are in the order of `clk`; each thread begins anew at clk 0, as the
-reference generator's do, so `clk` falls back from thread to thread.
+Clusters contain cores, cores contain threads, threads contain instructions. An instruction has 10 or 11
+events, and a footer has totals. Within a thread, lines are in the order of `clk`. Each thread begins
+again at clk 0, as in the reference generator, so `clk` falls back from thread to thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 START_CLK = 1000
-"""Where a thread's first instruction begins; the threads themselves begin at 0."""
+"""The clk at which a thread's first instruction begins. The threads themselves begin at 0."""
 
 _STAGES = {
     "F1": "Fetch 1. Address to the instruction cache",
@@ -33,8 +33,8 @@ _OPCODES = ("ADD", "ADDI", "AND", "BEQ", "JAL", "LI", "LW", "MV", "SLL", "SUB", 
 _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", "sp")
 
 
-class Line(NamedTuple):
-    """One line with its newline. `type` as in the line; `record` is the record it is or is about."""
+class JetsLine(NamedTuple):
+    """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
 
     type: str
     record: int | None
@@ -43,8 +43,8 @@ class Line(NamedTuple):
 
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
-) -> Iterator[Line]:
-    """A whole trace; the numbers are those of each unit of the level above."""
+) -> Iterator[JetsLine]:
+    """Yield a whole trace. Each number counts units in one unit of the level above."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -61,7 +61,7 @@ def jets_trace(
     yield _line({"type": "footer", "capture_end_clk": last, **summary}, None)
 
 
-def _header(**shape: int) -> Line:
+def _header(**shape: int) -> JetsLine:
     metadata = {
         "hardware_model": "RISC-V SoC",
         "architecture": "RISC-V Pipeline",
@@ -74,7 +74,7 @@ def _header(**shape: int) -> Line:
 
 def _cluster(
     random: Random, ids: Iterator[int], number: int, shape: tuple[int, int, int]
-) -> Iterator[Line]:
+) -> Iterator[JetsLine]:
     cores, threads, instructions = shape
     cluster = next(ids)
     yield _begin(0, f"cluster_{number}", "Cluster", cluster, None, f"Cluster {number}")
@@ -99,23 +99,25 @@ def _cluster(
 
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
-) -> tuple[list[Line], int]:
-    """A thread's instructions overlap: their lines in the order of clk, and when all is over."""
+) -> tuple[list[JetsLine], int]:
+    """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
     begin, committed = START_CLK, START_CLK
-    timed: list[tuple[int, Line]] = []
+    timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
         lines = list(_instruction(random, next(ids), thread, begin, committed, 4 * number))
         committed = lines[-1][0]
         begin += random.randrange(1, 3)
         timed += lines
-    timed.sort(key=lambda line: line[0])  # stable: at one clk the older instruction goes first
+    timed.sort(
+        key=lambda line: line[0]
+    )  # stable: at the same clk, the older instruction comes first
     return [line for _, line in timed], committed + 1
 
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
-) -> Iterator[tuple[int, Line]]:
-    """An instruction's lines with their clk; it commits no earlier than the one before it."""
+) -> Iterator[tuple[int, JetsLine]]:
+    """Yield an instruction's lines with their clk. It commits no earlier than the instruction before it."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -141,7 +143,7 @@ def _begin(
     parent: int | None,
     description: str,
     data: dict[str, str] | None = None,
-) -> Line:
+) -> JetsLine:
     fields: dict[str, object] = {
         "clk": clk,
         "type": "record",
@@ -154,11 +156,11 @@ def _begin(
     return _line(fields | ({"data": data} if data else {}), id_)
 
 
-def _end(clk: int, id_: int) -> Line:
+def _end(clk: int, id_: int) -> JetsLine:
     return _line({"clk": clk, "type": "record_end", "record_id": id_}, id_)
 
 
-def _event(clk: int, name: str, id_: int, description: str) -> Line:
+def _event(clk: int, name: str, id_: int, description: str) -> JetsLine:
     fields = {
         "clk": clk,
         "type": "event",
@@ -169,12 +171,12 @@ def _event(clk: int, name: str, id_: int, description: str) -> Line:
     return _line(fields, id_)
 
 
-def _annotation(name: str, id_: int, description: str, data: object) -> Line:
+def _annotation(name: str, id_: int, description: str, data: object) -> JetsLine:
     fields = {"name": name, "record_id": id_, "description": description, "data": data}
     return _line({"type": "annotation", **fields}, id_)
 
 
-def _line(fields: dict[str, object], id_: int | None) -> Line:
-    return Line(
+def _line(fields: dict[str, object], id_: int | None) -> JetsLine:
+    return JetsLine(
         str(fields["type"]), id_, json.dumps(fields, separators=(",", ":")).encode() + b"\n"
     )

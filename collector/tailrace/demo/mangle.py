@@ -1,8 +1,8 @@
-"""What a bad network does to datagrams, with a seed and a book of all it did. Pure.
+"""Mangle datagrams as a bad network does, with a seed and a log of every deed. Pure.
 
 A datagram is dropped, sent twice, or held back while later ones pass: a few (reordered) or many
-(delayed). How long is counted in datagrams, not in time, so the same seed on the same datagrams
-always does the same.
+(delayed). The delay is counted in datagrams, not in time, so the same seed does the same to the same
+datagrams.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ DROPPED, DUPLICATED, REORDERED, DELAYED = "dropped", "duplicated", "reordered", 
 
 
 class Chances(NamedTuple):
-    """How likely each deed is for a datagram (at most one is done to it), and the depths: a reordered
-    one is passed by 1 to `reorder_depth` later ones, a delayed one by more, up to `delay_depth`."""
+    """The probability of each deed for a datagram, of which it suffers at most one, and the depths.
+    Between 1 and `reorder_depth` later datagrams pass a reordered datagram; more, up to `delay_depth`,
+    pass a delayed one."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -30,7 +31,7 @@ class Chances(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """What was done to one event. `by` is how many later datagrams were to pass it."""
+    """One deed to one event. `by` is how many later datagrams were to pass it."""
 
     action: str
     stream: int
@@ -39,11 +40,10 @@ class Deed(NamedTuple):
 
 
 class Mangler:
-    """One direction of a bad network. `log` has a `Deed` for each event of each datagram to which
-    something was done; what is not in it went straight through.
+    """One direction of a bad network. `log` has a `Deed` for each event of each mangled datagram. All
+    other events went straight through.
 
-    `spare` names the datagrams to leave alone.
-    """
+    `spare` selects the datagrams to leave alone."""
 
     def __init__(
         self, seed: int, chances: Chances, spare: Callable[[bytes], bool] | None = None
@@ -56,7 +56,7 @@ class Mangler:
         self._held: list[tuple[int, int, bytes]] = []
 
     def push(self, datagram: bytes) -> list[bytes]:
-        """A datagram arrives: what leaves now."""
+        """Accept a datagram, and return the datagrams that leave now."""
         action = None if self._spare and self._spare(datagram) else self._choose()
         self._passed += 1
         leaving = [datagram]
@@ -79,11 +79,11 @@ class Mangler:
         return leaving
 
     def finish(self) -> list[bytes]:
-        """Nothing more arrives: what was still held back."""
+        """Return the datagrams that are still held back."""
         return [heappop(self._held)[2] for _ in range(len(self._held))]
 
     def counters(self, action: str) -> dict[int, list[int]]:
-        """The counters, by stream, of the events to which `action` was done."""
+        """Return the counters, by stream, of the events to which `action` was done."""
         found: dict[int, list[int]] = {}
         for deed in self.log:
             if deed.action == action:
@@ -111,7 +111,7 @@ def mangle(
     chances: Chances,
     spare: Callable[[bytes], bool] | None = None,
 ) -> tuple[list[bytes], list[Deed]]:
-    """All of `datagrams` through one `Mangler`: what comes out, and its log."""
+    """Send all `datagrams` through one `Mangler`, and return its output and its log."""
     mangler = Mangler(seed, chances, spare)
     leaving = [out for datagram in datagrams for out in mangler.push(datagram)]
     return leaving + mangler.finish(), mangler.log

@@ -1,9 +1,9 @@
-"""An ovni trace as libovni 1.14 writes it: a task-parallel program on two nodes.
+"""Generate an ovni trace as libovni 1.14 writes it: a task-parallel program on two nodes.
 
-In each process the main thread creates tasks, in phases that it marks, and its workers run them
-(events of nOS-V). Each thread has a stream: a header of 8 bytes, then events in the order of its
-node's clock. It is written a buffer at a time; what a flush took comes first in the next buffer.
-`stream.json` is written anew when the thread begins and ends, and once on the way.
+In each process the main thread creates tasks, in phases that it marks, and its workers run them (events
+of nOS-V). Each thread has a stream: a header of 8 bytes, then events in the order of its node's clock.
+The stream is written one buffer at a time, and the next buffer begins with the pair of events of the
+flush. `stream.json` is rewritten when the thread begins and ends, and once in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.demo.traffic import Write
 
 HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""A reader sees a large write come in multiples of this."""
+"""A reader sees a large write arrive in multiples of this size."""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {
@@ -36,11 +36,11 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""What ends a span, and what gives a name: neither is an event by itself."""
+"""Codes that end a span or give a name. Neither is an event by itself."""
 
 
 class Event(NamedTuple):
-    """`code` is its model, category and value."""
+    """One event. `code` is its model, category and value."""
 
     code: str
     clock: int
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """One stream: its directory, its events, and its metadata when all is over."""
+    """One stream: its directory, its events, and its final metadata."""
 
     path: str
     events: list[Event]
@@ -56,7 +56,7 @@ class Thread(NamedTuple):
 
 
 def ovni_trace(seed: int, *, iterations: int = 20) -> list[Thread]:
-    """Two nodes of one process each, whose clocks are not the same."""
+    """Return the threads of two nodes with one process each. The clocks of the nodes differ."""
     random = Random(f"ovni/{seed}")  # noqa: S311 - traffic, not secrets
     threads: list[Thread] = []
     for node, pid in (("node1", 4100), ("node2", 5200)):
@@ -66,7 +66,7 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[Thread]:
 
 
 def offsets(threads: list[Thread]) -> bytes:
-    """What clock-offsets.txt says of these nodes: how far each is behind the first."""
+    """Return clock-offsets.txt for these nodes: how far each clock is behind the first."""
     begun: dict[str, int] = {}
     for thread in threads:
         node = thread.path.removeprefix("loom.").partition(".")[0]
@@ -81,7 +81,7 @@ def offsets(threads: list[Thread]) -> bytes:
 
 
 def writes(thread: Thread, buffer_bytes: int) -> Iterator[Write]:
-    """What the thread writes, a buffer after the other; all is there at the end."""
+    """Yield what the thread writes, buffer by buffer."""
     stream, document = f"{thread.path}/stream.obs", f"{thread.path}/stream.json"
     known = {"version": 3, "ovni": _known_at_first(thread.metadata)}
     yield Write(stream, HEADER)
@@ -98,24 +98,24 @@ def writes(thread: Thread, buffer_bytes: int) -> Iterator[Write]:
 
 
 def events(thread: Thread, buffer_bytes: int) -> int:
-    """How many events there are in what it writes: spans, instants and counters."""
+    """Return how many events the thread writes: spans, instants and counters."""
     flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
     return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
 
 
 def event(code: str, clock: int, payload: bytes = b"") -> Event:
-    """One event with up to 16 bytes of payload, but not 1."""
+    """Return an event with a payload of up to 16 bytes, but not of 1 byte."""
     flags = max(len(payload) - 1, 0)
     return Event(code, clock, pack("<B3sQ", flags, code.encode(), clock) + payload)
 
 
 def jumbo(code: str, clock: int, payload: bytes) -> Event:
-    """One event with a payload of any size."""
+    """Return an event with a payload of any size."""
     return Event(code, clock, pack("<B3sQI", 0x13, code.encode(), clock, len(payload)) + payload)
 
 
 def _process(random: Random, loom: str, pid: int, clock: int, iterations: int) -> Iterator[Thread]:
-    """The main thread's stream first; its tasks are dealt out to the workers'."""
+    """Yield the main thread's stream, then the streams of the workers, which share its tasks."""
     tids = [pid + 1 + number for number in range(_WORKERS)]
     main, tasks, over = _main(random, clock, tids, iterations)
     yield _thread(loom, pid, pid, main)
@@ -140,7 +140,7 @@ def _thread(loom: str, pid: int, tid: int, events: list[Event]) -> Thread:
 def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[Event], list[tuple[int, int]], int]:
-    """The main thread's events, the tasks with the times from which on they may run, and its end."""
+    """Return the main thread's events, its tasks with the earliest time for each, and its end."""
     now = _Clock(random, clock)
     events = [event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
     events += [event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
@@ -170,7 +170,7 @@ def _main(
 def _worker(
     random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
 ) -> list[Event]:
-    """A worker's events: it is hungry or serves until a task is there, runs it, and so on."""
+    """Return a worker's events: it waits until there is a task, runs it, and repeats."""
     now = _Clock(random, clock)
     events = [event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)), event("VHw", now.tick())]
     for task, ready in tasks:
@@ -195,7 +195,7 @@ class _Clock:
         self._now = now
 
     def tick(self, more: int = 0) -> int:
-        """The time of the next event, at least `more` nanoseconds later."""
+        """Return the time of the next event, at least `more` nanoseconds later."""
         self._now += more + self._random.randrange(30, 400)
         return self._now
 
@@ -204,7 +204,8 @@ class _Clock:
 
 
 def _buffers(events: list[Event], buffer_bytes: int) -> Iterator[bytes]:
-    """Events as they are flushed, with the pair of events about each flush but the last."""
+    """Yield the flushed buffers. Each buffer but the first begins with the pair of events about the flush
+    before it."""
     buffer = b""
     for this in events:
         buffer += this.data
@@ -215,9 +216,9 @@ def _buffers(events: list[Event], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """What the first stream.json says: neither models nor marks nor that it is finished."""
+    """Return what the first stream.json contains: no models, no marks, no `finished`."""
     about = metadata["ovni"]
-    assert isinstance(about, dict)  # noqa: S101 - as `_thread` makes it
+    assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}
 
 

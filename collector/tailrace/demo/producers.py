@@ -1,6 +1,6 @@
-"""Who sends what in the demonstration: `PRODUCERS`, one entry each. Pure, given a seed.
+"""The producers of the demonstration: `PRODUCERS` has one entry each. Pure, given a seed.
 
-Another producer is a function from seed and epoch to `Traffic`, and an entry; another transport
+To add a producer, write a function from seed and epoch to `Traffic`, and add an entry. A new transport
 also needs a sender in `sending`.
 """
 
@@ -22,27 +22,27 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""A stream's first events are left alone: what is missing there may also be a late join."""
+"""First events of a stream to leave alone, because a loss there could also be a late join."""
 
 
 class Producer(NamedTuple):
     source: str
-    """The name of its source in the configuration."""
+    """The name of the producer's source in the configuration."""
     transport: str
     format: str
     rate: float
     """Chunks a second."""
     traffic: Callable[[int, int], Traffic]
-    """From a seed and the epoch in Unix nanoseconds."""
+    """Returns the traffic for a seed and an epoch in Unix nanoseconds."""
 
 
 def heph_udp(seed: int, epoch_ns: int) -> Traffic:
-    """Packed datagrams through a network that drops and reorders."""
+    """Return full datagrams from a network that drops and reorders."""
     packets = list(heph_events(seed, EVENTS, STREAMS))
     last = {packet.stream: packet.counter for packet in packets}
 
     def spare(datagram: bytes) -> bool:
-        # Behind a stream's last event nothing tells that it is missing.
+        # No later event shows that a stream's last event is missing.
         return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
 
     mangler = Mangler(seed, Chances(drop=0.02, reorder=0.02), spare)
@@ -63,7 +63,7 @@ def heph_udp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
-    """The same kind of events over a connection: nothing is missing."""
+    """Return the same kind of events for a connection, with none missing."""
     data = epoch(epoch_ns) + b"".join(
         packet.data for packet in heph_events(seed + 1, EVENTS, STREAMS)
     )
@@ -71,7 +71,7 @@ def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def jets_tcp(seed: int, _epoch_ns: int) -> Traffic:
-    """A trace that lacks a few event lines its footer counts."""
+    """Return a trace that lacks a few event lines, which its footer counts."""
     lines = list(jets_trace(seed, cores=2, threads=2, instructions=100))
     places = [place for place, line in enumerate(lines) if line.type == "event"]
     left_out = set(Random(f"lines/{seed}").sample(places, 7))  # noqa: S311 - traffic, not secrets
@@ -93,5 +93,5 @@ PRODUCERS = (
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """A stream cut where nothing ends, as networks do."""
+    """Cut a stream at arbitrary places, as networks do."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

@@ -1,4 +1,4 @@
-"""The demonstration's senders: chunks to an address or into a directory, at a bounded rate."""
+"""Send the demonstration's chunks to an address or into a directory, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from tailrace.demo.traffic import Write
 Address = tuple[str, int]
 
 BURST_SECONDS = 0.02
-"""Chunks are sent in bursts this long apart: a timer is coarser than a chunk."""
+"""Seconds between bursts of chunks, because a timer is too coarse for single chunks."""
 
 
 async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
-    """Each chunk is a datagram; `rate` a second."""
+    """Send each chunk as a datagram, `rate` a second."""
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
         await sock.connect(address)
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for chunk in chunks:
             await sock.send(chunk)
             await pace.sent()
 
 
 async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
-    """One connection, closed at the end; `rate` chunks a second."""
+    """Send chunks over one connection, `rate` a second, and close it."""
     async with await trio.open_tcp_stream(*address) as stream:
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for chunk in chunks:
             await stream.send_all(chunk)
             await pace.sent()
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """`rate` writes a second to files below a directory; all stay open until the end, as they do
-    in the producers."""
+    """Make `rate` writes a second to files below a directory. Files stay open, as in the producers."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for write in writes:
             file = files.get(write.path)
             if file is None:
@@ -67,12 +66,11 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tcp": send_tcp,
     "tail": write_files,
 }
-"""By transport, as the configuration names it."""
+"""The sender of each transport, by its name in the configuration."""
 
 
 async def trickle(address: Address, epoch_ns: int, rate: float) -> None:
-    """Heph events over one connection, without end; `rate` a second. A collector that goes away
-    ends it."""
+    """Send Heph events over one connection, `rate` a second, until the collector goes away."""
     with suppress(OSError, trio.BrokenResourceError):
         await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
 
@@ -82,8 +80,8 @@ def _endless() -> Iterator[bytes]:
         yield packet.data
 
 
-class Pace:
-    """Waits, once a burst, so that on average `rate` things happen a second."""
+class SendingPace:
+    """Waits after each burst, so that on average `rate` chunks are sent a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

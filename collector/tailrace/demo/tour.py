@@ -1,7 +1,7 @@
-"""What `tailrace demo` shows, step by step, with the commands a person would type.
+"""Show `tailrace demo` step by step, with the commands that a person would type.
 
-The tour holds what the table says against what it knows it left out, and is a success only if both
-are the same, to the event.
+The tour compares what the table says with what it left out on purpose, and succeeds only if both agree
+for every event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from tailrace.clock import Clock
 from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
 from tailrace.demo.commands import as_typed, tailrace
-from tailrace.demo.daemon import Daemon, running
+from tailrace.demo.daemon import DemoDaemon, running
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, Address, trickle
 from tailrace.errors import TailraceError
@@ -34,8 +34,7 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One tour: `say` prints a line or more. `directory` is for the configuration and the daemon's
-    output."""
+    """One tour. `say` prints lines. `directory` is for the configuration and the daemon's output."""
 
     def __init__(
         self,
@@ -49,14 +48,15 @@ class Tour:
     ) -> None:
         epoch = clock.wall_ns()
         self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
-        self._daemon = Daemon(directory, store, producers)
+        self._daemon = DemoDaemon(directory, store, producers)
         self._say = say
         self._clock = clock
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Whether what the table says is what happened. With `keep`, wait for Ctrl-C at the end.
-        Raise TailraceError when it cannot be told."""
+        """Return whether the table says what happened. With `keep`, wait for Ctrl-C at the end.
+
+        Raise TailraceError when that cannot be determined."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed_signals)
             self._title("Start a collector")
@@ -90,7 +90,7 @@ class Tour:
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
     def _place(self, producer: Producer) -> tuple[Address | Path, str]:
-        """Where its traffic goes, and that in words."""
+        """Return the destination of a producer's traffic, and its description."""
         if producer.transport == "tail":
             directory = self._daemon.directory(producer.source)
             return directory, str(directory)
@@ -98,8 +98,8 @@ class Tour:
         return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
-        """Until all that was sent has come and is in the table, and so is what is missing."""
-        self._title("Wait until all of it is in the table")
+        """Wait until everything that was sent, and every gap, is in the table."""
+        self._title("Wait until everything is in the table")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
             while not self._settled(await self._daemon.status()):  # noqa: ASYNC110 - another process
@@ -115,12 +115,12 @@ class Tour:
         )
 
     async def _look(self) -> None:
-        self._title("Look at what is there")
+        self._title("Look at the streams and the longest spans")
         await self._show("streams")
         await self._show("query", LONGEST)
 
     async def _compare(self) -> bool:
-        self._title("Hold what is missing against what was left out on purpose")
+        self._title("Compare what is missing with what was left out on purpose")
         await self._show("query", MISSING)
         answers = await self._query(EVENTS, MISSING, NUMBERS)
         good = True
@@ -136,11 +136,11 @@ class Tour:
         if not good:
             sources = (await self._daemon.status())["sources"].values()
             dropped = sum(source["kernel_drops"] for source in sources)
-            self._say(f"Datagrams that the kernel dropped on its own account: {dropped}")
+            self._say(f"Datagrams that the kernel dropped itself: {dropped}")
         return good
 
     async def _measure(self) -> None:
-        self._title("See it as Prometheus does")
+        self._title("See it as Prometheus sees it")
         self._shell(
             f"curl -s http://{self._daemon.admin}/metrics | grep -E '^({'|'.join(METRICS)})'"
         )
@@ -149,8 +149,8 @@ class Tour:
                 self._say(line)
 
     async def _stay(self) -> None:
-        """Go on, gently, until Ctrl-C."""
-        self._title("Stay; Ctrl-C ends it")
+        """Keep running, with little traffic, until Ctrl-C."""
+        self._title("Keep running until Ctrl-C")
         for producer, _ in self._parts:
             self._say(f"{producer.format} at {self._place(producer)[1]}")
         self._say(f"/status and /metrics at http://{self._daemon.admin}")
@@ -163,7 +163,7 @@ class Tour:
                 nursery.cancel_scope.cancel()
 
     def _next(self) -> None:
-        self._title("Go on yourself")
+        self._title("Try it yourself")
         self._command("gaps", "--store", str(self._daemon.store))
         self._command("query", "--store", str(self._daemon.store), "SELECT * FROM sessions")
         self._command("serve", "--store", str(self._daemon.store))
@@ -180,13 +180,13 @@ class Tour:
         self._shell(as_typed("tailrace", *arguments))
 
     async def _show(self, name: str, *arguments: str) -> None:
-        """A command about the store, and what it prints."""
+        """Show a command about the store, and its output."""
         line = (name, "--store", str(self._daemon.store), *arguments)
         self._command(*line)
         self._say((await tailrace(*line)).rstrip())
 
     async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
-        """The rows of each, all asked at once."""
+        """Run all statements at once, and return the rows of each."""
         answers: list[list[dict[str, Any]]] = [[] for _ in statements]
 
         async def ask(sql: str, rows: list[dict[str, Any]]) -> None:
@@ -200,7 +200,7 @@ class Tour:
 
 
 async def _heed_signals() -> None:
-    """Being told to end is as good as Ctrl-C: the collector is not left behind."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the collector is not left behind."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await anext(signals)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What a producer of the demonstration sends, and what is to be found of it."""
+"""The traffic of a producer in the demonstration, and what the table must say about it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 
 class Write(NamedTuple):
-    """One write(2) to a file of a trace: `path` is below its directory. With `anew` the file is
-    emptied before, as documents are that are rewritten in place."""
+    """One write(2) to a file of a trace. `path` is relative to the trace's directory. With `anew`, the
+    file is emptied first, like documents that are rewritten in place."""
 
     path: str
     data: bytes
@@ -17,11 +17,11 @@ class Write(NamedTuple):
 
 class Traffic(NamedTuple):
     chunks: Sequence[bytes] | Sequence[Write]
-    """Datagrams, pieces of a stream, or what is written to files, in order."""
+    """Datagrams, pieces of a stream, or writes to files, in order."""
     events: int
-    """How many different events are in them."""
+    """The number of different events in the chunks."""
     lost: dict[str, int]
-    """How many were left out on purpose, by stream as the table names it."""
+    """The number of events left out on purpose, by stream as the table names it."""
     numbers: set[tuple[str, int]]
-    """Which: stream and counter, where the format has counters."""
+    """Stream and counter of each event left out, for formats with counters."""
     about: str

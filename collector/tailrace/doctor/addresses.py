@@ -1,5 +1,8 @@
-"""Can every listener have its address? Each is bound for a moment, but for unix sockets, whose place
-is looked at; none that a daemon has."""
+"""Check that every listener can have its address.
+
+The check binds each address for a moment; for a unix socket it examines the path. It skips addresses that
+a daemon holds.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
 from tailrace.sources.address import bound, cause, split
 from tailrace.sources.unix import in_use
-from tailrace.store.running import Daemon
+from tailrace.store.running import RunningCollector
 
 CHECK = "addresses"
 
 PRIVILEGED = 1024
-"""Linux's own limit; net.ipv4.ip_unprivileged_port_start has the host's."""
+"""Linux's default limit. The host's limit is in net.ipv4.ip_unprivileged_port_start."""
 
 
 class Listener(NamedTuple):
@@ -64,12 +67,12 @@ def _listeners(host: Host) -> Iterator[Listener]:
     yield Listener("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
-def _running(daemon: Daemon) -> Finding:
+def _running(daemon: RunningCollector) -> Finding:
     places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
     where = f" ({places})" if places else ""
     return good(
         CHECK,
-        f"A collector runs on this store, process {daemon.pid}{where}: it is left alone.",
+        f"A collector runs on this store, process {daemon.pid}{where}. The checks do not disturb it.",
         pid=daemon.pid,
     )
 
@@ -103,7 +106,7 @@ def _refused(listener: Listener, error: OSError) -> Finding:
 
 
 def _socket(name: str, path: Path) -> Finding | None:
-    """What keeps a unix socket from being made there."""
+    """Return the problem that keeps a unix socket from being made at a path, if any."""
     shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
     me = '"$(id -un)"'
     other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
@@ -111,7 +114,7 @@ def _socket(name: str, path: Path) -> Finding | None:
         if in_use(path):
             why, command = "another process does", f"sudo ss -lxp src {shown}  # which one"
         elif not path.parent.is_dir():
-            why = f"{path.parent} is not there"
+            why = f"{path.parent} does not exist"
             command = f"sudo install -d -o {me} {above}"
         elif not os.access(path.parent, os.W_OK | os.X_OK):
             why = f"this user may not write to {path.parent}"

@@ -1,4 +1,4 @@
-"""Receive buffers: what each UDP source asks for and what the kernel grants it here."""
+"""Check receive buffers: what each UDP source requests, and what the kernel grants."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RMEM_DEFAULT = "net.core.rmem_default"
 MAX_BACKLOG = "net.core.netdev_max_backlog"
 
 USUAL_BACKLOG = 1000
-"""Linux's own default."""
+"""Linux's default."""
 
 SMALL_DATAGRAM_CHARGE = 832
-"""Bytes of the buffer that a datagram of up to some 150 bytes takes: the kernel counts its own
-bookkeeping too (measured on Linux 6)."""
+"""Bytes of the buffer that a datagram of up to about 150 bytes takes, including the kernel's bookkeeping
+(measured on Linux 6)."""
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -35,17 +35,18 @@ def check(host: Host) -> Iterator[Finding]:
 
 
 def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
-    """`most` is what the source that asks for most asks for: the limit is one for all."""
+    """Return the finding for one source. `most` is the largest request of all sources, since one limit
+    applies to all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
-        # This process may be privileged and the daemon not.
+        # This process may have a privilege that the daemon lacks.
         plain = size_buffer(sock, asked, force=False)
     figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
     holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
     if plain >= asked:
         return good(
             CHECK,
-            f"{name} gets the {size(asked)} it asks for: room for {holds}.",
+            f"{name} gets the {size(asked)} it requests: room for {holds}.",
             **figures,
         )
     few = plain < min(asked, SMALL_BUFFER)
@@ -53,8 +54,8 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
     return Finding(
         check=CHECK,
         severity=Severity.PROBLEM if few and granted == plain else Severity.ADVICE,
-        what=f"{name} asks for {size(asked)} and gets {size(plain)}{who}.",
-        why=f"What arrives while the collector is busy waits there, {holds};"
+        what=f"{name} requests {size(asked)} and gets {size(plain)}{who}.",
+        why=f"Datagrams that arrive while the collector is busy wait there, {holds};"
         f" the kernel drops the rest. {_limits(host)}",
         commands=sysctl(RMEM_MAX, most // 2),
         figures=figures,
@@ -62,19 +63,21 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
 
 
 def _limits(host: Host) -> str:
-    """The kernel's parameters in words. The default does not matter: every source asks."""
+    """Return the kernel's parameters in words. Its default has no effect on our sources."""
     most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
     if most is None or usual is None:
-        return f"({RMEM_MAX} cannot be read here: a container shows it on its host only.)"
-    return f"({RMEM_MAX} is {most:,}, of which the kernel grants the double; {usual:,} without asking.)"
+        return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
+    return (
+        f"({RMEM_MAX} is {most:,}; the kernel grants twice that, and {usual:,} without a request.)"
+    )
 
 
 def _backlog(host: Host) -> Iterator[Finding]:
-    """The queue between a network card and the sockets, one for each CPU."""
+    """Check the queue between a network card and the sockets. Each CPU has one."""
     backlog = host.number(_file(MAX_BACKLOG))
     if backlog is None:
         return
-    # softnet_stat: a line for each CPU of hexadecimal counters; the second is what was dropped.
+    # softnet_stat has a line of hexadecimal counters for each CPU. The second counts dropped packets.
     lines = (host.text("proc/net/softnet_stat") or "").splitlines()
     dropped = sum(int(fields[1], 16) for line in lines if len(fields := line.split()) > 1)
     figures = {"backlog": backlog, "dropped": dropped}
@@ -85,8 +88,8 @@ def _backlog(host: Host) -> Iterator[Finding]:
         check=CHECK,
         severity=Severity.ADVICE,
         what=f"{MAX_BACKLOG} is {backlog:,}, and {dropped:,} packets were dropped there since boot.",
-        why="Packets wait there before they reach a socket, and what is dropped there no socket"
-        " counts: the ledger calls it `network`.",
+        why="Packets wait there before they reach a socket. No socket counts packets that are dropped"
+        " there, and the ledger gives their loss the reason `network`.",
         commands=sysctl(MAX_BACKLOG, max(4 * backlog, 4 * USUAL_BACKLOG)),
         figures=figures,
     )

@@ -1,4 +1,4 @@
-"""The directories that are written to: may they be, and is there room?"""
+"""Check that the directories can be written to, and have room."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _writable(use: str, directory: Path) -> Finding:
         return Finding(
             check=CHECK,
             severity=Severity.PROBLEM,
-            what=f"The {use}'s directory cannot be made: {place} is not a directory.",
+            what=f"The {use}'s directory cannot be created: {place} is not a directory.",
             why="The collector does not start without it.",
             commands=[f"ls -ld {shlex.quote(str(place))}", _elsewhere(use)],
             figures=figures,
@@ -48,17 +48,17 @@ def _writable(use: str, directory: Path) -> Finding:
         return Finding(
             check=CHECK,
             severity=Severity.PROBLEM,
-            what=f"This user may not write to {locked[0]}, which is of the {use}.",
-            why="The collector does not start; run this command as the user it runs as.",
+            what=f"This user may not write to {locked[0]}, which belongs to the {use}.",
+            why="The collector does not start. Run `tailrace doctor` as the user that the collector runs as.",
             commands=commands,
             figures=figures,
         )
-    made = "can be written to" if place == directory else f"can be made in {place}"
+    made = "can be written to" if place == directory else f"can be created in {place}"
     return good(CHECK, f"The {use}, {directory}, {made}.", **figures)
 
 
 def _written(directory: Path) -> list[Path]:
-    """What an earlier life, perhaps another user's, left there and a new one writes to."""
+    """Return the paths that an earlier collector, perhaps of another user, left and a new one writes to."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -68,13 +68,13 @@ def _elsewhere(use: str) -> str:
 
 
 def _space(host: Host) -> Iterator[Finding]:
-    """Room for the spool at its limit and the quarantine; the table grows as long as it may."""
+    """Check the room for the spool at its limit and the quarantine. The table has no limit."""
     config = host.config
     place = nearest(host.spool)
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return  # that it cannot be entered has been said
+        return  # `_writable` has reported that the directory cannot be entered
     held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
@@ -92,8 +92,8 @@ def _space(host: Host) -> Iterator[Finding]:
         check=SPACE,
         severity=Severity.PROBLEM if free < least else Severity.ADVICE,
         what=f"{size(free)} are free in {place}, and the spool may take {size(limit)}.",
-        why="When the disk is full sources wait: TCP peers block and the kernel drops datagrams,"
-        " before the limit that was meant to prevent it.",
+        why="When the disk is full, sources wait: TCP peers block and the kernel drops datagrams,"
+        " before the spool reaches its limit.",
         commands=[
             f"df -h {shlex.quote(str(place))}",
             setting("spool", "max_size", whole_size((free + held) // 2)),
@@ -103,7 +103,7 @@ def _space(host: Host) -> Iterator[Finding]:
 
 
 def _held(spool: Path) -> int:
-    """Bytes of the segments there are; a collector that runs may be removing some."""
+    """Return the bytes of the existing segments. A running collector may be removing some."""
     total = 0
     with contextlib.suppress(OSError):
         for path in spool.glob("*.segment"):

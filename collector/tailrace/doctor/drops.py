@@ -1,4 +1,4 @@
-"""Datagrams that the kernel has dropped so far, of this collector and of everybody."""
+"""Report datagrams that the kernel has dropped so far, for this collector and for the whole host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.units import Size
 CHECK = "drops"
 
 LARGEST_BUFFER = 2**30
-"""More is not advised: at that rate the reader is what is too slow."""
+"""The largest buffer to advise. Beyond it, the reader is too slow."""
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -35,8 +35,8 @@ def _socket(name: str, config: UdpConfig, dropped: int) -> Finding:
         check=CHECK,
         severity=Severity.PROBLEM,
         what=f"{name}'s socket has dropped {plural(dropped, 'datagram')} since the daemon started.",
-        why=f"They came faster than they were read, for longer than {size(config.receive_buffer)}"
-        " last: send less, pack more events into a datagram, or give it a larger buffer.",
+        why=f"They arrived faster than they were read, until {size(config.receive_buffer)} were full:"
+        " send less, pack more events into a datagram, or set a larger buffer.",
         commands=[setting(name, "receive_buffer", str(Size(buffer)), source=True)],
         figures={"dropped": dropped},
     )
@@ -51,7 +51,7 @@ def _host(host: Host) -> Iterator[Finding]:
             dropped += table.get("RcvbufErrors", 0)
     figures = {"received": received, "dropped": dropped}
     if not known:
-        yield good(CHECK, "The kernel does not say how many datagrams this host has dropped.")
+        yield good(CHECK, "The kernel does not report how many datagrams this host has dropped.")
     elif dropped == 0:
         yield good(CHECK, "No socket of this host has dropped a datagram since boot.", **figures)
     else:
@@ -60,8 +60,8 @@ def _host(host: Host) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
             f" and delivered {received:,}.",
-            why="Their buffers were full; whose they were, the kernel does not say. The rate"
-            " measured below adds what it loses itself, at its last step.",
+            why="Their buffers were full. The kernel does not report which sockets they were. The rate"
+            " measurement below adds the datagrams that its own last step loses.",
             commands=[
                 "nstat -asz UdpRcvbufErrors Udp6RcvbufErrors",
                 "ss -lunm  # of each socket, the last number in skmem",
@@ -71,8 +71,10 @@ def _host(host: Host) -> Iterator[Finding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """What sockets bound to a port have dropped. The fields of a line: `sl local_address …`,
-    the address as hexadecimal HOST:PORT; the last one is `drops`."""
+    """Return how many datagrams the sockets bound to a port have dropped.
+
+    A line has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT; the last field
+    is `drops`."""
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
         for line in (host.text(path) or "").splitlines()[1:]:
@@ -83,7 +85,7 @@ def _drops(host: Host, port: int) -> int:
 
 
 def _snmp(host: Host) -> dict[str, int]:
-    """The two lines `Udp: NAME …` and `Udp: NUMBER …`."""
+    """Parse the two lines `Udp: NAME …` and `Udp: NUMBER …`."""
     lines = (host.text("proc/net/snmp") or "").splitlines()
     udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
     return dict(zip(udp[0], map(int, udp[1]), strict=False)) if len(udp) == 2 else {}

@@ -1,4 +1,4 @@
-"""All checks, in the order in which their findings are told."""
+"""Run all checks, in the order in which their findings are reported."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, pr
 """Modules whose `check` only looks."""
 
 MEASUREMENTS = (speed, rate)
-"""Those that keep the disk or a core busy for a second or two."""
+"""Modules whose `check` keeps the disk or a core busy for a second or two."""
 
 
 def examine(host: Host, *, quick: bool) -> list[Finding]:
-    """Every finding; of the measurements only when nothing that runs would suffer, nor `quick`."""
+    """Return every finding. Skip the measurements if a collector runs or `quick` is set."""
     clock_before = timekeeping.wall_minus_monotonic(host)
     host = host.with_daemon()
     findings = [finding for module in LOOKS for finding in module.check(host)]
     if host.daemon is not None:
         reason = f"so as not to disturb the collector, process {host.daemon.pid}"
     else:
-        reason = "as you wished" if quick else ""
+        reason = "because of --quick" if quick else ""
     for module in MEASUREMENTS:
         if reason:
             findings.append(good(module.CHECK, f"Not measured, {reason}."))

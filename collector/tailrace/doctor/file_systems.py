@@ -1,4 +1,4 @@
-"""The file systems of the store and the spool, and what a power cut leaves of what was synced there."""
+"""Check the file systems of the store and the spool: whether synced data survives a power cut there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Mount(NamedTuple):
 
 
 def check(host: Host) -> Iterator[Finding]:
-    """One finding for each file system that is written to."""
+    """Yield one finding for each file system that is written to."""
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
@@ -60,22 +60,22 @@ def _kind(mount: Mount, uses: str) -> Finding:
     if mount.kind in FORGETS:
         what += ", which is memory."
         severity = Severity.PROBLEM
-        why = "All that was collected is gone with the next reboot, whatever was acknowledged."
+        why = "Everything that was collected, even if acknowledged, is gone after the next reboot."
         commands.append(setting("store", "path", "/var/lib/tailrace"))
     elif mount.kind in LAYERED:
         what += ", a container's own layer."
-        why = "It survives a crash of the collector, and is deleted with the container."
+        why = "Data there survives a crash of the collector, and is deleted with the container."
         commands = ["docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it"]
     elif mount.kind in REMOTE or mount.kind.startswith("fuse"):
         what += ", on another machine or behind another program."
         why = (
-            "A sync is as good as that server's, and takes a round trip; locks hold between"
-            " machines only where the server keeps them: never run two collectors on it."
+            "A sync is only as good as that server's, and takes a round trip. Locks hold between"
+            " machines only if the server keeps them: never run two collectors on it."
         )
         commands.append(setting("spool", "path", "/var/lib/tailrace/spool"))
     elif unsafe := sorted(mount.options & _UNSAFE):
         what += f" with {unsafe[0]}."
-        why = "A power cut can take what the disk has said to have written."
+        why = "A power cut can destroy data that the disk reported as written."
         commands.append(f"sudo mount -o remount,barrier=1 {shlex.quote(mount.point)}")
     else:
         return good(CHECK, f"{what}: what is synced survives a power cut.", **figures)
@@ -85,7 +85,7 @@ def _kind(mount: Mount, uses: str) -> Finding:
 
 
 def _mounts(host: Host) -> list[Mount]:
-    """Of /proc/self/mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAGS…] - KIND SOURCE SUPER`."""
+    """Parse /proc/self/mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAGS…] - KIND SOURCE SUPER`."""
     mounts = []
     for line in (host.text("proc/self/mountinfo") or "").splitlines():
         fields = line.split()
@@ -99,7 +99,8 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """The mount that a directory is, or would be, in: the longest; the last of those hides others."""
+    """Return the mount of a directory, existing or not: the longest path, and the last mount of that
+    path, since it hides others."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)

@@ -1,4 +1,4 @@
-"""What a check has found, and the words it is said in."""
+"""The finding of a check, and helpers for its text."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Severity(StrEnum):
     PROBLEM = "problem"
     """Something is lost, refused or does not start."""
     ADVICE = "advice"
-    """It works; something could be lost, hidden or slow when more is asked of it."""
+    """It works, but events could be lost, hidden or late under more load."""
     GOOD = "good"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `figures` are what was measured or read, by name with the unit."""
+    """One result of a check. `figures` are measured or read values, by name with the unit."""
 
     check: str
-    """Which check it is of."""
+    """The name of the check."""
     severity: Severity
     what: str
-    """One sentence: what is."""
+    """One sentence: what is the case."""
     why: str = ""
-    """One sentence: why it matters; empty for what is good."""
+    """One sentence: why it matters; empty if all is good."""
     commands: list[str] = []
-    """Lines for a shell that change it, or that show more of it; a `#` begins a remark."""
+    """Shell lines that change it or show more of it; `#` begins a remark."""
     figures: Figures = {}
 
 
@@ -43,7 +43,7 @@ def good(check: str, what: str, **figures: float | str) -> Finding:
 
 
 def sysctl(key: str, value: int) -> list[str]:
-    """The commands that set a kernel parameter now, and for good."""
+    """Return the commands that set a kernel parameter now and permanently."""
     file = f"/etc/sysctl.d/60-tailrace-{key.rpartition('.')[2]}.conf"
     return [
         f"sudo sysctl -w {key}={value}",
@@ -52,7 +52,7 @@ def sysctl(key: str, value: int) -> list[str]:
 
 
 def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
-    """The command that sets a key of the configuration; `section` is a source's name if `source`."""
+    """Return the command that sets a key. With `source`, `section` is a source's name."""
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
     option = "--store, or " if (section, key) == ("store", "path") else ""
@@ -60,7 +60,7 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes in a unit in which it is short: 4.2 MiB, 79 GiB."""
+    """Return a number of bytes in a unit that keeps it short: 4.2 MiB, 79 GiB."""
     for unit, worth in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if count >= worth:
             return f"{count / worth:.1f}".removesuffix(".0") + f" {unit}"
@@ -68,7 +68,7 @@ def size(count: int) -> str:
 
 
 def whole_size(count: int) -> str:
-    """At most so many bytes, as a configuration says it: whole MiB where it is one at all."""
+    """Return at most this many bytes in the configuration's spelling: whole MiB, at least one."""
     return str(Size(max(count // MIB, 1) * MIB))
 
 

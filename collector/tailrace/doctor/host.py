@@ -9,21 +9,21 @@ from typing import NamedTuple
 from tailrace.clock import Clock
 from tailrace.config.load import spool_path, store_path
 from tailrace.config.schema import Config
-from tailrace.store.running import Daemon, find
+from tailrace.store.running import RunningCollector, find
 
 
 class Host(NamedTuple):
-    """`root` is where /proc and /run are looked for; all else is where it is."""
+    """One host and one configuration. `root` is the parent of /proc and /run."""
 
     config: Config
     environ: Mapping[str, str]
     clock: Clock
     root: Path = Path("/")
-    daemon: Daemon | None = None
+    daemon: RunningCollector | None = None
 
     @property
     def store(self) -> Path | None:
-        """The store's directory; None if it is not on this machine."""
+        """Return the store's directory, or None if it is not on this machine."""
         path = store_path(self.config, self.environ)
         return None if "://" in path else Path(path).absolute()
 
@@ -33,12 +33,12 @@ class Host(NamedTuple):
 
     @property
     def directories(self) -> dict[str, Path]:
-        """The directories that are written to, by what they are for."""
+        """Return the directories that are written to, by their use."""
         spool = {"spool": self.spool}
         return spool if self.store is None else {"store": self.store, **spool}
 
     def text(self, path: str) -> str | None:
-        """A file below the root; None where it cannot be read."""
+        """Return the text of a file below the root, or None if it cannot be read."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
@@ -49,19 +49,19 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """The same, knowing the daemon that runs on its store, if one does."""
+        """Return the same host with the daemon that runs on its store, if any."""
         found = find(self.store or self.spool, self.directories.values(), self.root)
         return self._replace(daemon=found)
 
 
 def nearest(path: Path) -> Path:
-    """The path, or what exists of the way to it: where its missing directories would be made."""
+    """Return the path, or its nearest parent that exists."""
     return next(part for part in (path, *path.parents) if exists(part))
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something that this user can see."""
+    """Return whether the path exists and this user can see it."""
     try:
         return path.exists()
-    except OSError:  # a directory on the way may not be entered
+    except OSError:  # a parent directory cannot be entered
         return False

@@ -1,4 +1,4 @@
-"""Open files: what the configuration may come to need against what this process may have."""
+"""Check open files: what the configuration may need against what this process may have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ CHECK = "open files"
 
 
 def check(host: Host) -> Iterator[Finding]:
-    """The hard limit is what counts: the daemon raises its own soft one to it."""
+    """Compare with the hard limit, to which the daemon raises its own soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
     figures = {"needed": wanted, "hard": hard}
     short = too_few(host.config, hard)
     if short is None:
-        yield good(CHECK, f"Of the {_count(hard)} allowed at most {wanted:,} are used.", **figures)
+        yield good(
+            CHECK, f"At most {wanted:,} descriptors are used of {_count(hard)} allowed.", **figures
+        )
         return
     file = "/etc/security/limits.d/60-tailrace.conf"
     yield Finding(

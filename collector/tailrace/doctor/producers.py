@@ -1,7 +1,7 @@
-"""Producers' settings in this environment that keep events from being seen while they happen.
+"""Check producers' settings in this environment that delay or hide events.
 
-Which settings those are, and what each costs, is in PRODUCERS.md. A producer may of course be
-started with others than this environment's.
+PRODUCERS.md lists these settings and what each costs. A producer may be started in another environment
+than this one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tailrace.doctor.tails import reaches, tails
 CHECK = "producers"
 
 DFTRACER_BUFFER = 16 * 2**20
-"""What DFTracer keeps in memory unless DFTRACER_WRITE_BUFFER_SIZE says otherwise."""
+"""Bytes that DFTracer keeps in memory unless DFTRACER_WRITE_BUFFER_SIZE sets another size."""
 LIVE_BUFFER = 64 * 2**10
-"""At most some 300 events are not seen yet."""
+"""A buffer of this size hides at most about 300 events."""
 
 _ON = {"1", "true", "on", "yes"}
 
@@ -41,7 +41,7 @@ def _dftracer(host: Host) -> Iterator[Finding]:
     environ = host.environ
     if not _on(environ, "DFTRACER_ENABLE"):
         yield _advice(
-            "DFTracer is set up in this environment, and not enabled.",
+            "DFTracer is configured in this environment, but not enabled.",
             "Programs started from here are not traced.",
             "export DFTRACER_ENABLE=1",
         )
@@ -57,25 +57,25 @@ def _dftracer(host: Host) -> Iterator[Finding]:
             ]
         yield _advice(
             f"DFTracer keeps up to {buffer:,} bytes of events in the traced program.",
-            "They are seen when it is full or the program ends, and are gone if it is killed.",
+            "They become visible when the buffer is full or the program ends, and are lost if it is killed.",
             *commands,
         )
     elif compressed and buffer < 4096:
         yield _advice(
-            f"DFTracer compresses every {buffer:,} bytes by themselves.",
+            f"DFTracer compresses every {buffer:,} bytes separately.",
             "That takes more room than no compression and slows the traced program.",
             "export DFTRACER_TRACE_COMPRESSION=0",
         )
     if not _on(environ, "DFTRACER_INC_METADATA"):
         yield _advice(
-            "DFTracer leaves out the arguments of events.",
-            "Names of files, sizes and offsets are not in the trace at all.",
+            "DFTracer omits the arguments of events.",
+            "The trace has no file names, sizes or offsets.",
             "export DFTRACER_INC_METADATA=1",
         )
     if _on(environ, "DFTRACER_ENABLE_AGGREGATION"):
         yield _advice(
-            "DFTracer adds events up before it writes them.",
-            "Their ids are no counter then: what is missing cannot be told.",
+            "DFTracer aggregates events before it writes them.",
+            "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
     if log := environ.get("DFTRACER_LOG_FILE"):  # a prefix of file names
@@ -90,9 +90,9 @@ def _ovni(host: Host) -> Iterator[Finding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[Finding]:
-    """A finding for each variable that leads where no source of this format would find files.
+    """Yield a finding for each variable whose directory no source of this format watches.
 
-    All have the same command, which adds all those directories."""
+    All findings have the same command, which adds all these directories."""
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
     absolute = {variable: str(Path(place).absolute()) for variable, place in places.items()}
@@ -108,9 +108,9 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
     for variable, path in missed.items():
         yield _advice(
             f"{variable} leads to {path}, which no source of the format {format_} watches.",
-            "A thread's events are there until it ends, and stay there if it is killed."
+            "A thread's events stay there until it ends, and for good if it is killed."
             if variable == "OVNI_TMPDIR"
-            else "What programs started from here write is not collected.",
+            else "Traces of programs started from here are not collected.",
             f"export {made}{prefix}_PATHS={value}",
         )
 

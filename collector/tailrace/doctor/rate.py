@@ -1,7 +1,8 @@
-"""How many small datagrams a second arrive on loopback: a child sends, our own receive loop reads.
+"""Measure how many small datagrams a second arrive on loopback: a child sends, our own receive loop
+reads.
 
-The rate rises step by step until something is lost. It is an estimate of what this host receives in
-bursts; a collector also decodes, from the spool, when no datagram waits.
+The rate rises step by step until a datagram is lost. The result estimates what this host receives in
+bursts. A real collector also decodes from the spool when no datagram waits.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ RATES = (25_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 600_000, 8
 STEP_SECONDS = 0.15
 PROBE_SECONDS = 3.0
 QUEUE_SECONDS = 0.005
-"""How often an emptying queue is looked at."""
+"""Seconds between two looks at a queue that is emptying."""
 
 REACHED = 0.9
-"""A sender that comes to less than this share of a rate is what limits it."""
+"""A sender that reaches less than this share of a rate is the bottleneck."""
 
 LOW = 50_000
 """Datagrams a second: less than a tenth of what the loop reads on a core of its own."""
@@ -48,7 +49,7 @@ class Step(NamedTuple):
     sent: int
     received: int
     per_second: float
-    """As sent, which can be less than was asked for."""
+    """The rate that was reached, which can be less than requested."""
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -74,8 +75,8 @@ def judged(name: str, steps: list[Step]) -> Finding:
         check=CHECK,
         severity=Severity.ADVICE,
         what=what,
-        why="A simulator sends more than that in its bursts: let it put more events into a"
-        " datagram, send over TCP, or leave the collector a core.",
+        why="A simulator sends more than that in its bursts: put more events into a datagram, send"
+        " over TCP, or leave the collector a core.",
         commands=[
             "nproc; uptime  # is the host busy?",
             setting(name, "receive_buffer", "64 MiB", source=True),
@@ -85,21 +86,21 @@ def judged(name: str, steps: list[Step]) -> Finding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
-    """The steps taken, up to the first with a loss; none where nothing can be sent."""
+    """Return the steps up to the first with a loss, or none if nothing can be sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
-    # What it gets, so that it does not warn of getting less.
+    # Request what the kernel grants, so that the source does not warn.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
     steps: list[Step] = []
     try:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
-                await nursery.start(partial(source.run, intake))  # types are checked here
+                await nursery.start(partial(source.run, intake))  # `partial` keeps the type check
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        pass  # no loopback, no process: what was measured so far stands
+        pass  # no loopback or no process: keep the steps measured so far
     return steps
 
 
@@ -113,7 +114,7 @@ async def _climb(source: UdpSource, intake: _Counting, steps: list[Step]) -> Non
 
 
 async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate: int) -> Step:
-    assert sender.stdin is not None  # noqa: S101 - both were asked for as pipes
+    assert sender.stdin is not None  # noqa: S101 - both are pipes
     assert sender.stdout is not None  # noqa: S101
     before = intake.received
     await sender.stdin.send_all(f"{round(rate * STEP_SECONDS)} {rate}\n".encode())
@@ -121,13 +122,15 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
     while not answer.endswith(b"\n"):
         piece = await sender.stdout.receive_some()
         if not piece:
-            raise OSError("the process that sends has ended")
+            raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # On loopback, what was sent is in the queue or dropped when `send` returns.
+    # On loopback, a datagram is in the queue or dropped when `send` returns.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    await trio.sleep(QUEUE_SECONDS)  # what left the queue last is counted with its batch
+    await trio.sleep(
+        QUEUE_SECONDS
+    )  # datagrams that left the queue last are counted with their batch
     return Step(sent, intake.received - before, sent / seconds)
 
 
@@ -167,25 +170,25 @@ class _Counting:
         return 1
 
     def data(self, number: int, data: bytes) -> None:
-        """Only connections have it."""
+        """Do nothing: only connections call this."""
 
     def datagrams(self, number: int, datagrams: list[bytes]) -> None:  # noqa: ARG002 - the protocol's
         self.received += len(datagrams)
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Those are the source's figures."""
+        """Do nothing: the source's figures count drops."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
         return 0, 0
 
     def loss(self, number: int, loss: Loss) -> None:
-        """There are no strangers."""
+        """Do nothing: there are no strangers."""
 
     def close(self, number: int, reason: str) -> None:
-        """It is one session, and nothing of it is kept."""
+        """Do nothing: there is one session, and nothing of it is kept."""
 
     def sessions(self) -> dict[int, OpenInfo]:
         return {}
 
     async def room(self) -> None:
-        """There always is."""
+        """Return at once: there is always room."""

@@ -1,4 +1,4 @@
-"""Findings as text for people and as one JSON object for machines."""
+"""Format findings as text for people and as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.terminal import printable
 INDENT = "  "
 
 Style = Callable[[str, Severity], str]
-"""How the word of a severity is set off; on a terminal, by its colour."""
+"""Marks the word of a severity, on a terminal by a colour."""
 
 
 def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
@@ -23,7 +23,7 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[Finding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Lines: problems, then advice, each with what to do, then a line each for what is good.
+    """Yield lines: problems, then advice, each with commands, then one line for each good finding.
 
     Commands are not wrapped, so that they can be copied."""
     for severity in Severity:
@@ -51,9 +51,11 @@ def count(findings: list[Finding], severity: Severity) -> int:
 
 
 def as_json(findings: list[Finding], *, config: str, store: str, spool: str) -> bytes:
-    """One object: `tailrace` (the version), `config` (its file, or empty), `store`, `spool`, how many
-    `problems` and how much `advice` there is, and `findings`, each with `check`, `severity` (problem,
-    advice or good), `what`, `why`, `commands` and `figures`, whose names end in their units."""
+    """Return one JSON object.
+
+    Its members are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers
+    of `problems` and `advice`, and `findings`, each with `check`, `severity` (problem, advice or good),
+    `what`, `why`, `commands` and `figures`, whose names end in their units."""
     report: dict[str, Any] = {
         "tailrace": __version__,
         "config": config,
@@ -78,5 +80,5 @@ def _finding(finding: Finding, width: int, style: Style) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines; a path that is longer than one is not cut."""
+    """Wrap text into lines. A path that is longer than a line is not cut."""
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)

@@ -1,8 +1,8 @@
 """The child process of the rate probe: sends datagrams to a port of this host at the rate it is told.
 
-A program of its own, with nothing but the standard library, run by its path. On standard input, a
-line `COUNT RATE` for each step; on standard output, `SENT SECONDS` when it is done. The end of the
-input ends it.
+It is a program of its own that uses only the standard library and is run by its path. Standard input has
+a line `COUNT RATE` for each step; standard output gets `SENT SECONDS` when the step is done. The end of
+the input ends the process.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 import time
 
 SIZE = 72
-"""Bytes of a datagram: a usual Heph event alone in it."""
+"""Bytes of a datagram, which holds one usual Heph event."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Datagrams handed to the kernel at a time, where it cuts one large one into pieces (UDP_SEGMENT):
-otherwise the sender is slower than the receiver."""
+"""Datagrams handed to the kernel at a time. The kernel cuts one large buffer into pieces (UDP_SEGMENT);
+without that, the sender is slower than the receiver."""
 
 _UDP_SEGMENT = 103
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count`, evenly at `rate` a second; how many, and how long that took."""
+    """Send at least `count` datagrams evenly at `rate` a second. Return their number and the seconds."""
     data = _EVENT * batch
     sent = 0
     begin = time.perf_counter()

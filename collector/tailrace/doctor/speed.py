@@ -1,4 +1,4 @@
-"""How fast the spool's disk takes what it must not lose: measured, with a file that has no name."""
+"""Measure how fast the spool's disk syncs and writes, with a file that has no name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.units import Duration
 CHECK = "disk speed"
 
 SYNC_BYTES = 64 * KIB
-"""What a sync tick writes at some 20,000 small events a second."""
+"""Bytes that a sync tick writes at about 20,000 small events a second."""
 SYNCS = 16
 BLOCK = MIB
 BYTES_MAX = 32 * MIB
@@ -24,7 +24,7 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""Some 250,000 events a second in the spool, and nothing left for the table."""
+"""About 250,000 events a second in the spool, with nothing left for the table."""
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def check(host: Host) -> Iterator[Finding]:
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         return
     try:
-        # No name, where the file system knows such files, or else removed at once.
+        # The file has no name if the file system supports that; otherwise its name is removed at once.
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)
@@ -41,7 +41,7 @@ def check(host: Host) -> Iterator[Finding]:
             check=CHECK,
             severity=Severity.PROBLEM,
             what=f"A file in {place} could not be written and synced: {error.strerror}.",
-            why="The collector ends when a sync fails, since nothing is safe then.",
+            why="The collector ends when a sync fails, because no data is safe then.",
             commands=["sudo dmesg --level=err,warn | tail"],
         )
         return
@@ -62,8 +62,8 @@ def _judged(interval: Duration, latencies: list[float], rate: float) -> Finding:
         check=CHECK,
         severity=Severity.ADVICE,
         what=what,
-        why=f"Nothing is decoded before it is synced, every {interval}: rows come later, and"
-        " beyond what the disk writes sources wait.",
+        why=f"Bytes are decoded only after a sync, every {interval}. On a slow disk, rows come later,"
+        " and sources wait when they send more than it writes.",
         commands=[
             setting("spool", "path", "/a/faster/disk"),
             *([setting("spool", "sync_interval", f"{2 * median:.0f} ms")] if slow_sync else []),
@@ -73,7 +73,7 @@ def _judged(interval: Duration, latencies: list[float], rate: float) -> Finding:
 
 
 def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
-    """Seconds that small writes, each with a sync, take."""
+    """Return the seconds that each small write with a sync takes."""
     latencies: list[float] = []
     piece = os.urandom(SYNC_BYTES)
     end = clock.monotonic() + SYNC_SECONDS
@@ -86,7 +86,7 @@ def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
 
 
 def _throughput(file: BinaryIO, clock: Clock) -> float:
-    """Megabytes a second of large writes, each four of them synced."""
+    """Return the megabytes a second of large writes, with a sync after every four."""
     block = os.urandom(BLOCK)
     before = now = clock.monotonic()
     written = 0

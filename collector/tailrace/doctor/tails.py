@@ -1,4 +1,4 @@
-"""What tail sources would find now, searched as the daemon searches: nothing is opened."""
+"""Report what tail sources would find now. The search is the daemon's own, and opens no file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tailrace.sources.tail.scan import Found, Outside, Search, parse
 CHECK = "tail paths"
 
 SEARCH_SECONDS = 2.0
-"""All patterns together; what was not looked at by then is said."""
+"""The limit for all patterns together. The report names patterns that were not searched to the end."""
 
 
 class Seen(msgspec.Struct):
-    """What a search for one pattern came to."""
+    """The result of a search for one pattern."""
 
     files: int = 0
     unreadable: list[str] = []
@@ -51,9 +51,9 @@ def tails(host: Host) -> dict[str, TailConfig]:
 
 
 def reaches(pattern: str, directory: str) -> bool:
-    """Whether files in or below a directory can match a pattern."""
+    """Return whether files in or below a directory can match a pattern."""
     root, parts = parse(pattern)
-    place = os.path.abspath(directory)  # noqa: PTH100 - as the pattern is taken, no link followed
+    place = os.path.abspath(directory)  # noqa: PTH100 - like the pattern, without following links
     if place == root or root.startswith(place.rstrip("/") + "/"):
         return True
     if not place.startswith(root.rstrip("/") + "/"):
@@ -68,8 +68,8 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Which files are of a format; of one without a decoder, all."""
-    from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - all formats: for tails only
+    """Return a predicate for the files of a format. Without a decoder, it accepts every file."""
+    from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
     return known.files.stream if known else lambda _path: True
@@ -92,12 +92,12 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        seen.unlisted = unlisted or [root]  # where exactly, only a link would tell
+        seen.unlisted = unlisted or [root]  # only a link would show where exactly
     return seen
 
 
 def _unlisted(root: str, host: Host, end: float) -> list[str]:
-    """Directories, the root among them, that cannot be listed, or not be reached."""
+    """Return the directories, including the root, that cannot be listed or reached."""
     failed: list[OSError] = []
     for _ in os.walk(root, onerror=failed.append):
         if host.clock.monotonic() > end:
@@ -106,20 +106,21 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Finding]:
-    """`following` is the command with which links out of the roots are followed."""
+    """Yield the findings for one pattern. `following` is the command that makes the source follow links
+    out of its roots."""
     figures: Figures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     problem = partial(Finding, check=CHECK, severity=Severity.PROBLEM, figures=figures)
     if seen.unlisted:
         yield problem(
             what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
-            why="Files in there are not found, and the collector can say no more than that it failed.",
+            why="Files in there are not found, and the collector can only report that the search failed.",
             commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
         )
     if seen.unreadable:
         yield problem(
             what=f"{name}: {_names(seen.unreadable)} cannot be read by this user.",
-            why="They are tried again and again and wait until they can be.",
+            why="The collector keeps trying, and these files wait until it can read them.",
             commands=[f"sudo setfacl -m u:{me}:r {_words(seen.unreadable)}"],
         )
     if seen.outside:
@@ -128,7 +129,7 @@ def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Fin
             severity=Severity.ADVICE,
             what=f"{name}: {_names(seen.outside)} leads out of {parse(pattern).root} and is not"
             " followed.",
-            why="A link must not make a collector read what nobody named.",
+            why="A link must not make a collector read files that nobody named.",
             commands=[following],
             figures=figures,
         )
@@ -146,23 +147,23 @@ def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
     root = Path(parse(pattern).root)
     what = f"{name}: {pattern} leads to no file of its format"
     if exists(root):
-        commands = [f"ls -lR {shlex.quote(str(root))} | head  # what is there"]
+        commands = [f"ls -lR {shlex.quote(str(root))} | head  # list what exists"]
         what += " now."
     else:
         commands = [f"mkdir -p {shlex.quote(str(root))}"]
-        what += f": there is no {root}."
+        what += f": {root} does not exist."
     return Finding(
         check=CHECK,
         severity=Severity.ADVICE,
         what=what,
-        why="Files that come later are found; a pattern that is misspelt waits for ever.",
+        why="Files that appear later are found, but a misspelt pattern waits for ever.",
         commands=commands,
         figures=figures,
     )
 
 
 def _names(paths: list[str]) -> str:
-    """The first one, and how many more."""
+    """Return the first path, and how many more there are."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 

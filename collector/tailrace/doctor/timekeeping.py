@@ -1,4 +1,4 @@
-"""The clock: does it step, and does anything keep it right?"""
+"""Check the clock: whether it steps, and whether anything keeps it right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSYNCHRONISED = 0x40
 
 
 class _Timex(ctypes.Structure):
-    """The head of the kernel's struct timex (uapi/linux/timex.h), and room for the rest of it."""
+    """The head of the kernel's struct timex (uapi/linux/timex.h), with room for the rest."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -31,14 +31,16 @@ class _Timex(ctypes.Structure):
 
 
 def wall_minus_monotonic(host: Host) -> float:
-    """Nanoseconds; constant, but for slewing, as long as the wall clock is not set."""
+    """Return wall time minus monotonic time in nanoseconds. It changes only by slewing, unless the clock
+    is set."""
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
 def check(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
 ) -> Iterator[Finding]:
-    """`before` is `wall_minus_monotonic` of a while ago; `kernel` says what adjtimex does."""
+    """Check for steps since `before`, an earlier `wall_minus_monotonic`, and for synchronisation.
+    `kernel` replaces adjtimex."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -48,8 +50,8 @@ def _steps(difference_ns: float) -> Iterator[Finding]:
         yield Finding(
             check=CHECK,
             severity=Severity.PROBLEM,
-            what=f"The wall clock was set by {difference_ns / 1e9:+.3f} s while this ran.",
-            why="Arrival times jump with it, and sessions of one run seem to lie apart.",
+            what=f"The wall clock was set by {difference_ns / 1e9:+.3f} s during the examination.",
+            why="Arrival times jump with it, and sessions of one run seem to be apart.",
             commands=["timedatectl status", "chronyc tracking"],
             figures={"step_ns": int(difference_ns)},
         )
@@ -65,10 +67,10 @@ def _synchronised(host: Host, kernel: tuple[int, int] | None) -> Finding:
     if (host.root / "run/systemd/timesync/synchronized").exists():
         return good(CHECK, "The clock is kept right by systemd-timesyncd.")
     if kernel is None:
-        return _advice("Whether the clock is kept right cannot be known here.", {})
+        return _advice("Nothing here shows whether the clock is kept right.", {})
     return _advice(
         "The kernel does not know that anything keeps the clock right"
-        " (chrony without rtcsync, or a virtual machine's host, would not tell it).",
+        " (chrony without rtcsync, or a virtual machine's host, does not tell the kernel).",
         {"max_error_us": kernel[1]},
     )
 
@@ -78,16 +80,17 @@ def _advice(what: str, figures: Figures) -> Finding:
         check=CHECK,
         severity=Severity.ADVICE,
         what=what,
-        why="Producers' own times are stored as they are, and what is missing does not depend on a"
-        " clock; but arrival times, and runs of several machines, can be compared only then.",
+        why="Producers' own times are stored unchanged, and no gap depends on a clock. But arrival"
+        " times, and runs on several machines, can be compared only if the clocks are right.",
         commands=["sudo timedatectl set-ntp true", "timedatectl status  # or: chronyc tracking"],
         figures=figures,
     )
 
 
 def adjtimex() -> tuple[int, int] | None:
-    """The kernel's status bits and greatest error in us, asked without changing anything; None
-    where it does not answer."""
+    """Return the kernel's status bits and greatest error in us, or None if it does not answer.
+
+    This changes nothing."""
     if not sys.platform.startswith("linux"):
         return None
     timex = _Timex()

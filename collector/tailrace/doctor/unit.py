@@ -1,8 +1,8 @@
-"""Does the systemd unit let through the networks that the configuration is for? The kernel drops what
-IPAddressDeny= names without a word to either side.
+"""Check that the systemd unit admits the networks that the configuration is for. The kernel drops packets
+of networks in IPAddressDeny= without telling either side.
 
-The unit is read from its files, so that `tailrace check` sees it within the unit's own sandbox; a
-filter set on the running service alone (`systemctl set-property --runtime`) is seen as its drop-in.
+The check reads the unit's files, so that `tailrace check` works within the unit's own sandbox. A filter
+that was set on the running service alone (`systemctl set-property --runtime`) is visible as a drop-in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ CHECK = "unit"
 UNIT = "tailrace.service"
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""Where units are, the first of which counts; `system.control` of the first two has what was set by hand."""
+"""Directories of units; the first that has the unit counts. `system.control` below the first two has
+settings made by hand."""
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 NAMES = {
@@ -33,17 +34,17 @@ NAMES = {
     "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
     "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
 }
-"""Names that systemd has for networks."""
+"""systemd's names for networks."""
 
 
 class Filter(NamedTuple):
-    """Networks of a unit; `allowed` counts more than `denied`, and what is in neither is let through."""
+    """The networks of a unit. `allowed` overrides `denied`, and a network in neither is admitted."""
 
     allowed: list[Network]
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Whether no address of a network, loopback aside, is let through."""
+        """Return whether no address of a network, except loopback, is admitted."""
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
         )
@@ -58,7 +59,7 @@ class Blocked(NamedTuple):
         networks = "every network but loopback"
         if not set(self.networks) & set(ALL):
             networks = ", ".join(map(str, self.networks))
-        return f"{UNIT} blocks {networks}, which {self.key} ({self.address}) is for"
+        return f"{UNIT} blocks {networks}, which {self.key} ({self.address}) must reach"
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -68,7 +69,7 @@ def check(host: Host) -> Iterator[Finding]:
             check=CHECK,
             severity=Severity.PROBLEM,
             what=f"{one}.",
-            why="If the unit runs this configuration, IPAddressDeny= drops these packets, and nobody is told.",
+            why="If the unit runs this configuration, IPAddressDeny= drops these packets without telling anybody.",
             commands=[
                 f"sudo systemctl edit {UNIT}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
                 f"sudo systemctl restart {UNIT}",
@@ -80,8 +81,8 @@ def check(host: Host) -> Iterator[Finding]:
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return what of a configuration the unit's filter keeps from every peer that is meant; nothing
-    where no unit is installed."""
+    """Return the listeners and stores of a configuration whose peers the unit's filter blocks, or nothing
+    without an installed unit."""
     unit = read(root)
     if unit is None:
         return []
@@ -90,7 +91,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
         Blocked(key, address, [network for network in networks if unit.blocks(network)])
         for key, address, networks in meant
     ]
-    # Where any network will do, another family is enough.
+    # If any network will do, one family that is not blocked is enough.
     return [
         one for one, (_, _, networks) in zip(found, meant, strict=True)
         if one.networks and (one.networks == networks or not set(networks) & set(ALL))
@@ -98,7 +99,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
 
 
 def read(root: Path) -> Filter | None:
-    """Return the filter of the installed unit with its drop-ins; None if there is no unit."""
+    """Return the filter of the installed unit with its drop-ins, or None if there is no unit."""
     places = [root / place / "system" for place in DIRECTORIES]
     unit = next((text for place in places if (text := _text(place / UNIT)) is not None), None)
     if unit is None:
@@ -116,7 +117,7 @@ def read(root: Path) -> Filter | None:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of [Service]; an empty value takes back what was set before."""
+    """Yield the settings of [Service]. An empty value resets the earlier values."""
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -134,11 +135,11 @@ def _networks(value: str) -> Iterator[Network]:
             try:
                 yield ip_network(word, strict=False)
             except ValueError:
-                continue  # systemd passes over it, too, and says so
+                continue  # systemd ignores it, too, and logs that
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
-    """Yield key, address and networks of all that is meant for other machines."""
+    """Yield key, address and networks of every setting that concerns other machines."""
     listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):
@@ -154,7 +155,7 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """All networks that can reach an address; `::` hears both families, a name may be of either."""
+    """Return the networks that can reach an address. `::`, and any name, may be of both families."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -163,7 +164,7 @@ def _of_family(host: str) -> tuple[Network, ...]:
 
 
 def _within(network: Network, other: Network) -> bool:
-    return network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type] # of one family
+    return network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type] # same family
 
 
 def _overlap(network: Network, other: Network) -> bool:

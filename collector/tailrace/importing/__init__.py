@@ -1,3 +1,3 @@
-"""Finished files: which there are, what was read before, what is new, reading it, what it came to."""
+"""Import finished files: find them, see what was read before, choose what is new, read it, and sum up."""
 
 from __future__ import annotations

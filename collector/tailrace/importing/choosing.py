@@ -1,13 +1,13 @@
-"""Which of the found files an import reads: new content, and each content once.
+"""Choose which of the found files an import reads: new content, and each content once.
 
 By the rule of `tail` (`Files.copy`, the inode), two files may hold the same stream. They do if their
-whole content has the same checksum; if the content of one file begins the other file's, the first is
-an earlier state of the second. So a repeated command changes nothing, and no change of a file is
-missed: a file that has grown is read anew, and its session replaces the session that read its
-beginning; a file whose content is another is read beside the earlier session.
+whole content has the same checksum. If the content of one file begins the other file's content, the first
+is an earlier state of the second. So a repeated command changes nothing, and no change of a file is
+missed: a file that has grown is read again, and its session replaces the session that read its beginning;
+a file with different content is read beside the earlier session.
 
-Files in different directories that begin alike are one stream only if they have `HEAD` bytes in
-common: the first few are alike in many.
+Files in different directories with equal beginnings are one stream only if they have at least `HEAD`
+bytes in common, because many streams share the first few bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tailrace.sources.tail.roots import OPEN
 Node = tuple[int, int]
 
 
-class Taken(NamedTuple):
-    """A file to be read, whose session `replaces` others; by the source that has begun to, if any."""
+class TakenFile(NamedTuple):
+    """A file to read. Its session `replaces` others. `source` has begun to read it, if any has."""
 
     path: str
     format: str
@@ -41,15 +41,14 @@ class Taken(NamedTuple):
 
 
 class Choice(NamedTuple):
-    taken: list[Taken]
+    taken: list[TakenFile]
     left_out: list[LeftOut]
 
 
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose which of the found files to read, given what was read before. With `again`, finished
-    readings do not count."""
+    """Choose which files to read, given what was read before. With `again`, ignore finished readings."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -68,7 +67,7 @@ def choose(
 
 
 class _Known:
-    """Readings by what they have in common with files."""
+    """Earlier readings, by the properties that they share with files."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._by_key: dict[str, list[Reading]] = {}
@@ -88,7 +87,7 @@ class _Known:
 
 
 class _Group:
-    """Files of which some may be copies of others, and the readings that may be of these."""
+    """Files of which some may be copies of others, and the readings that may be of these files."""
 
     def __init__(self, format_: str, files: list[str], readings: list[Reading]) -> None:
         self._format = format_
@@ -109,19 +108,19 @@ class _Group:
             original = next((other for other in kept if self._is_copy(file, other)), None)
             same = next(self._same(file), None)
             if reading := self._going_on.get(file):
-                choice.taken.append(Taken(file, self._format, reading.source))
+                choice.taken.append(TakenFile(file, self._format, reading.source))
             elif original is not None:
                 choice.left_out.append(_left_out(file, Why.COPY, original))
                 continue
             elif same is not None:
                 choice.left_out.append(_imported(file, same))
             else:
-                choice.taken.append(Taken(file, self._format, None, tuple(self._begun(file))))
+                choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
             kept.append(file)
 
     def _in_order(self) -> list[str]:
-        """Return the files in the order of choice: those whose reading was interrupted, then the longest
-        first, since a shorter file may be the beginning of a longer one."""
+        """Return the files in the order of choice: interrupted readings first, then the longest, since a
+        shorter file may be the beginning of a longer one."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         sizes = [reading.file.size for reading in self._readings]
@@ -139,7 +138,7 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether another file has all that is in this one."""
+        """Return whether another file has all the content of this one."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
@@ -150,7 +149,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the finished readings of this content, and of the documents beside this file."""
+        """Yield the finished readings of this content and of the documents beside this file."""
         mine = self._prints.get(file)
         for reading in self._readings:
             read = reading.file
@@ -163,7 +162,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the sessions that have read the beginning of this file, and not all of it."""
+        """Yield the sessions that have read the beginning of this file, but not all of it."""
         mine = self._prints.get(file)
         for reading in self._readings:
             read = reading.file
@@ -178,7 +177,7 @@ class _Group:
                 yield reading.session
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return the checksums of the documents beside a file, as far as the tail would read them."""
+        """Return the checksums of the documents beside a file, within the tail's limits."""
         files = FORMATS[self._format].files
         found: dict[str, int] = {}
         for name in files.documents(file):
@@ -189,7 +188,7 @@ class _Group:
 
 
 def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
-    """Return None for a file that cannot be read: who is to read it will say so."""
+    """Return a file's fingerprint, or None if it cannot be read. The reader of the file will report that."""
     try:
         return fingerprint(file, sizes)
     except OSError:
@@ -197,7 +196,7 @@ def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
 
 
 def _content(path: str, limit: int) -> bytes | None:
-    """Return a file's bytes, None if they are more than a limit or cannot be had."""
+    """Return a file's bytes, or None if it exceeds the limit or cannot be read."""
     try:
         with os.fdopen(os.open(path, OPEN), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -213,18 +212,17 @@ def _in_one_place(file: str, other: str) -> bool:
 
 
 def _is_at(read: AsRead, file: str) -> bool:
-    """Return whether a file is the one that was read, whatever it holds by now."""
+    """Return whether this is the file that was read, whatever it contains by now."""
     return read.path == spelled(file) or (read.device, read.inode) == _node(file)
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether a file is the one that was read, by path and inode: earlier versions kept no
-    checksum."""
+    """Return whether this is the file that was read, by path and inode, without a checksum."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 
 def _node(file: str) -> Node:
-    """Return device and inode; of a file that is gone, a value that no other file has."""
+    """Return device and inode, or a unique value if the file is gone."""
     try:
         found = os.stat(file)  # noqa: PTH116 - three times as fast
     except OSError:

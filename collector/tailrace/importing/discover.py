@@ -1,4 +1,4 @@
-"""Which files below some paths are traces, and of which format: for `tailrace import`."""
+"""Find the files that are traces, and their formats, for `tailrace import`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tailrace.model.spelling import spelled
 HEAD_BYTES = 4096
 
 Traces = dict[str, list[str]]
-"""Absolute paths of streams' files by format, in order."""
+"""Absolute paths of the streams' files by format, in order."""
 
 
 class Why(StrEnum):
-    """Why an import leaves a file out."""
+    """The reason why an import leaves out a file."""
 
     IMPORTED = "imported"
-    """The table has it."""
+    """The table has its content."""
     COPY = "copy"
     """Another file has the same content, or begins with it."""
     EMPTY = "empty"
-    """It holds nothing."""
+    """It has no content."""
     GONE = "gone"
-    """It was there and was not when it was to be read."""
+    """It was found, but was gone when it was to be read."""
     UNRECOGNISED = "unrecognised"
-    """No format knows it."""
+    """No format recognises it."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,28 +47,28 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: Why
     of: str = ""
     trace: bool = True
-    """A trace was meant to be here: the file was named itself, or is called like a trace."""
+    """Whether a trace was expected: the file was given by name, or has the name of a trace."""
     sessions: tuple[str, ...] = ()
-    """The sessions that have its content, where the table has it."""
+    """The sessions with its content, if the table has it."""
 
 
-class Found(NamedTuple):
+class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
 
 
-def find(paths: Iterable[Path], format_: str | None) -> Found:
-    """Find the files that are traces, and those that are none.
+def find(paths: Iterable[Path], format_: str | None) -> Discovered:
+    """Return the files that are traces, and those that are not.
 
-    With a format given, a file named by itself is of that format whatever it is called, and below
-    a directory those that may be its streams are. Without, the first format that recognises a
-    file's name and first bytes is its own. Documents of streams are neither.
+    With a format given, a file given by name has that format whatever its name is, and below a directory
+    the files that may be its streams have it. Without a format, the first format that recognises a file's
+    name and first bytes is chosen. Documents of streams are in neither list.
 
-    Raise ConfigError for what is not there, is no file, or cannot be read: what was asked for and
-    passed over would be missing without a word."""
+    Raise ConfigError for a path that does not exist, is no file, or cannot be read: skipping it would
+    lose it silently."""
     traces: Traces = {}
     named: dict[str, bool] = {}
-    """The files that are no traces, and whether each was named itself."""
+    """The files that are not traces, and whether each was given by name."""
     for path in paths:
         searched = _is_directory(path)
         place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
@@ -90,7 +90,7 @@ def find(paths: Iterable[Path], format_: str | None) -> Found:
 
 
 def is_empty(file: str) -> bool:
-    """Return whether a file is there and has no content."""
+    """Return whether a file exists and has no content."""
     try:
         return not Path(file).stat().st_size or _inflates_to_nothing(file)
     except OSError:
@@ -98,7 +98,7 @@ def is_empty(file: str) -> bool:
 
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
-    """Return which format a file is of. Raise ConfigError if it cannot be read."""
+    """Return a file's format, or None. Raise ConfigError if it cannot be read."""
     if wanted is None:
         return _recognised(file)
     if searched and not FORMATS[wanted].files.stream(file):
@@ -108,13 +108,13 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """A file that is no trace; one without a byte may have been meant to be one."""
+    """Return a file that is not a trace. An empty file may have been meant to be a trace."""
     empty = is_empty(file)
     trace = named or (empty and _ending(file) in endings)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 
-def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
+def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Discovered:
     kept: Traces = {}
     for name, files in traces.items():
         for file in files:
@@ -122,7 +122,7 @@ def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
                 left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
             else:
                 kept.setdefault(name, []).append(file)
-    return Found(kept, left_out)
+    return Discovered(kept, left_out)
 
 
 def _ending(file: str) -> str:
@@ -130,7 +130,7 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is compressed, whole, and without content. Raise OSError."""
+    """Return whether a file is compressed, complete and without content. Raise OSError."""
     try:
         with Path(file).open("rb") as raw:
             if raw.read(2) != b"\x1f\x8b":
@@ -150,11 +150,12 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether this is a directory; what is no file either would have no end, or block."""
+    """Return whether this is a directory. Raise ConfigError unless it is a directory or a regular file,
+    since reading anything else may block or never end."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        raise ConfigError([f"{path}: there is no such file or directory"]) from None
+        raise ConfigError([f"{path}: does not exist"]) from None
     except OSError as error:
         raise _refusal(str(path), error) from error
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
@@ -163,7 +164,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """All files below a directory; links to directories are not followed."""
+    """Yield all files below a directory, without following links to directories."""
     for place, directories, names in os.walk(directory, onerror=_raise):
         directories.sort()
         for name in sorted(names):
@@ -189,7 +190,7 @@ def _recognised(file: str) -> str | None:
 
 
 def _head(file: str) -> bytes:
-    """The first bytes of its content."""
+    """Return the first bytes of a file's content."""
     try:
         with Path(file).open("rb") as raw:
             head = raw.read(HEAD_BYTES)

@@ -1,7 +1,7 @@
-"""Finished files through the whole path, once: what `tailrace import` does.
+"""Send finished files through the whole pipeline, once: the work of `tailrace import`.
 
-Each format found becomes a source that reads its files to their end. Going on after an interruption
-is what a daemon does after a restart.
+Each format found becomes a source that reads its files to their end. An interrupted import continues as a
+restarted daemon does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.daemon.service import (
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import SourceStatus, Status
-from tailrace.importing.choosing import Taken
+from tailrace.importing.choosing import TakenFile
 
 LOOK_SECONDS = 0.1
 
@@ -42,8 +42,8 @@ SUMS_BY_REASON = ("gap_events", "heal_events")
 """The sums of a source that include earlier imports; those in `SUMS_BY_REASON` are by reason."""
 
 
-class Progress(msgspec.Struct):
-    """How far an import is: files and bytes read to their end, of how many; rows in the table."""
+class ImportProgress(msgspec.Struct):
+    """The progress of an import: files and bytes read to their end, their totals, and rows in the table."""
 
     files: int
     files_total: int
@@ -52,27 +52,28 @@ class Progress(msgspec.Struct):
     rows: int
 
 
-class Done(NamedTuple):
-    """The last status, with the figures of this import alone, and the signal that interrupted the
-    import, or 0."""
+class ImportDone(NamedTuple):
+    """The last status, with the figures of this import alone, and the signal that interrupted the import,
+    or 0."""
 
     status: Status
     signal: int
 
 
 def check_name(source: str) -> None:
-    """Raise ConfigError for what is no name of a source."""
+    """Raise ConfigError unless this can be the name of a source."""
     if SOURCE_NAME.fullmatch(source) is None:
         raise ConfigError(
-            [f"--source {source}: is no name for a source; allowed: a to z, 0 to 9 and _"]
+            [f"--source {source}: is not a valid name for a source; allowed: a to z, 0 to 9 and _"]
         )
 
 
 def sources(
-    source: str, taken: Iterable[Taken], dialect: str, *, formats: int
+    source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
-    """Return a source for each format: `source` alone if one was found, else `<source>_<format>`. A file
-    that was begun goes on in the source that began it."""
+    """Return a source for each format: `source` alone for one format, otherwise `<source>_<format>`.
+
+    An interrupted file continues in the source that began it."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -86,12 +87,13 @@ def sources(
 def run(
     loaded: Loaded,
     found: Mapping[str, SourceConfig],
-    taken: Iterable[Taken],
-    show: Callable[[Progress], None],
-) -> Done:
-    """Read all files. `show` is called ten times a second.
+    taken: Iterable[TakenFile],
+    show: Callable[[ImportProgress], None],
+) -> ImportDone:
+    """Read all files. Call `show` ten times a second.
 
-    Raise TailraceError for what prevents it; what was read by then is in the table or the spool."""
+    Raise TailraceError when something prevents that. Everything read until then is in the table or the
+    spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     chosen = {file.path: file.replaces for file in taken}
@@ -109,11 +111,11 @@ def run(
         last.sources = {
             name: _since(work.before.get(name, now), now) for name, now in last.sources.items()
         }
-        return Done(last, work.signal)
+        return ImportDone(last, work.signal)
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return a source's status with the sums of what came between two."""
+    """Return the status `after`, with the sums since `before`."""
     changes: dict[str, object] = {
         name: getattr(after, name) - getattr(before, name) for name in SUMS
     }
@@ -126,11 +128,11 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
 
 
 class _Import:
-    def __init__(self, show: Callable[[Progress], None]) -> None:
+    def __init__(self, show: Callable[[ImportProgress], None]) -> None:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
-        """What the table had before, by source."""
+        """The sums that the table had before, by source."""
         self._show = show
         self._stop = trio.Event()
 
@@ -158,7 +160,7 @@ class _Import:
     def _tell(self, daemon: Daemon) -> None:
         figures = [source.figures() for source in daemon.sources.values()]
         self._show(
-            Progress(
+            ImportProgress(
                 files=sum(f.files_ended for f in figures),
                 files_total=sum(f.files for f in figures),
                 bytes=sum(f.raw_bytes for f in figures),

@@ -1,4 +1,4 @@
-"""What the sessions of an import's sources have read so far: of which file, and how much."""
+"""Find what the sessions of an import's sources have read so far: which file, and how much of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.query.filters import quote
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """A file as a session has read it. Earlier versions said less of it."""
+    """A file as a session has read it. Earlier versions stored fewer of these fields."""
 
     path: str
     inode: int
@@ -32,7 +32,7 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """`session` is the name of its first run: restarts of the producer within it have names after it."""
+    """One session's reading of a file. `session` is the name of its first run, without a suffix."""
 
     source: str
     format: str
@@ -46,20 +46,19 @@ class _Closed(msgspec.Struct):
 
 
 def sources_of(name: str) -> tuple[str, ...]:
-    """Return the names that an import's sources may have: its own, or one for each format."""
+    """Return the names that an import's sources may have: the name itself, or one for each format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
 
 
 def root(session: str) -> str:
-    """Return the name that a session and its restarts have in common."""
+    """Return the name that a session and its restarts share."""
     return session.partition(".")[0]
 
 
 def readings(loaded: Loaded, source: str) -> list[Reading]:
-    """Return those of all sessions of an import's sources that are shown, the last ones last.
+    """Return the readings of all visible sessions of an import's sources, unfinished ones last.
 
-    What an interrupted import has read, and is in the spool only, comes into the table first. Raise
-    TailraceError."""
+    First commit what an interrupted import has read but left in the spool. Raise TailraceError."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -70,7 +69,7 @@ def readings(loaded: Loaded, source: str) -> list[Reading]:
 
 
 def finished(engine: Engine, source: str) -> set[str]:
-    """Return the sessions of an import's sources that are over and shown."""
+    """Return the visible sessions of an import's sources that are closed."""
     return {
         session
         for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
@@ -83,7 +82,7 @@ def _as_read(file: FileState) -> AsRead:
 
 
 def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
-    """Bring into the table what is in the spool; return the files that are open then."""
+    """Commit what is in the spool, and return the files that are still open."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
@@ -109,7 +108,7 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return []  # there is no table yet
+        return []  # no table yet
     try:
         rows = engine.rows(_closes("source, format, session, attributes", sources))
         return [
@@ -122,7 +121,7 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """A SELECT of the ends of files' sessions: of each, of its last run alone."""
+    """Return a SELECT of the closing rows of files' sessions, one for each session."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.shown"  # noqa: S608 - quoted

@@ -1,7 +1,7 @@
-"""What an import came to: files taken in and left out, their events, what is missing; asked of the table.
+"""Sum up an import from the table: files imported and left out, their events, and what is missing.
 
-The loss is that of all files that were asked for, those included that the table had before: who asks
-again gets the same answer.
+The loss covers all requested files, including those that the table had before, so that a repeated command
+gets the same answer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 
 
-class Session(msgspec.Struct, frozen=True):
-    """What the table has of a file. `missing` is by reason; `unknown` says that something of unknown
-    amount is missing, too."""
+class SessionSummary(msgspec.Struct, frozen=True):
+    """The table's content for one file. `missing` counts by reason; `unknown` says that an unknown number
+    of further events is missing."""
 
     path: str
     format: str
@@ -35,25 +35,25 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """`files` are those taken in by this import, and `events`, `missing` and `unknown` their sums;
-    `errors` counts calls for files that failed, by the error's name."""
+    """The result of an import. `files` are the files it read, and `events`, `missing` and `unknown` are
+    their sums. `errors` counts failed calls on files, by the error's name."""
 
     store: str
     source: str
-    files: list[Session]
+    files: list[SessionSummary]
     left_out: list[LeftOut]
     events: int
     missing: dict[str, int]
     unknown: bool
     errors: dict[str, int]
     interrupted: bool
-    earlier: list[Session] = msgspec.field(name="imported_before")
-    """What the table had of the files that were left out for that."""
+    earlier: list[SessionSummary] = msgspec.field(name="imported_before")
+    """The content of the files that were left out because the table had them."""
 
     @property
     def failed(self) -> bool:
-        """Whether something that was asked for is not there: a file could not be read or is no trace,
-        or there is not a single event."""
+        """Return whether the import failed: a file could not be read or is not a trace, or there is no
+        event at all."""
         no_trace = any(
             left.trace and left.why in {Why.UNRECOGNISED, Why.GONE} for left in self.left_out
         )
@@ -61,19 +61,19 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def without_events(self) -> bool:
-        """Whether the table has no event of all files that were asked for."""
+        """Return whether the table has no event of all requested files."""
         return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
-        """Return whether more events are missing than this, or nobody knows how many: of an empty
-        trace nobody does."""
+        """Return whether more events than this are missing, or an unknown number. An empty trace lacks an
+        unknown number."""
         empty = any(left.trace and left.why is Why.EMPTY for left in self.left_out)
         unknown = any(session.unknown for session in self._all)
         lost = sum(sum(session.missing.values()) for session in self._all)
         return empty or unknown or lost > max_loss
 
     @property
-    def _all(self) -> list[Session]:
+    def _all(self) -> list[SessionSummary]:
         return [*self.files, *self.earlier]
 
 
@@ -87,12 +87,14 @@ def summary(
     last: Status | None,
     interrupted: bool,
 ) -> Summary:
-    """Ask the table what came of a choice. `before` are the readings of then, `last` is the
-    collector's last status, if it had anything to read. Raise StoreError, QueryError."""
+    """Ask the table for the result of a choice.
+
+    `before` are the readings before this import, and `last` is the collector's last status, if it read
+    anything. Raise StoreError, QueryError."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
-    files: list[Session] = []
-    earlier: list[Session] = []
+    files: list[SessionSummary] = []
+    earlier: list[SessionSummary] = []
     if choice.taken or known:
         engine = Engine(store, loaded.config.store.options)
         try:
@@ -113,8 +115,8 @@ def summary(
     )  # fmt: skip
 
 
-def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
-    """Return what the table has of these sessions, with their restarts."""
+def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
+    """Return what the table has of these sessions and their restarts."""
     listed = ", ".join(map(quote, sorted(wanted))) or "''"
     where = f"WHERE part.root(session) IN ({listed})"
     missing: dict[str, dict[str, int]] = {}
@@ -123,7 +125,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
         missing.setdefault(session, {})[reason] = count or 0
     rows = f"SELECT peer, format, source, session, events, unknown::TINYINT FROM sessions {where} ORDER BY opened, session"  # noqa: S608 - quoted
     return [
-        Session(
+        SessionSummary(
             peer or "", format_, source, session, events, missing.get(session, {}), bool(unknown)
         )
         for peer, format_, source, session, events, unknown in engine.rows(rows)
@@ -142,8 +144,8 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def _missed(choice: Choice, files: list[Session]) -> list[LeftOut]:
-    """The files that were to be read and of which nothing came."""
+def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
+    """Return the files that were to be read but have no session."""
     read = {file.path for file in files}
     return [
         LeftOut(path=path, why=Why.EMPTY if Path(taken.path).is_file() else Why.GONE)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tailrace.decoding.contract import Acknowledgement
 from tailrace.ingest.announced import Announced
-from tailrace.ledger.stream import Hole, StreamCounter
+from tailrace.ledger.stream import SeqRange, StreamCounter
 from tailrace.model.gap import Reason
 
 HOLES_MAX = 64
@@ -130,7 +130,7 @@ def _given_up(stream: StreamCounter, oldest: int) -> int:
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
-def _asked(stream: StreamCounter, oldest: int) -> list[Hole]:
+def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
     """Return the holes that are worth asking for, in order of number: the client has not thrown them
     away, and they were noticed after `oldest`. Holes are named as long as a session is waited for; then
     their events are given up."""

@@ -1,10 +1,15 @@
 """Producers that left without a word, as those are known again that come back.
 
 A producer that does not announce its session has a new session with each connection. A stream of the
-new session that begins above zero goes on with a stream of an earlier session from the same host if
-number and time fit: the number is the next number, or among the `reorder_events` after it; with the
-same epoch in both sessions, any later number. A session with another epoch is another producer's.
-Where number or time does not fit, an earlier session may have the numbers, and the gap says so.
+new session goes on with a stream of an earlier session from the same host if number and time fit: the
+number is the next number, or among the `reorder_events` after it; with the same epoch in both sessions,
+any later number. Of several such sessions it goes on with the one that comes nearest. A session with
+another epoch is another producer's. Where number or time does not fit, an earlier session may have the
+numbers, and the gap says so.
+
+A producer may find its connection broken, and connect anew, while the connection still looks alive to
+the collector. So streams go on also with sessions in being, of connections that said the same epoch.
+What such a session takes in then is not missing in the sessions that went on with it.
 
 Sessions are remembered for `resume_time`, in which a daemon runs, `sessions_max` of a source, with at
 most `source_streams_max` streams together.
@@ -13,8 +18,10 @@ most `source_streams_max` streams together.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,6 +44,19 @@ class Departure(msgspec.Struct, array_like=True):
     """By stream, its next number and the mark of its last event."""
 
 
+class Present(Protocol):
+    """A session in being, whose producer has said an epoch."""
+
+    @property
+    def name(self) -> str: ...
+
+    def end_of(self, stream: str) -> tuple[int, int] | None:
+        """Return a stream's next number and the mark of its last event, None where it has none."""
+
+    def begin_behind(self, stream: str, numbers: range, now: int) -> None:
+        """Take note that another session accounts for these numbers of a stream."""
+
+
 class Earlier(NamedTuple):
     """The session that had a stream before. `next` is the number with which the stream goes on, None
     where nothing shows that the stream goes on."""
@@ -53,8 +73,27 @@ class Departures:
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
         """By host and stream, the sessions that had it, in the same order."""
+        self._present: dict[tuple[str, int], list[Present]] = {}
+        """By host and epoch."""
         for departure in state:
             self._index(departure)
+
+    def come(self, session: Present, host: str, epoch: int) -> None:
+        """Know a session in being."""
+        self._present.setdefault((host, epoch), []).append(session)
+
+    def go(self, session: Present, host: str, epoch: int) -> None:
+        """Know it no more."""
+        present = self._present.get((host, epoch), [])
+        if session in present:
+            present.remove(session)
+        if not present:
+            self._present.pop((host, epoch), None)
+
+    def beside(self, session: Present, host: str, epoch: int) -> list[Present]:
+        """Return the other sessions in being of the same producer."""
+        present = self._present.get((host, epoch), ())
+        return [other for other in present if other is not session]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
         """Remember a session, and forget others where there are too many."""
@@ -98,25 +137,40 @@ class Departures:
         epoch: int | None,
         limits: LedgerConfig,
         now: int,
+        asks: str = "",
     ) -> Earlier | None:
         """Return the session from a host whose stream goes on with an event, given its number on the
         wire of so many bits, or else the newest session that had this stream; None where there is
-        none. Look at the newest `_LOOKED_AT` sessions that had this stream."""
+        none. `asks` is the session that has the event. Of those that are over, look at the newest `_LOOKED_AT` that had this stream."""
+        newest = nearest = None
+        least = 1 << bits
         oldest = now - limits.resume_time.ns
-        newest: Earlier | None = None
+        for session, (following, last), known in self._ends(stream, host, epoch, oldest):
+            if session == asks:
+                continue
+            ahead = (count - following) % (1 << bits)
+            most = 1 << (bits - 1) if known else limits.reorder_events
+            if ahead < min(most, least) and not far_before(mark, last):
+                nearest, least = Earlier(session, following), ahead
+            newest = newest or Earlier(session, None)
+        return nearest or newest
+
+    def _ends(
+        self, stream: str, host: str, epoch: int | None, oldest: int
+    ) -> Iterator[tuple[str, tuple[int, int], bool]]:
+        """Yield the sessions that a stream may go on with, the newest first, how far each went, and
+        whether it has the same epoch."""
+        if epoch is not None:
+            present = self._present.get((host, epoch), [])
+            for session in sorted(present, key=attrgetter("name"), reverse=True):
+                if end := session.end_of(stream):
+                    yield session.name, end, True
         for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):
             if departure.left < oldest:
                 break
             known = epoch is not None and departure.epoch is not None
-            if known and epoch != departure.epoch:
-                continue
-            following, last = departure.streams[stream]
-            ahead = (count - following) % (1 << bits)
-            most = 1 << (bits - 1) if known else limits.reorder_events
-            if ahead < most and not far_before(mark, last):
-                return Earlier(departure.session, following)
-            newest = newest or Earlier(departure.session, None)
-        return newest
+            if not known or epoch == departure.epoch:
+                yield departure.session, departure.streams[stream], known
 
 
 def host_of(peer: str) -> str:

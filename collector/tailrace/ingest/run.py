@@ -9,10 +9,11 @@ from operator import add, attrgetter
 from typing import Any
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.departures import Departure, Departures
+from tailrace.ingest.departures import Departures
 from tailrace.ingest.lead import Lead
 from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
+from tailrace.ingest.siblings import Siblings
 from tailrace.ingest.state import RunState, SessionState, Tally
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import DUPLICATE, Counters
@@ -78,8 +79,6 @@ class Run:
         before, from this `host` among others; `wall` turns a time of the log into wall time."""
         self.state = state
         self._datagrams = datagrams and bits is not None
-        self._host, self._departures = host, departures
-        self._limits, self._bits = limits, bits or 0
         self._source = source
         self._paces = paces
         self.own = OwnRows(state, tally, emit, quarantine, wall)
@@ -91,13 +90,19 @@ class Run:
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._counters: Counters | None = None
         self._statements: Statements | None = None
+        self._siblings: Siblings | None = None
         if bits:
             self._counters = Counters(
-                limits, bits, state.counters, commons, self._earlier,
-                name=state.name, report=self.report,
-            )  # fmt: skip
+                limits, bits, state.counters, commons, name=state.name, report=self.report
+            )
             self._counters.announced = bool(state.id)
             self._statements = Statements(self._counters, bits, commons)
+            if departures is not None:
+                self._siblings = Siblings(
+                    state, self._counters, departures, limits,
+                    host=host, bits=bits, ordered=not datagrams, own=self.own, report=self.report,
+                )  # fmt: skip
+                self._counters.earlier = self._siblings.earlier
 
     @property
     def holdings(self) -> list[Holding]:
@@ -159,13 +164,16 @@ class Run:
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
         self._count(columns[KIND], now)
         self.report(now)
+        if self._siblings:
+            self._siblings.tell(columns[STREAM], now)
         return taken
 
     def note(self, record: Record, now: int) -> None:
         """A record about the run itself: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         state = self.state
-        state.epoch = facts.epoch if facts.epoch is not None else state.epoch
+        if facts.epoch is not None:
+            self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if facts.epoch is not None and self._datagrams:
@@ -181,9 +189,19 @@ class Run:
             self._statements.discarded(facts.discarded, now)
             if facts.goodbye:
                 self._statements.goodbye(facts.goodbye.streams, now)
+        if self._siblings:
+            finals = facts.goodbye.streams if facts.goodbye else ()
+            self._siblings.tell([*finals, *(name for name, _, _ in facts.discarded)], now)
         if facts.goodbye and not facts.goodbye.more:
             state.goodbye_at = now
         self.report(now)
+
+    def _hear_epoch(self, epoch: int) -> None:
+        if self._siblings:
+            self._siblings.go()
+        self.state.epoch = epoch
+        if self._siblings:
+            self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
         """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
@@ -233,6 +251,8 @@ class Run:
 
     def announce(self, id_: str) -> None:
         """Its client names it."""
+        if self._siblings:
+            self._siblings.go()
         self.state.id = id_
         if self._counters:
             self._counters.announced = True
@@ -291,34 +311,10 @@ class Run:
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
-    # Whose its first events are
-
-    def _earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """See `ledger.counters.Earlier`."""
-        state = self.state
-        if self._departures is None or state.id:
-            return None
-        earlier = self._departures.find(
-            stream, count, mark,
-            bits=self._bits, host=self._host, epoch=state.epoch, limits=self._limits, now=now,
-        )  # fmt: skip
-        if earlier is None:
-            return None
-        if earlier.next is None:
-            state.elsewhere[stream] = earlier.session
-        elif earlier.session not in state.continues:
-            state.continues.append(earlier.session)
-            self.own.session("continue", {"continues": earlier.session}, now)
-        return earlier.next
-
     def depart(self, now: int) -> None:
         """Leave behind how far its streams went: its producer may come back without a word."""
-        if self._departures is None or self._counters is None or self.state.id:
-            return
-        streams = self._counters.ends()
-        if streams:
-            departure = Departure(self.state.name, self._host, now, self.state.epoch, streams)
-            self._departures.add(departure, self._limits)
+        if self._siblings:
+            self._siblings.depart(now)
 
     # Its course
 
@@ -365,6 +361,8 @@ class Run:
         self.settle(now)
         self._paces.over(self.state.name)
         self._tally.events.add(self.account)
+        if self._siblings:
+            self._siblings.go()
         if self._counters:
             self._counters.release()
 

@@ -1,9 +1,9 @@
-"""What the counters of all sessions of a source share: the bounds on their memory, and the drops.
+"""State that the counters of all sessions of a source share: the bounds on their memory, and the drops.
 
-`streams` are followed at a time by all sessions of the source together, `ranges` are their open
+`streams` is the number of streams that the source's sessions follow together, `ranges` the number of their open
 holes and remembered gaps. When all places for streams are taken, sessions with more than their share
-give way (see `shares`). What exceeds a bound is counted: `uncounted` events of streams that are not
-followed (in each session's account), `forgotten` gaps that cannot be healed any more.
+give way (see `shares`). Excess is counted: `uncounted` events of streams that are not
+followed (in each session's account), and `forgotten` gaps that cannot heal any more.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.ledger.drops import Drops, DropsState
-from tailrace.ledger.shares import Holder, Shares
+from tailrace.ledger.shares import PlaceHolder, Shares
 
 _PART = 32
-"""A session gives up this part of what it has beyond its share, so that the search for its oldest
-streams is paid for by several newcomers."""
+"""A session gives up this part of its surplus at once, so that several newcomers share the cost of the
+search for its oldest streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -25,9 +25,9 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     ranges: int = msgspec.field(default=0, name="remembered_gaps")
     forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
-    """Streams that ever were followed."""
+    """Streams that were ever followed."""
     uncounted_sessions: int = 0
-    """Sessions in being with streams whose numbers are not followed."""
+    """Open sessions with streams that are not followed."""
     mixed: bool = False
     """Whether there ever was a datagram that was not one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
@@ -37,8 +37,7 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """`forget_first` lets go of a session that waits without a connection; it returns whether
-        there was one."""
+        """`forget_first` forgets a session that waits without a connection, and returns whether there was one."""
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()
@@ -46,14 +45,14 @@ class Commons:
 
     @property
     def alone(self) -> bool:
-        """Whether all that ever came were single events of one stream."""
+        """Return whether the source only ever received single events of one stream."""
         return self.state.known <= 1 and not self.state.mixed
 
-    def take_up(self, holder: Holder, streams: int) -> None:
+    def take_up(self, holder: PlaceHolder, streams: int) -> None:
         """Note the streams that a session followed before a restart."""
         self._shares.add(holder, streams)
 
-    def add_stream(self, holder: Holder, most: int, now: int) -> bool:
+    def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
         """Give a session the place for one more stream; return whether there is one."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
@@ -63,16 +62,16 @@ class Commons:
         self._shares.add(holder, 1)
         return True
 
-    def remove_streams(self, holder: Holder, count: int) -> None:
-        """A session follows so many of its streams no more."""
+    def remove_streams(self, holder: PlaceHolder, count: int) -> None:
+        """Note that a session follows so many streams fewer."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
-    def _make_room(self, holder: Holder, most: int, now: int) -> bool:
-        """Make room for a stream of a session; return whether there was any to be made.
+    def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
+        """Make room for a stream of a session. Return whether there is room now.
 
-        First give way those with more than their share, then those that only wait: but for a session
-        within its own share alone."""
+        Sessions with more than their share give way first. Sessions that only wait give way next, but only to a session
+        within its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

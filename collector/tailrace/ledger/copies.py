@@ -1,8 +1,8 @@
-"""Datagrams that the network doubled, of a producer that numbers nothing.
+"""Recognises datagrams that the network doubled, of a producer that numbers nothing.
 
-Equal datagrams of a session are one, while the first is remembered: for `reorder_time`, and among the
-last `reorder_events` datagrams. A producer that says the same twice in that time cannot be told from
-a network that doubles. So what a footer's totals then lack is an estimate.
+Equal datagrams of a session count once while the first is remembered: for `reorder_time`, and among the
+last `reorder_events` datagrams. A producer that sends the same bytes twice in that time looks like
+a network that doubles. A footer's missing total is then an estimate.
 
 Memory: `COPY_BYTES` for each remembered datagram.
 """
@@ -15,15 +15,15 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.holding import Evicted
 
 _Copies = dict[bytes, tuple[int, int]]
-"""By digest of a datagram, in the order in which they came: when (Unix ns), and how many events."""
+"""Arrival time (Unix ns) and number of events by a datagram's digest, in order of arrival."""
 
 
 COPY_BYTES = 256
-"""What a remembered datagram takes."""
+"""Bytes that a remembered datagram takes."""
 
 
 class Copies:
-    """The datagrams of one session."""
+    """The remembered datagrams of one session."""
 
     what = Evicted.COPIES
 
@@ -44,7 +44,7 @@ class Copies:
             size -= COPY_BYTES
 
     def events_of(self, datagram: bytes, now: int) -> int | None:
-        """Return how many events a datagram had when it came before; None if it did not."""
+        """Return how many events an equal earlier datagram had; None if there was none."""
         self._forget(now)
         known = self._known.get(_digest(datagram))
         return None if known is None else known[1]
@@ -64,5 +64,5 @@ class Copies:
 
 
 def _digest(datagram: bytes) -> bytes:
-    """Return 128 bits: by chance no two datagrams that differ are ever equal."""
+    """Return 128 bits, enough that different datagrams never collide by chance."""
     return blake2b(datagram, digest_size=16).digest()

@@ -1,35 +1,33 @@
-"""What a producer's own counters promise, against what came: holes, late events, duplicates, restarts.
+"""Compares a producer's own counters with the events that came: holes, late events, duplicates, restarts.
 
-A stream's counter starts at 0, adds 1 an event and wraps, as real writers of Heph do it
-(docs/formats/heph.md). It is followed unwrapped in 64 bits. What a counter says of an event, `d`
-being its distance from the expected value modulo the counter's range:
+A stream's counter starts at 0, adds 1 an event and wraps, as in Heph (docs/formats/heph.md). It is
+followed unwrapped in 64 bits. With `d`, the counter's distance from the expected value modulo its range:
 
 - d = 0: in order.
-- d < half the range: `d` events are missing: a *hole*. A hole stays open for `reorder_events`
-  further events of its stream or `reorder_time`, whichever ends first, for late events to fill.
-  Then it is a gap. A hole that reaches down to 0 in a new stream is `late_join`; of others, what the
-  kernel dropped is `kernel` (see `drops`) and the rest `network`. A new stream begins where an
+- d < half the range: `d` events are missing, a *hole*. Late events may fill it for `reorder_events`
+  further events of its stream or for `reorder_time`, whichever ends first.
+  Then it becomes a gap. A hole that reaches down to 0 in a new stream is `late_join`; in other holes, events that the
+  kernel dropped are `kernel` (see `drops`) and the rest `network`. A new stream begins where an
   earlier session of the same producer left it, if `earlier` knows one.
-  A new stream whose first number lies in the upper half is taken to begin there: it cannot be told
-  from one that is about to wrap, and billions missing is never the truth.
-- else the event is late. It fills an open hole; or repays a gap (a heal); or it was seen before: a
-  duplicate when its mark (times and size) is that seen under that number, which is remembered for
-  the last `reorder_events` numbers and the first `HEAD` of all.
-- An event whose time lies far before the stream's last one (`fallen`) is none of the same run when
-  its number is ahead, or missing with a later time below it, or near 0 and was another event's: its
-  producer has begun anew.
-- A number that repeats and repeats is no counter: such a stream is stored but not counted on.
-- What a client says of its own numbers (thrown away, the last one) stands in `statements`.
+  A new stream whose first number lies in the upper half begins there: it may be about to wrap, and
+  billions missing is never true.
+- Otherwise the event is late. It fills an open hole, repays a gap (a heal), or was seen before: it is a
+  duplicate if its mark (times and size) is the one seen under its number. Marks are remembered for
+  the last `reorder_events` numbers and for the first `HEAD`.
+- An event whose time lies far before the stream's last one (`fallen`) shows a restart of its producer if
+  its number is ahead, or missing with a later time below it, or near 0 and another event's.
+- A number that repeats again and again is no counter: such a stream is stored and not counted.
+- `statements` applies a client's own words about its numbers (discarded, last).
 
 Memory: `STREAM_BYTES` a stream, `MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`;
 `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
-`source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way where
-they hold more bytes than they may (`ingest.budget`). Gaps that are forgotten can no longer be healed.
+`source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way if
+they hold more bytes than they may (`ingest.budget`). Forgotten gaps cannot heal any more.
 
-A stream for which there is no room, or no more room, is *not followed*: its events are stored without
+A stream without a place is *not followed*: its events are stored without
 a number, a gap of unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX`
 such streams of a session are remembered. Further ones share one gap without a stream; from then on a
-new stream is followed only from its number 0 on, since any other may be a stream that was let go.
+new stream is followed only from its number 0 on, since any other number may belong to a stream that lost its place.
 """
 
 from __future__ import annotations
@@ -49,35 +47,34 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 DUPLICATE = -1
-"""In place of a sequence number: this event was seen before."""
+"""In place of a sequence number: the event was seen before."""
 
 UNFOLLOWED_MAX = 64
 """Streams without room that a session remembers by name."""
 
 _NEWS_MAX = 256
-"""Names of streams that are not followed and wait to be told of; others are told of when they are heard
-again."""
+"""Streams without a place whose clients are still to be told; further ones are told when they are heard again."""
 
 LATEST = 2**63 - 1
-"""The mark of what is later than all events."""
+"""A mark later than all events."""
 
 _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES, MARK_BYTES = 768, 10
-"""What a stream takes without its marks, holes and gaps, and what a mark takes."""
+"""Bytes of a stream without its marks, holes and gaps, and of a mark."""
 
 _heard = attrgetter("heard")
 
 
 Earlier = Callable[[str, int, int, int], int | None]
-"""Return the number with which a stream goes on that an earlier session had, given stream, number on
-the wire and mark of its first event here and the time (Unix ns); None where it begins here."""
+"""Returns the number with which a stream continues an earlier session's, or None if it begins here. The arguments
+are the stream, the number on the wire and the mark of its first event here, and the time (Unix ns)."""
 
 Fit = Literal["same", "near", "old", "far"]
-"""How an event may belong to a run. `same`: the run remembers the event. `near`: the run lacks the number, or
-comes to it soon. `old`: what came under this number is not remembered. `far`: nothing speaks
+"""How an event may belong to an incarnation. `same`: the event is remembered. `near`: the number is missing, or
+soon due. `old`: it is not remembered which event came under the number. `far`: nothing speaks
 against it, since the stream is new or the number far ahead."""
 
 
@@ -97,8 +94,8 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`name` is the session's; `report(now)` is called when there are findings that no event of
-        the session brought."""
+        """`name` is the session's. `report(now)` is called when findings arise without an event of
+        the session."""
         self.state = state
         self.name = name
         self._report = report
@@ -112,12 +109,12 @@ class Counters:
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
         self._marks = sum(len(s.recent) + len(s.head) for s in state.streams.values())
-        """How many marks all streams hold."""
+        """Marks that all streams hold."""
         self.evicted = 0
         self.announced = False
-        """Whether the client tells when it begins anew: nothing is guessed then."""
+        """Whether the client announces its restarts, so that none is guessed."""
         self.news: set[str] = set(state.streams)
-        """Streams of which there is something new since somebody emptied this."""
+        """Streams with news for the client since the set was emptied."""
 
     @property
     def account(self) -> Account:
@@ -133,11 +130,11 @@ class Counters:
         marks: Sequence[int],
         now: int,
     ) -> tuple[list[int | None], bool]:
-        """Take events; give their unwrapped numbers, and whether a restart ended it early.
+        """Count events. Return their unwrapped numbers, and whether a restart stopped the count early.
 
-        `marks` tell events apart and grow with their times (start + end + size). A duplicate's
-        number is DUPLICATE, that of an event of an uncounted stream None. After a restart the
-        events from that one on have not been taken.
+        `marks` tell events apart and grow with their times (start + end + size). A duplicate gets
+        the number DUPLICATE, an event of an uncounted stream None. After a restart, the
+        first event of the new incarnation and all later ones are not counted.
         """
         seqs: list[int | None] = []
         append = seqs.append
@@ -172,7 +169,7 @@ class Counters:
         return seqs, restart
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event may belong to these streams although another run has begun, or None."""
+        """Return how an event may belong to these streams although another incarnation has begun, or None."""
         stream = self.state.streams.get(name)
         if stream is None or not stream.counted:
             return "far"
@@ -190,7 +187,7 @@ class Counters:
         return "old" if unknown else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
-        """Whether an event would be taken for a restart."""
+        """Return whether an event would count as a restart."""
         stream = self.state.streams.get(name)
         if (
             self.announced
@@ -209,7 +206,7 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def contradicts(self, name: str, count: int, mark: int) -> bool:
-        """Whether another event than this one is remembered under its number."""
+        """Return whether another event is remembered under this event's number."""
         stream = self.state.streams.get(name)
         distance = (count - stream.next) & self.mask if stream and stream.counted else 0
         if stream is None or distance < self._half:
@@ -220,7 +217,7 @@ class Counters:
         return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
-        """Whether this is a stream's next number."""
+        """Return whether a number is a stream's next one."""
         stream = self.state.streams.get(name)
         return count == (stream.next & self.mask if stream else 0)
 
@@ -233,9 +230,9 @@ class Counters:
                     yield name, seq & self.mask, stream.mark_of(seq, window)
 
     def hand_over(self) -> list[tuple[str, int, int]]:
-        """Give up all events that came, and return them as `remembered` does: they are another run's
-        from now on. Return nothing where not all of them are remembered, or where something has been
-        said to be missing."""
+        """Give up all events, which belong to another incarnation from now on. Return them as `remembered` does.
+
+        Return nothing, and give up nothing, if not all events are remembered, or if events were reported missing."""
         state, window = self.state, self._window
         streams = state.streams
         if (
@@ -258,19 +255,52 @@ class Counters:
         return events
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return by stream its next number and the mark of its last event."""
+        """Return each stream's next number and the mark of its last event."""
         window = self._window
         streams = self.state.streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
+    def end_of(self, name: str) -> tuple[int, int] | None:
+        """Return a stream's next number, behind the client's last discarded range, and the mark of its
+        last event. Return None if neither is known."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return None
+        following = max([stream.next, *(said.last + 1 for said in stream.discarded)])
+        return (following, stream.last_mark(self._window)) if following else None
+
+    def begin_behind(self, name: str, numbers: range) -> None:
+        """Let a stream begin behind the missing ones of these numbers, because another session
+        accounts for them."""
+        stream = self.state.streams.get(name)
+        if stream is None or not stream.counted:
+            return
+        before = stream.ranges
+        while stream.base in numbers:
+            hole = take(stream.holes, stream.base)
+            gap = None if hole else take(stream.gaps, stream.base)
+            if gap:
+                self.findings.append(Finding(Kind.HEAL, name, stream.base, 1, gap.reason))
+            if not (hole or gap):
+                break
+            self.state.missing -= 1
+            stream.base += 1
+        self.windows.count(stream.ranges - before)
+
+    def accounts_for(self, name: str) -> range:
+        """Return the numbers of a stream that came, are missing, or were discarded."""
+        end = self.end_of(name)
+        return range(self.state.streams[name].base, end[0]) if end else range(0)
+
     def last_mark(self, name: str) -> int:
-        """That of a stream's last number, 0 for a stream of which nothing came."""
+        """Return the mark of a stream's last number, 0 for a stream of which nothing came."""
         stream = self.state.streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER
 
     def follow(self, name: str, now: int, count: int = 0) -> StreamCounter | None:
-        """Return a stream, from its beginning on; None where it is not followed. `count` is the number
-        of its first event."""
+        """Return a stream, made if it is new, or None if there is no place for it.
+
+        `count` is the number of its first event."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -286,8 +316,9 @@ class Counters:
         return stream
 
     def free_places(self, count: int, now: int) -> None:
-        """Follow the streams no more that were silent longest: another session needs room for so many.
-        What of them is known to be missing is a gap."""
+        """Give up the places of the longest silent streams, because another session needs so many.
+
+        Their known losses become gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -300,16 +331,16 @@ class Counters:
         self._report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Let a stream begin where an earlier session left it, or where its number is in the upper
-        half of the range at this number, or else at 0."""
+        """Let a stream begin where an earlier session left it, at this number if it is in the upper
+        half of the range, or else at 0."""
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count
         stream.base = stream.next = following or 0
 
     def _leave_out(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Say that a stream is not followed, because of a limit. A stream that was `followed`, or is
-        remembered, has a gap of its own."""
+        """Note that a stream has no place because of a limit. A stream that was `followed`, or is
+        remembered, gets a gap of its own."""
         state = self.state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -335,7 +366,7 @@ class Counters:
         self.findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
 
     def forget_marks(self) -> None:
-        """A number that comes again is a duplicate, whatever it is of: a session takes little memory."""
+        """Forget all marks to save memory. A number that comes again is a duplicate from now on, whatever its event."""
         for stream in self.state.streams.values():
             stream.recent, stream.head = Marks(), Marks()
         self._marks = 0
@@ -345,7 +376,7 @@ class Counters:
         return MARK_BYTES * self._marks
 
     def give_way(self, size: int) -> None:
-        """Give up the marks of the streams heard of longest ago first."""
+        """Give up marks until so many bytes are free, of the longest silent streams first."""
         goal = max(0, self.held - size)
         for stream in sorted(self.state.streams.values(), key=_heard):
             if self.held <= goal:
@@ -356,7 +387,7 @@ class Counters:
             self.evicted += marks
 
     def release(self) -> None:
-        """The session is over: what it held of the source's bounds is free."""
+        """Free the session's part of the source's bounds, because the session is over."""
         commons, state = self._commons, self.state
         commons.remove_streams(self, len(state.streams))
         commons.state.uncounted_sessions -= bool(state.unfollowed)
@@ -369,7 +400,7 @@ class Counters:
         if stream is None:
             self._count_unfollowed(name)
             return None
-        if stream.fresh and count:
+        if stream.fresh:
             self.begin(name, stream, count, mark, now)
         if not stream.counted:
             stream.extra += 1
@@ -417,10 +448,10 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event that is not missing may be other than the one of its number that came.
+        """Return whether an event that is not missing may differ from the one that came under its number.
 
-        Below the floor, nobody knows which numbers came. A client that announced its session gives no
-        number twice, so its event is a copy or is in a gap that stays."""
+        Below the floor, nobody knows which numbers came. A client that announced its session uses no
+        number twice, so its event is a copy, or lies in a gap that stays."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self._window) != NEVER
@@ -428,7 +459,7 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """An event older than the first one seen: the stream began there."""
+        """Move a stream's beginning down to an event older than the first one seen."""
         if seq < 0 or stream.next - seq > self._window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
@@ -438,7 +469,7 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """A different event under a number that was seen: keep it, and notice when all are so."""
+        """Keep a different event under a number that was seen, and stop counting if that goes on."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:

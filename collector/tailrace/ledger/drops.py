@@ -1,16 +1,15 @@
-"""Datagrams that the kernel dropped at a socket, set against the holes in its peers' counters.
+"""Assigns datagrams that the kernel dropped at a socket to the holes in its peers' counters.
 
-The kernel counts drops exactly and does not say whose they were. Each count that a source takes
-covers the time since its count before; in between, so many datagrams of its peers were dropped. A
-hole may be one of their doing when they were dropped after the stream was last heard of and before
-the event that showed the hole. Each drop is taken by one hole at most, the oldest drops first.
+The kernel counts drops exactly and does not say whose they were. Each count that a source reads covers the
+time since its previous count. A drop may explain a hole if it happened after the stream was last heard and
+before the event that showed the hole. Each drop explains one hole at most; the oldest drops are used first.
 
-That is exact where there is one stream, each datagram holds one event, and one hole alone can have
-taken the drops. Otherwise which hole takes which drop is an estimate, and so is how many events a
-dropped datagram held: as many as the session's datagrams hold on average. Drops that no hole takes (events still to be missed, packets without a
-counter, garbage) remain `unassigned`.
+The assignment is exact for one stream with one event a datagram, if only one hole can explain the
+drops. Otherwise it is an estimate, and so is the number of events in a dropped datagram: the
+session's average. Drops that no hole uses (events not missed yet, packets without a counter, garbage)
+stay `unassigned`.
 
-Memory: `_SAMPLES_MAX` counts; beyond that neighbours become one over both their times.
+Memory: `_SAMPLES_MAX` counts; beyond that, neighbouring counts are merged.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ import msgspec
 _SAMPLES_MAX = 256
 
 _DRAIN_NS = 100 * 10**6
-"""A count is logged before the datagrams that were read together with it, by less than this."""
+"""A count is logged at most so long before the datagrams that were read together with it."""
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """`count` datagrams were dropped from `since` to `until` (Unix ns) and no hole has taken them.
-    `shared` says that others were, too, which a hole has taken."""
+    """`count` datagrams that were dropped from `since` to `until` (Unix ns) and that no hole uses.
+
+    With `shared`, a hole uses other drops of the same time."""
 
     since: int
     until: int
@@ -37,24 +37,24 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Those with drops that no hole has taken, oldest first."""
+    """Counts with drops that no hole uses, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
-    """At which the last of them were counted."""
+    """The socket of the last count."""
     total: int = 0
-    """The kernel's count there then."""
+    """The kernel's count at that socket."""
 
 
 class Share(NamedTuple):
-    """How many of a hole's events were dropped here, and whether that is an estimate."""
+    """How many of a hole's events the kernel dropped, and whether the number is an estimate."""
 
     events: int
     estimate: bool = False
 
 
 class Drops:
-    """The kernel's drops at one source."""
+    """The kernel's drops of one source."""
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -64,7 +64,7 @@ class Drops:
         return self.state.dropped - self.state.assigned
 
     def add(self, since: int, until: int, count: int) -> None:
-        """`count` more were dropped."""
+        """Add so many drops of a time (Unix ns)."""
         samples = self.state.samples
         samples.append(Sample(since, until, count))
         self.state.dropped += count
@@ -74,19 +74,19 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """The kernel's count at a socket, all of which has been added."""
+        """Note the kernel's count at a socket; `add` has been called for all of it."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
-        """The kernel's count at a socket as it was last told."""
+        """Return the kernel's count at a socket as last noted, 0 for another socket."""
         return self.state.total if socket == self.state.socket else 0
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """How many of `events` missing between two times were dropped; these drops are taken.
+        """Use drops for `events` that are missing between two times. Return how many they explain.
 
-        `seen` events came in `datagrams` before. `alone` says that no other stream and no other
+        `seen` events came in `datagrams` before. With `alone`, no other stream and no other
         kind of datagram can have been dropped."""
         if not self.state.samples:
             return Share(0)
@@ -97,8 +97,8 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Take up to `wanted` drops whose time overlaps that of a hole; give how many, and whether
-        these are all and nothing else can have taken them."""
+        """Use up to `wanted` drops whose time overlaps a hole's. Return how many, and whether these
+        are all drops of that time and no other hole can have used them."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:

@@ -1,4 +1,4 @@
-"""What a ledger has to say: events missing, and missing events that came after all."""
+"""Findings of a ledger: missing events, and missing events that came after all."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Finding(NamedTuple):
     reason: str
     id: int | None = None
     of: str | None = None
-    """The kind of the missing records (begin, instant, annotation), where it is known."""
+    """The kind of the missing records (begin, instant, annotation), if known."""
     detail: str | None = None
-    """How it is known, in the format's own word."""
+    """How the loss is known, in the format's own word."""
     offset: int | None = None
-    """Where in the session's bytes; None for where they are now."""
+    """Offset in the session's bytes; None for the present offset."""
     last: int | None = None
-    """Of a gap over a range: `count` of the numbers from `seq` to `last` are missing, others not."""
+    """The last number of a gap over a range: `count` of the numbers from `seq` to `last` are missing."""
     estimate: bool = False
-    """Whether the reason is that of about so many."""
+    """Whether the number of events with this reason is an estimate."""
 
 
 class Account(msgspec.Struct):
-    """Events by what became of them: expected = seen + missing - duplicates."""
+    """Events by fate: expected = seen + missing - duplicates."""
 
     expected: int = msgspec.field(default=0, name="expected_events")
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Among those seen: of streams past a limit, of which it is not known what is missing."""
+    """Seen events of streams that are not followed, whose losses are unknown."""
 
     @property
     def imbalance(self) -> int:

@@ -1,10 +1,10 @@
-"""How many rows the gaps of a stream take: one each, up to a bound, then one over a range of numbers.
+"""Bounds the rows of a stream's gaps: one row each up to a limit, then one row over a range of numbers.
 
-Within each `reorder_time` the first `gap_rows_max` gaps of a stream are rows of their own. Those that
-follow are gathered, by reason, in a row over a range, written when that time has passed: `count` of
-the numbers from `seq` to `last` are missing for this reason. Which ones these are can still be told:
-those that no row has. Rows of one reason never overlap, so that a healed number belongs to one. What
-the client says it discarded always has rows of its own: it may be said later, of any number.
+Within each `reorder_time` the first `gap_rows_max` gaps of a stream get rows of their own. Later
+gaps are gathered by reason into a row over a range, written when the time has passed: `count` of
+the numbers from `seq` to `last` are missing for this reason, namely those that no other row has.
+Rows of one reason never overlap, so that a healed number belongs to one row. Numbers that
+the client discarded always get rows of their own, because the client may report any number later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
 
-class Range(msgspec.Struct, array_like=True):
+class RowRange(msgspec.Struct, array_like=True):
     first: int
     last: int
     count: int
@@ -27,15 +27,15 @@ class Range(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """One stream's rows since a time (Unix ns), and by reason what is not written yet."""
+    """The rows of one stream since a time (Unix ns), and the gathered gaps by reason."""
 
     since: int
     written: int = 0
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, RowRange] = {}
 
 
 class GapRows:
-    """What becomes of the findings of one run."""
+    """Turns the findings of one incarnation into those that get rows."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state
@@ -44,7 +44,7 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that time alone brings to be written."""
+        """Return whether gathered gaps wait for their time."""
         return any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
@@ -54,7 +54,7 @@ class GapRows:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """What to write now."""
+        """Yield the findings to write now."""
         for finding in findings:
             if finding.seq is None:
                 yield finding
@@ -65,12 +65,12 @@ class GapRows:
                 yield from self._gap(finding, finding.seq, now)
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """What has waited long enough."""
+        """Yield the gathered gaps whose time has passed."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
     def close(self) -> Iterator[Finding]:
-        """All that has not been written."""
+        """Yield all gathered gaps."""
         for stream in list(self.state):
             yield from self._end(stream)
 
@@ -88,7 +88,7 @@ class GapRows:
             return
         before = rows.ranges.get(gap.reason)
         if before is None:
-            rows.ranges[gap.reason] = Range(first, last, gap.count, gap.estimate)
+            rows.ranges[gap.reason] = RowRange(first, last, gap.count, gap.estimate)
         elif before.last < first:
             before.last = last
             before.count += gap.count

@@ -1,21 +1,19 @@
-"""Records that refer to others by id, and the totals a footer gives, as JETS has both
-(docs/formats/jets.md).
+"""Counts records that refer to others by id, and checks the totals of a footer; JETS has both.
 
-Each distinct id that is referred to and never defined is one missing record (`unresolved`). It is
-decided `reorder_time` after the reference, at the footer, or at the end of the session, whichever
-is first; a definition that comes later repays it.
+See docs/formats/jets.md. Each distinct id that is referred to and never defined is one missing record
+(`unresolved`). The ledger decides `reorder_time` after the reference, at the footer, or at the end of the session,
+whichever is first. A definition that comes later repays it.
 
-A footer's totals tell how many records of each kind were written, the ends of records among them in
-some dialects: an end is no event, but one that is missing is. What is short of a total, and not
-already missing as an unresolved or malformed record, is missing for no known reason (`network`);
-records that come after the footer repay it. More records than the total say nothing: two writers,
-or a footer that was not last.
+A footer's totals tell how many records of each kind were written, in some dialects also how many ends of
+records: an end is no event, but a missing end counts as missing. A shortfall beyond unresolved and malformed
+records is missing for no known reason (`network`); records that come after the footer
+repay it. More records than the total mean nothing: two writers, or a footer that was not last.
 
-Numbers are what a producer says, or a damaged byte. Nobody lacks more than `CLAIM_MAX` records at
-once: a number that says so stands as a gap of unknown size, and sums stay far below 64 bits.
+A number may be a damaged byte. No more than `CLAIM_MAX` records are called missing at once: a larger number
+becomes a gap of unknown size, and sums stay far below 64 bits.
 
-Memory: ids are kept as ranges, since writers number them contiguously; at most `references_max`
-ranges, then the hull of the oldest half is taken as defined and no claim is made about it.
+Memory: ids are kept as ranges, since writers number them contiguously. Beyond `references_max`
+ranges, the hull of the lower half counts as defined.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""Missing records that one footer, hole or clock is believed: as many are some 100 TB."""
+"""The most missing records that one footer, hole or clock may claim: some 100 TB of them."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""What an entry takes. An unknown id may become a gap row at any moment, which is counted in."""
+"""Bytes of an entry, including the gap row that an unknown id may become at any moment."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
@@ -49,24 +47,24 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     unknown: dict[int, int] = {}
     """Ids referred to and not defined, with when that was noticed (Unix ns)."""
     unresolved: dict[int, None] = {}
-    """Those that were given up; the newest `references_max` of them."""
+    """Unknown ids that were given up; the newest `references_max` of them."""
     given_up: int = 0
-    """How many are given up and not repaid."""
+    """Ids that were given up and not repaid."""
     seen: dict[str, int] = {}
     """Events by kind."""
     ends: int | None = None
     """Ends of records; None where an earlier version saw some of them and did not count."""
     short: dict[str, int] = {}
-    """By kind, what the totals say is missing beyond unresolved and malformed records."""
+    """Records that the totals lack beyond unresolved and malformed ones, by kind."""
     malformed: int = 0
     claimed: int = 0
-    """Missing records that the decoder knows of, net of those that came after all."""
+    """Missing records that the decoder found, net of those that came after all."""
     copies: int = 0
-    """Records that came once more, in a datagram equal to another."""
+    """Records that came again, in a datagram equal to an earlier one."""
     unreported: int = 0
-    """Malformed records that no total has been held against yet."""
+    """Malformed records that were not compared with a total yet."""
     explained: dict[str, int] = {}
-    """By kind, malformed records that a total lacked."""
+    """Malformed records that a total lacked, by kind."""
 
 
 class References:
@@ -93,7 +91,7 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Give up unknown ids, which are missing then; forget ids given up before; and join ranges."""
+        """Free so many bytes: give up unknown ids, forget ids given up before, and join ranges."""
         state = self.state
         goal = self.held - size
         self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
@@ -110,17 +108,17 @@ class References:
 
     @property
     def waiting(self) -> bool:
-        """Whether time alone can decide a reference."""
+        """Return whether time alone can decide a reference."""
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the stream and how many records it was referred to that may still come, if any may."""
+        """Yield the stream and how many referenced records may still come, if any."""
         if self.state.unknown:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Take note that so many more records of a kind were seen. They repay what the totals lacked,
-        but for those whose `ids` were given up: these repay gaps of their own."""
+        """Count so many more records of a kind. They repay what the totals lacked, except for
+        records whose `ids` were given up, which repay gaps of their own."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -136,16 +134,16 @@ class References:
             )
 
     def add_copies(self, records: int) -> None:
-        """Records that are not stored: the datagram that brings them is a copy of another."""
+        """Count records that are not stored, because their datagram is a copy of another."""
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Records whose bytes came but could not be read: missing, with a row of their own."""
+        """Count records whose bytes were unreadable: they are missing, with rows of their own."""
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """What the decoder knows to be missing, or to have come after all."""
+        """Add a finding of the decoder: records that are missing, or that came after all."""
         if finding.kind == Kind.GAP:
             if finding.count > CLAIM_MAX:
                 finding = finding._replace(seq=None, count=0)
@@ -164,8 +162,9 @@ class References:
         return index >= 0 and id_ <= state.lasts[index]
 
     def define(self, id_: int) -> str | None:
-        """A record with this id came. The rule it breaks, or None: duplicate_id when the id was
-        defined before, forward_reference when it was referred to before."""
+        """Define an id, whose record came. Return the rule that the record breaks, or None.
+
+        The rules are `duplicate_id` (defined before) and `forward_reference` (referred to before)."""
         state = self.state
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
@@ -186,7 +185,7 @@ class References:
         return None
 
     def refer(self, id_: int, now: int) -> bool:
-        """Whether a referred id is defined; if not, it is remembered as unknown."""
+        """Return whether a referenced id is defined. Remember it as unknown if not."""
         if self.defined(id_):
             return True
         state = self.state
@@ -197,19 +196,19 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Give up the references whose time has passed (the oldest stand first)."""
+        """Give up the references whose time has passed; the oldest come first."""
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
         for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
-        """Nothing more will come, or nobody wants to wait: give up all that is unknown."""
+        """Give up all unknown ids."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 
     def total(self, totals: dict[str, int]) -> None:
-        """A footer: hold its totals against what was seen."""
+        """Compare a footer's totals with the records that were seen."""
         self.close()
         state = self.state
         for kind in sorted(totals):
@@ -267,7 +266,7 @@ class References:
         self.evicted += len(first)
 
     def _forget_unresolved(self, count: int) -> None:
-        """Forget the ids that were given up first: should their records come, nothing is repaid."""
+        """Forget the ids that were given up first; their records repay nothing any more."""
         first = list(islice(self.state.unresolved, max(0, count)))
         for id_ in first:
             del self.state.unresolved[id_]
@@ -293,7 +292,7 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Take the lower half of the ranges as one: bounded memory, and no false claim."""
+        """Join the lower half of the ranges to one, which bounds memory and claims nothing false."""
         state = self.state
         half = len(state.firsts) // 2
         self.evicted += half

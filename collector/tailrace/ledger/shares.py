@@ -1,9 +1,9 @@
-"""Fair shares of the places for streams: which session gives way when all places are taken.
+"""Shares the places for streams fairly: says which session gives way when all places are taken.
 
-A session's share is the number of places over the number of sessions that hold any. The session that
-holds the most streams gives way to a session that holds fewer, so that nobody keeps a newcomer from
-its share, however many streams one session has. Among sessions of one size the first name gives way:
-the choice must not depend on the order in which a checkpoint brings sessions back.
+A session's share is the number of places over the number of sessions that hold any. The largest
+holder gives way to a session that holds fewer, so that a newcomer gets its share however many streams
+one session has. Among sessions of equal size the first name gives way, so that
+the choice does not depend on the order in which a checkpoint restores sessions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Holder(Protocol):
-    """A session's streams."""
+class PlaceHolder(Protocol):
+    """A session that holds places."""
 
     @property
     def name(self) -> str:
@@ -20,7 +20,7 @@ class Holder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Follow so many streams no more, those that were silent longest."""
+        """Give up the places of so many streams, the longest silent first."""
         ...
 
 
@@ -28,11 +28,11 @@ class Shares:
     """How many streams each session of a source holds."""
 
     def __init__(self) -> None:
-        self._held: dict[Holder, int] = {}
-        self._of_size: dict[int, set[Holder]] = {}
+        self._held: dict[PlaceHolder, int] = {}
+        self._of_size: dict[int, set[PlaceHolder]] = {}
         self._most = 0
 
-    def add(self, holder: Holder, count: int) -> None:
+    def add(self, holder: PlaceHolder, count: int) -> None:
         """Count so many places more for a session; fewer for a negative count."""
         before = self._held.pop(holder, 0)
         if before:
@@ -45,11 +45,11 @@ class Shares:
             self._of_size.setdefault(after, set()).add(holder)
             self._most = max(self._most, after)
 
-    def held(self, holder: Holder) -> int:
+    def held(self, holder: PlaceHolder) -> int:
         """Return how many places a session has."""
         return self._held.get(holder, 0)
 
-    def share(self, places: int, newcomer: Holder) -> int:
+    def share(self, places: int, newcomer: PlaceHolder) -> int:
         """Return each session's share of the places, with this session among them."""
         return places // (len(self._held) + (newcomer not in self._held))
 
@@ -60,6 +60,6 @@ class Shares:
             self._most -= 1
         return self._most
 
-    def largest(self) -> Holder:
-        """Return the session that is to give way. Raise KeyError where no session holds a stream."""
+    def largest(self) -> PlaceHolder:
+        """Return the session that gives way next. Raise KeyError if no session holds a place."""
         return min(self._of_size[self.most], key=lambda holder: holder.name)

@@ -1,16 +1,17 @@
-"""What a client says of its own numbers (clients/PROTOCOL.md): those it has thrown away, and how far
-each stream went.
+"""Applies a client's statements about its own numbers: discarded events, and where each stream ended.
 
-- *Discarded* numbers are `sender`: in a hole, when it opens or while it is open; in a gap, which is
-  repaid and named anew. Saying so makes no number missing that no event and no goodbye shows, so a
-  wrong word costs nothing. Numbers ahead of the stream are remembered, `DISCARDED_MAX` ranges of them
-  a stream. Should such an event come after all, it fills the hole or repays the gap.
-- A *goodbye* gives the number that a stream's next event would have had. What is missing below is a
-  hole like any other, of streams too of which nothing ever came. It is no barrier: events above it
-  count as ever. Where a run is over without one, the discarded numbers say how far it went.
-- Goodbyes of one session are believed `TAILS_MAX` missing events, together. What goes beyond is one gap
+The statements are described in clients/PROTOCOL.md.
+
+- *Discarded* numbers get the reason `sender`: in a hole, when it opens or while it is open; in a gap, which is
+  repaid and named anew. A report makes no number missing that no event and no goodbye shows, so a
+  wrong report costs nothing. Numbers ahead of the stream are remembered, up to `DISCARDED_MAX` ranges
+  a stream. If such an event comes after all, it fills the hole or repays the gap.
+- A *goodbye* gives the number of a stream's next event. Missing numbers below it are a hole like any
+  other, also in streams of which nothing came. Events above it count as ever. If
+  an incarnation ends without a goodbye, its discarded numbers say how far it went.
+- The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
   of unknown size.
-- A number half the counter's range ahead or more is behind, and says nothing of the end.
+- A number that is half the counter's range ahead or more lies behind, and says nothing about the end.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from operator import attrgetter
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import LATEST, Counters
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import Hole, StreamCounter, parts_of
+from tailrace.ledger.stream import SeqRange, StreamCounter, parts_of
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8
 RANGES_MAX = 4096
-"""Ranges of one report that are taken; what it says of others is the network's doing."""
+"""Ranges of one report that are used; losses in further ranges get the reason `network`."""
 
 TAILS_MAX = 2**30
-"""More than a thousand million: what the fastest client counts in some minutes."""
+"""More than 10^9 events: what the fastest client emits in some minutes."""
 
 _first, _last = attrgetter("first"), attrgetter("last")
 
 
 class Statements:
-    """What the client of one run says, held against the run's counters."""
+    """The statements of one incarnation's client, applied to its counters."""
 
     def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
         self._counters = counters
@@ -47,7 +48,7 @@ class Statements:
         self._half = 1 << (bits - 1)
 
     def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
-        """Ranges of a stream, a first number as on the wire, and how many."""
+        """Apply a report of discarded ranges: stream, first number on the wire, and length."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._counters.follow(name, now)
             if stream is None or not stream.counted:
@@ -57,15 +58,15 @@ class Statements:
             before = stream.ranges
             low = self._unwrapped(stream, first)
             high = min(low + count - 1, stream.next + self._range - 1)
-            self._name_anew(name, stream, Hole(low, high, now, now, Reason.SENDER))
+            self._name_anew(name, stream, SeqRange(low, high, now, now, Reason.SENDER))
             if high >= stream.next:
-                said = Hole(max(low, stream.next), high, now, now, Reason.SENDER)
+                said = SeqRange(max(low, stream.next), high, now, now, Reason.SENDER)
                 ahead = [d for d in stream.discarded if d.last >= stream.next]
                 stream.discarded = _with(ahead, said)[:DISCARDED_MAX]
             self._changed(name, stream, before, now)
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """By stream, the number on the wire that its next event would have had."""
+        """Apply a goodbye: the number on the wire of each stream's next event."""
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
@@ -80,8 +81,9 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether numbers came of which a client says that they were thrown away or are yet to
-        come: then the client has not sent them."""
+        """Return whether numbers came that the statements call discarded or still to come.
+
+        The statements are then another program's."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
@@ -90,7 +92,7 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int) -> None:
-        """The run is over: if no goodbye said how far its streams went, what was discarded does."""
+        """End the incarnation. Without a goodbye, its discarded numbers say how far its streams went."""
         for name, stream in self._counters.state.streams.items():
             if stream.discarded:
                 before = stream.ranges
@@ -99,10 +101,11 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether a stream of which nothing came may have come to this number. A number in the
-        upper half says so only where an earlier session had the stream."""
-        return 0 < final < self._half or (
-            final > 0 and self._counters.earlier(name, final, LATEST, now) is not None
+        """Return whether a stream of which nothing came may have reached this number.
+
+        A number in the upper half, or the 0 behind it, counts only if an earlier session had the stream."""
+        return (
+            0 < final < self._half or self._counters.earlier(name, final, LATEST, now) is not None
         )
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:
@@ -110,7 +113,7 @@ class Statements:
         return stream.next + distance - (self._range if distance >= self._half else 0)
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
-        """A stream's numbers went up to, not including, the final one."""
+        """Open a hole up to a stream's final number, which is not included."""
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -124,8 +127,8 @@ class Statements:
                 Finding(Kind.GAP, name, None, 0, Reason.NETWORK, detail="goodbye")
             )
 
-    def _name_anew(self, name: str, stream: StreamCounter, said: Hole) -> None:
-        """What is missing of these numbers is the client's doing."""
+    def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
+        """Give the missing numbers in a range the client's reason."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):
@@ -144,8 +147,8 @@ class Statements:
         self._counters.news.add(name)
 
 
-def _split(ranges: list[Hole], said: Hole) -> list[Hole]:
-    """Cut ranges, which are in order, at both ends of another; give those inside it."""
+def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
+    """Cut ranges, which are in order, at both ends of another range. Return the parts inside it."""
     begin = bisect_left(ranges, said.first, key=_last)
     end = bisect_right(ranges, said.last, key=_first)
     parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
@@ -153,11 +156,11 @@ def _split(ranges: list[Hole], said: Hole) -> list[Hole]:
     return [part for part in parts if said.first <= part.first and part.last <= said.last]
 
 
-def _with(ranges: list[Hole], one: Hole) -> list[Hole]:
-    """Ranges in order, with one more; those that touch are one."""
+def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
+    """Return ranges in order with one more; ranges that touch are joined."""
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])
     rest = [r for r in ranges if r not in near]
-    joined = Hole(first, last, one.since, one.before, one.reason)
+    joined = SeqRange(first, last, one.since, one.before, one.reason)
     return sorted([*rest, joined], key=_first)

@@ -1,4 +1,4 @@
-"""What is remembered of streams' numbers: what came last, what is missing, how they began."""
+"""The memory of a stream's numbers: which came last, which are missing, and how the stream began."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ else:
     Numbers = array  # before Python 3.12 an array does not say what it is of
 
 HEAD = 64
-"""Numbers near zero: a stream whose number falls back to one of these may have begun anew. Of the
-first so many events it is remembered for good what they were."""
+"""Numbers near zero: a stream whose number falls back to one of these may have restarted. The marks of
+so many first events are kept for good."""
 
 NEVER = 0
-"""In place of a mark: no event of that number is remembered."""
+"""In place of a mark: no event with that number is remembered."""
 
 _SIZES = 2 * 2**16
-"""More than the sizes of datagrams can make of a difference between two marks."""
+"""More than the difference that sizes of datagrams can make between two marks."""
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
 
 
 class Marks(Numbers):
-    """Marks of events, 8 bytes each: as a list they would take 44."""
+    """Marks of events, 8 bytes each; a list would take 44."""
 
     __slots__ = ()
 
@@ -40,9 +40,10 @@ class Marks(Numbers):
         return super().__new__(cls, "Q", marks)  # type: ignore[return-value] # stubs forget the subclass
 
 
-class Hole(msgspec.Struct, array_like=True):
-    """Numbers `first` to `last` have not come. `since` is when that was noticed, `before` when the
-    stream was last heard of before it (Unix ns)."""
+class SeqRange(msgspec.Struct, array_like=True):
+    """Numbers `first` to `last` that have not come: an open hole, a closed gap, or a discarded range.
+
+    `since` is when that was noticed, `before` when the stream was last heard before (Unix ns)."""
 
     first: int
     last: int
@@ -56,24 +57,24 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """The first number counted on."""
     next: int = 0
     heard: int = 0
-    """When events of it came, in an earlier call than this one (Unix ns)."""
+    """When its events last came, in an earlier call than the present one (Unix ns)."""
     counted: bool = True
     repeats: int = 0
     extra: int = 0
-    """Events beyond the counter: different ones under one number."""
+    """Events beyond the counter: different events under one number."""
     floor: int = 0
     """Below this, closed gaps are no longer remembered."""
     given_up: int = 0
-    """Missing events in gaps that are no longer remembered, without those that the client discarded."""
+    """Missing events in forgotten gaps, without those that the client discarded."""
     recent: Marks = msgspec.field(default_factory=Marks)
-    """Marks of the last numbers; that of number n in slot n modulo the window."""
+    """Marks of the last numbers; the mark of number n is in slot n modulo the window."""
     head: Marks = msgspec.field(default_factory=Marks)
     """Marks of the numbers below `HEAD`."""
-    holes: list[Hole] = []
-    gaps: list[Hole] = []
-    """Both in order of number."""
-    discarded: list[Hole] = []
-    """Numbers at `next` or above that the client says it has thrown away, in order."""
+    holes: list[SeqRange] = []
+    gaps: list[SeqRange] = []
+    """Holes and gaps, in order of number."""
+    discarded: list[SeqRange] = []
+    """Numbers at `next` or above that the client reported as discarded, in order."""
 
     @property
     def ranges(self) -> int:
@@ -81,12 +82,13 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing of it came yet, and nothing is known to be missing."""
+        """Return whether nothing came yet, and nothing is known to be missing."""
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, mark: int, window: int) -> int:
-        """Keep the mark of an event that came. Return how many more marks are held. A number below
-        the window has no slot of its own: the slot holds the mark of a newer number."""
+        """Keep the mark of an event that came. Return how many more marks are held.
+
+        A number below the window has no slot of its own: the slot holds the mark of a newer number."""
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
@@ -96,59 +98,60 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def mark_of(self, seq: int, window: int) -> int:
-        """The mark seen under a number, NEVER where that is not remembered."""
+        """Return the mark seen under a number, NEVER if it is not remembered."""
         if seq >= self.next - window:
             slot = seq % window
             return self.recent[slot] if slot < len(self.recent) else NEVER
         return self.head[seq] if 0 <= seq < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Whether this very event is remembered."""
+        """Return whether this very event is remembered."""
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether it is remembered which event came under a number that is not lacking. Below the
-        floor nobody knows which numbers came; their slots may have older events' marks."""
+        """Return whether the mark of a number that is not missing can be trusted.
+
+        Below the floor nobody knows which numbers came, and slots may hold the marks of older events."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
-        """That of the highest number that came; the client may have said that it went further."""
+        """Return the mark of the highest number that came; a goodbye may have gone further."""
         seq = self.next - 1
         while at := self._missing_at(seq):
             seq = at.first - 1
         return self.mark_of(seq, window)
 
     def fallen(self, mark: int, window: int) -> bool:
-        """Whether an event's time lies far before the stream's last: no event that is merely late."""
+        """Return whether an event's time lies far before the stream's last one: the event is not merely late."""
         return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
-        """Whether a number is in an open hole or a remembered gap."""
+        """Return whether a number is in an open hole or a remembered gap."""
         return self._missing_at(seq) is not None
 
     def came(self, seq: int) -> bool:
         """Return whether a number came, as far as is remembered."""
         return self.base <= seq < self.next and not self.lacks(seq)
 
-    def _missing_at(self, seq: int) -> Hole | None:
-        """The open hole or remembered gap that a number is in."""
+    def _missing_at(self, seq: int) -> SeqRange | None:
+        """Return the open hole or remembered gap that contains a number."""
         for ranges in (self.holes, self.gaps):
             if (at := find(ranges, seq)) is not None:
                 return ranges[at]
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Whether an event may be one that is lacking: its time does not lie far before that of the
-        last one before the hole."""
+        """Return whether an event may be the missing one: its time does not lie far before the last event
+        before the hole."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
-    def keep_gap(self, hole: Hole) -> None:
-        """Remember a closed hole, by itself: what is said of a part of it is then said of one row."""
+    def keep_gap(self, hole: SeqRange) -> None:
+        """Remember a closed hole by itself, so that later statements about a part concern one row."""
         insort(self.gaps, hole, key=_first)
 
     def forget_gap(self) -> None:
-        """Let go of the gap with the lowest numbers: it cannot be healed any more."""
+        """Forget the gap with the lowest numbers, which then cannot heal any more."""
         gap = self.gaps.pop(0)
         self.floor = max(self.floor, gap.last + 1)
         if gap.reason != Reason.SENDER:
@@ -164,28 +167,29 @@ class CountersState(msgspec.Struct):
     uncounted: int = 0
     """Events of streams whose numbers are not followed."""
     unfollowed: dict[str, int] = {}
-    """The first of these streams, with how many of their events came since."""
+    """The first of these streams, with the number of their events since."""
     others: bool = False
-    """Whether there are more of them than are remembered."""
+    """Whether there are more such streams than are remembered."""
     let_go: int = 0
-    """Events expected of streams that were followed once and are no more, as far as they were."""
+    """Expected events of streams that are followed no more, up to that point."""
     tails: int = 0
-    """How many were found missing because the client said how far its streams went."""
+    """Events found missing because a goodbye said how far the streams went."""
     tails_refused: bool = False
-    """Whether it said so of more than is believed."""
+    """Whether goodbyes claimed more than is believed."""
     datagrams: int = 0
-    """In how many datagrams they came; 0 for a stream of bytes."""
+    """Datagrams in which the events came; 0 for a stream of bytes."""
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Within a run the ends of a stream's events grow. A mark is at least the end, at most twice the
-    end and the size; so one below a quarter of another ended in the first half of the other's time,
-    sizes left aside: where times are so small that sizes count, nothing is far."""
+    """Return whether an event ended in the first half of another's time, sizes left aside.
+
+    Within an incarnation the ends of a stream's events grow. A mark is at least the end, and at most twice the
+    end plus the size. Where times are so small that sizes matter, nothing is far."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
-def parts_of(hole: Hole, ranges: list[Hole], reason: str) -> list[Hole]:
-    """A hole in parts: those that lie in one of the ranges, which are in order, have that reason."""
+def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
+    """Return a hole in parts; the parts inside the ranges, which are in order, get the reason."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -193,31 +197,31 @@ def parts_of(hole: Hole, ranges: list[Hole], reason: str) -> list[Hole]:
         if first > last:
             continue
         if at < first:
-            parts.append(Hole(at, first - 1, hole.since, hole.before, hole.reason))
-        parts.append(Hole(first, last, hole.since, hole.before, reason))
+            parts.append(SeqRange(at, first - 1, hole.since, hole.before, hole.reason))
+        parts.append(SeqRange(first, last, hole.since, hole.before, reason))
         at = last + 1
     if at <= hole.last:
-        parts.append(Hole(at, hole.last, hole.since, hole.before, hole.reason))
+        parts.append(SeqRange(at, hole.last, hole.since, hole.before, hole.reason))
     return parts
 
 
-def find(ranges: list[Hole], seq: int) -> int | None:
-    """Which of the ranges has a number."""
+def find(ranges: list[SeqRange], seq: int) -> int | None:
+    """Return the index of the range that contains a number, or None."""
     at = bisect_right(ranges, seq, key=_first) - 1
     return at if at >= 0 and seq <= ranges[at].last else None
 
 
-def take(ranges: list[Hole], seq: int) -> Hole | None:
-    """Remove one number from the range that has it; give that range as it was, None if none has."""
+def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
+    """Remove a number from its range. Return the range as it was, or None if none contains the number."""
     at = find(ranges, seq)
     if at is None:
         return None
     hole = ranges[at]
     parts = []
     if hole.first < seq:
-        parts.append(Hole(hole.first, seq - 1, hole.since, hole.before, hole.reason))
+        parts.append(SeqRange(hole.first, seq - 1, hole.since, hole.before, hole.reason))
     if seq < hole.last:
-        parts.append(Hole(seq + 1, hole.last, hole.since, hole.before, hole.reason))
+        parts.append(SeqRange(seq + 1, hole.last, hole.since, hole.before, hole.reason))
     ranges[at : at + 1] = parts
     return hole
 

@@ -1,7 +1,7 @@
-"""Holes on their way to gaps: how long late events may fill them, and what they are then due to.
+"""Closes holes into gaps: how long late events may fill a hole, and which reason its gap gets.
 
 A hole closes when `reorder_events` later events of its stream have come, when `reorder_time` has
-passed, when there are too many, or when nobody waits any longer.
+passed, when there are too many holes, or when the incarnation ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import CountersState, Hole, StreamCounter, parts_of
+from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, parts_of
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
@@ -19,7 +19,7 @@ from tailrace.model.record import Kind
 _NEVER_DUE = 2**63
 
 RANGE_BYTES = 768
-"""What a hole or gap takes. A hole may become a gap row at any moment, which is counted in."""
+"""Bytes of a hole or gap, including the gap row that a hole may become at any moment."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -39,40 +39,40 @@ class Windows:
         self._commons = commons
         self._open = {name for name, stream in state.streams.items() if stream.holes}
         self.ranges = sum(stream.ranges for stream in state.streams.values())
-        """How many ranges of the source's are this session's."""
+        """This session's part of the source's ranges."""
         self._due = self._next_due()
-        """No hole's time is over before this (Unix ns)."""
+        """The earliest time (Unix ns) at which a hole's window passes."""
 
     @property
     def waiting(self) -> bool:
-        """Whether time alone can close a hole."""
+        """Return whether a hole is open that time alone can close."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream that has open holes, with how many events these lack."""
+        """Yield each stream with open holes, and how many events are missing in them."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, last: int, reason: str, now: int) -> None:
-        """The numbers from a stream's next one up to `last` have not come; it goes on after them."""
-        hole = Hole(stream.next, last, now, stream.heard or now, reason)
+        """Open a hole from a stream's next number up to `last`; the stream goes on behind it."""
+        hole = SeqRange(stream.next, last, now, stream.heard or now, reason)
         stream.holes += self._opened(name, stream, hole)
         stream.discarded = [d for d in stream.discarded if d.last > last]
         stream.next = last + 1
 
     def open_before(self, name: str, stream: StreamCounter, first: int, now: int) -> None:
-        """The numbers from the first one up to a stream's beginning have not come."""
-        hole = Hole(first, stream.base - 1, now, now, Reason.NETWORK)
+        """Open a hole from a number up to the stream's beginning."""
+        hole = SeqRange(first, stream.base - 1, now, now, Reason.NETWORK)
         stream.holes[:0] = self._opened(name, stream, hole)
 
-    def _opened(self, name: str, stream: StreamCounter, hole: Hole) -> list[Hole]:
+    def _opened(self, name: str, stream: StreamCounter, hole: SeqRange) -> list[SeqRange]:
         self._state.missing += hole.last - hole.first + 1
         self._open.add(name)
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
         return parts_of(hole, stream.discarded, Reason.SENDER)
 
     def heard(self, names: set[str], now: int) -> None:
-        """Events of these streams came."""
+        """Close the holes that are due after events of these streams came."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
@@ -84,14 +84,14 @@ class Windows:
         self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """For so long (ns) nothing could come: what is missing is that much younger."""
+        """Make all missing ranges younger by a time (ns) in which nothing could come."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Close all holes: nothing late will come, or nobody wants to wait for it."""
+        """Close all holes."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
@@ -103,7 +103,7 @@ class Windows:
         self._open.discard(name)
 
     def forget(self) -> None:
-        """There are no streams any more."""
+        """Forget all streams."""
         self._open.clear()
         self._due = _NEVER_DUE
 
@@ -113,7 +113,7 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close_ripe(self, names: set[str], now: int) -> None:
-        """Close the holes of some streams whose window has passed."""
+        """Close the holes whose window has passed in some streams."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(names):
             stream = self._state.streams[name]
@@ -128,8 +128,8 @@ class Windows:
             if not stream.holes:
                 self._open.discard(name)
 
-    def _close(self, name: str, stream: StreamCounter, hole: Hole) -> None:
-        """Make a hole a gap: of what the kernel dropped, and of what is left."""
+    def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
+        """Turn a hole into gaps: one for events that the kernel dropped, one for the rest."""
         events = hole.last - hole.first + 1
         commons = self._commons
         self.count(-1 - len(stream.gaps))
@@ -151,7 +151,7 @@ class Windows:
         self,
         name: str,
         stream: StreamCounter,
-        hole: Hole,
+        hole: SeqRange,
         first: int,
         last: int,
         reason: str,
@@ -161,10 +161,10 @@ class Windows:
             return
         count = last - first + 1
         self.findings.append(Finding(Kind.GAP, name, first, count, reason, estimate=estimate))
-        stream.keep_gap(Hole(first, last, hole.since, hole.before, reason))
+        stream.keep_gap(SeqRange(first, last, hole.since, hole.before, reason))
 
     def count(self, more: int) -> None:
-        """So many ranges more are remembered, or fewer."""
+        """Count so many more ranges; fewer for a negative number."""
         self.ranges += more
         self._commons.state.ranges += more
 
@@ -173,8 +173,7 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Give up ranges of the streams heard of longest ago first: holes are gaps then, and gaps are
-        forgotten."""
+        """Close holes and forget gaps until so many bytes are free, in the longest silent streams first."""
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:
@@ -195,8 +194,8 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Too many holes in one stream are closed, oldest first; too many ranges in all streams of
-        the source cost the stream that has the next one."""
+        """Close the oldest holes of a stream that has too many. If the source has too many ranges, make this stream
+        give up its own."""
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))

@@ -1,3 +1,3 @@
-"""What the daemon knows of itself, for Prometheus."""
+"""Export the daemon's figures to Prometheus."""
 
 from __future__ import annotations

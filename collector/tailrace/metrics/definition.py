@@ -1,4 +1,4 @@
-"""What a metric is: its name, type, labels and bound, and where in the status its value is."""
+"""Define a metric: its name, type, labels and bound, and the field of the status that holds its value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = frozenset(
         "ticks",
     }
 )
-"""Units with which the names of metrics end."""
+"""Units that may end the name of a metric."""
 
 
 class Type(StrEnum):
@@ -29,19 +29,19 @@ class Type(StrEnum):
     """Only grows."""
     GAUGE = "gauge"
     STATES = "states"
-    """A gauge for each value of the label: 1 for what is so, 0 for what is not."""
+    """One gauge for each value of the label: 1 if it holds, 0 if not."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """Always 1; what it says is in the labels."""
+    """Always 1. Its labels carry the information."""
 
     @property
     def exposed(self) -> str:
-        """The type as OpenMetrics has it."""
+        """Return the type as OpenMetrics spells it."""
         return "gauge" if self is Type.STATES else self.value
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """With which the names of the samples end."""
+        """Return the suffixes of the names of its samples."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -51,31 +51,32 @@ class Type(StrEnum):
 
 
 class Restart(StrEnum):
-    """What becomes of a value when the daemon is started again."""
+    """The effect of a restart of the daemon on a value."""
 
     KEPT = "goes on"
-    """It is a part of the ingest's state, which outlives the process."""
+    """The value is a part of the ingest's state, which outlives the process."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
 
 class Label(NamedTuple):
-    """A label beside those of the subject. `values` are those it may have for a source of some type
-    and format, all of which are shown from the start; None where they are no fixed set. `of` is what
-    they are, for people."""
+    """A label beside those of the subject.
+
+    `of` names its values for people. `values` returns the values that are possible for a source of a type
+    and format; all of them are shown from the start. It is None where the set is not fixed."""
 
     name: str
     of: str
     values: Callable[[str, str], Collection[str]] | None = None
 
     def all(self, type_: str = "", format_: str = "") -> list[str]:
-        """Its values; none for a label without a fixed set."""
+        """Return the possible values, or nothing for a label without a fixed set."""
         return sorted(self.values(type_, format_)) if self.values else []
 
 
 class Metric(NamedTuple):
-    """One family. `field` is where its value is in the status of its subject: a number, a number for
-    each value of the label, or for `states` what is so now."""
+    """One metric family. `field` is the path of its value in the status of its subject. The value is a
+    number, a number for each value of the label, or, for `states`, the states that hold now."""
 
     name: str
     field: str
@@ -84,25 +85,25 @@ class Metric(NamedTuple):
     help: str
     label: Label | None = None
     counts: str = ""
-    """What it counts, where the name does not end with it."""
+    """The unit, where the name does not end with it."""
     optional: bool = False
-    """Whether there may be no value: the help says when."""
+    """Whether the value may be absent. The help says when."""
 
     @property
     def unit(self) -> str:
-        """What is measured or counted; empty for what is only true or not."""
+        """Return what is measured or counted, or an empty string if the metric is only true or false."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else self.counts
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names of its samples."""
+        """Return the names of its samples."""
         return tuple(self.name + ending for ending in self.type.endings)
 
 
 class Law(NamedTuple):
-    """What holds between metrics at every scrape: `left` is (`=`) or is at most (`<=`) `right`, for
-    each value of the labels `by`. Both are sums and differences of families, and of numbers; a family
+    """A relation between metrics at every scrape: `left` equals (`=`) or is at most (`<=`) `right`, for
+    each value of the labels `by`. Both sides are sums and differences of families and numbers. A family
     stands for the sum over its other labels."""
 
     left: str
@@ -117,5 +118,5 @@ class Law(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The families in it."""
+        """Return the families in it."""
         return [w for w in f"{self.left} {self.right}".split() if w.startswith("tailrace_")]

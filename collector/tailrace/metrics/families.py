@@ -1,4 +1,4 @@
-"""The status as Prometheus's families. Made at each scrape, so that no series outlives what it speaks of."""
+"""Turn the status into Prometheus families, anew at each scrape, so that no series outlives its subject."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, type_of
 from tailrace.metrics.definition import Label, Metric, Type
 
 OTHER = "other"
-"""The label value under which all is summed that exceeds a bound."""
+"""The label value that sums up all values beyond a bound."""
 
 
 def families(status: Status, series_max: int) -> Iterator[Family]:
-    """All of them. A label without a fixed set of values has at most `series_max` label sets, or one
-    a source where these are more."""
+    """Yield all families. A label without a fixed set of values has at most `series_max` label sets over
+    all sources, and at least one for each source."""
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
         family = _family(metric)
@@ -42,7 +42,7 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 
 
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
-    """At most `most` entries; what exceeds them is summed under `other`."""
+    """Return at most `most` entries, the last of which (`other`) sums up the rest."""
     if len(values) <= most:
         return dict(values)
     kept = dict(list(values.items())[: most - 1])
@@ -53,8 +53,8 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """All values that a label may have are there from the start: to Prometheus, what appears has not
-    grown."""
+    """Return the value of each label value, including those that are 0. Prometheus does not count the
+    first appearance of a series as growth."""
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
@@ -71,7 +71,7 @@ def _add(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Of each sample the ending of its name, its own labels and its value; none for None."""
+    """Yield the suffix, own labels and value of each sample, or nothing for None."""
     label = metric.label.name if metric.label else ""
     match value:
         case None if metric.optional:
@@ -94,4 +94,4 @@ def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str
         case int() | float():
             yield metric.type.endings[0], {}, value
         case _:
-            raise TypeError(f"{metric.name}: no number: {value!r}")
+            raise TypeError(f"{metric.name}: not a number: {value!r}")

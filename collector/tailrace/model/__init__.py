@@ -1,3 +1,3 @@
-"""The words every stage shares. Imports nothing of ours but errors, clock and units."""
+"""The data types that all stages share. Imports only errors, clock and units from Tailrace."""
 
 from __future__ import annotations

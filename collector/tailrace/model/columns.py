@@ -1,7 +1,7 @@
-"""The columns of the table `events`: the one place that says what they are.
+"""The columns of the table `events`, defined here and nowhere else.
 
-Rows travel as tuples in the order of `ROW`; what is the same for a whole run of rows (`day`,
-`source`, `format`, `session`) is kept once a run. `Batch` is what one commit writes.
+Rows travel as tuples in the order of `ROW`. The values that consecutive rows share (`day`, `source`,
+`format`, `session`) are stored once for each run of rows. One commit writes one `Batch`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROW = tuple(column.name for column in COLUMNS if column.name not in RUN)
 
 
 class Row(NamedTuple):
-    """One row but for its run's columns, in table order."""
+    """One row without the columns of its run, in table order."""
 
     stream: str
     substream: int | None
@@ -62,8 +62,8 @@ class Row(NamedTuple):
     offset: int
 
 
-class Run(msgspec.Struct):
-    """Columns shared by `rows` consecutive rows; `day` counts from 1970-01-01."""
+class RowRun(msgspec.Struct):
+    """The values that `rows` consecutive rows share; `day` counts from 1970-01-01."""
 
     day: int
     source: str
@@ -73,12 +73,12 @@ class Run(msgspec.Struct):
 
 
 class Batch:
-    """Rows on their way into one commit, as columns (`ROW`'s order), grouped in runs."""
+    """The rows of one commit, as columns (in `ROW`'s order), grouped in runs."""
 
     __slots__ = ("bytes", "columns", "runs")
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[RowRun] = []
         self.columns: list[list[object]] = [[] for _ in ROW]
         self.bytes = 0
 
@@ -94,7 +94,7 @@ class Batch:
         columns: Sequence[Sequence[object]],
         size: int,
     ) -> None:
-        """Add rows given as columns in `ROW`'s order; `size` is about how many bytes they take."""
+        """Append rows given as columns in `ROW`'s order; `size` is their approximate size in bytes."""
         rows = len(columns[0])
         if not rows:
             return
@@ -102,13 +102,13 @@ class Batch:
         if last and last.session == session and last.day == day and last.source == source:
             last.rows += rows
         else:
-            self.runs.append(Run(day, source, format_, session, rows))
+            self.runs.append(RowRun(day, source, format_, session, rows))
         for mine, more in zip(self.columns, columns, strict=True):
             mine.extend(more)
         self.bytes += size
 
     def column(self, name: str) -> list[object]:
-        """One whole column, run columns spread out over their rows."""
+        """Return one whole column; the value of a run is repeated for each of its rows."""
         if name in ROW:
             return self.columns[ROW.index(name)]
         return list(chain.from_iterable(repeat(getattr(run, name), run.rows) for run in self.runs))

@@ -1,4 +1,4 @@
-"""Why events are missing: a closed set, the same words in the table, metric labels and docs."""
+"""Why events are missing: a closed set of words, the same in the table, the metrics and the docs."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from enum import StrEnum
 
 class Reason(StrEnum):
     NETWORK = "network"
-    """A hole in the producer's counters or totals that nothing else explains."""
+    """The producer's counters or totals show a hole that nothing else explains."""
     KERNEL = "kernel"
-    """The socket's receive buffer overflowed; the kernel counted it."""
+    """The socket's receive buffer overflowed; the kernel counted the drops."""
     SENDER = "sender"
-    """The client says that it discarded them."""
+    """The client reports that it discarded the events."""
     SHED = "shed"
-    """We chose to, under a configured limit."""
+    """The collector dropped them because of a configured limit."""
     MALFORMED = "malformed"
-    """The bytes are here but cannot be read; they are in the quarantine."""
+    """The bytes arrived but cannot be read; they are in the quarantine."""
     TRUNCATED = "truncated"
-    """The tail is missing: a record was cut off."""
+    """The end is missing: a record or a stream was cut off."""
     UNRESOLVED = "unresolved"
-    """A record refers to one that was never seen."""
+    """A record refers to a record that was never seen."""
     LATE_JOIN = "late_join"
-    """The producer's counter stood above zero when we first saw the stream."""
+    """The producer's counter was above zero when the collector first saw the stream."""
     UNCOUNTED = "uncounted"
-    """The collector does not follow the stream's numbers, for want of room: it may lack any number."""
+    """The collector has no room to follow the stream's numbers, so any of its events may be missing."""
     DAMAGED = "damaged"
-    """They were stored, and the file that they were in is damaged."""
+    """The events were stored, and their data file is damaged."""
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons that the ingest finds, and counts. Damage is found in the table, by a start and by upkeep:
-the condition `damage` tells of it, and no counter of the ingest's."""
+"""The reasons that the ingest finds and counts. Damage is found in the table, at a start and by upkeep:
+the condition `damage` reports it, not the ingest's counters."""
 
 DAMAGED_SESSION = "damaged"
-"""The session of a gap that may be of any session of its source: a damaged file did not say which."""
+"""The session of a gap whose events may belong to any session of its source: the damaged file did not say which."""

@@ -1,8 +1,8 @@
-"""State that grows with what a producer sends: how many bytes it takes, and how it gives way.
+"""State that grows with a producer's input: its size in bytes, and how it is evicted.
 
-A container says what it holds by a formula over its own entries, and never asks the interpreter: so
-a restored state weighs what it weighed, and a replay gives up the same entries. Formulas err on the
-side of more. `tests/ingest/test_memory.py` holds each to what the interpreter really takes.
+A container computes its size by a formula over its own entries and never asks the interpreter. So a
+restored state has the same size as before, and a replay evicts the same entries. The formulas
+overestimate; `tests/ingest/test_memory.py` compares each with the memory that the interpreter takes.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from hashlib import blake2b
 from typing import Protocol
 
 TEXT_MAX = 1024
-"""Characters of a producer's text that state holds; a row has the text whole."""
+"""The longest text of a producer, in characters, that state holds; the row has the whole text."""
 
 SHORT = 32
-"""A text up to this length is in the cost of the entry that has it."""
+"""The size of an entry includes a text up to this length."""
 
 
 class Evicted(StrEnum):
-    """What state can give up, as the rows and the metrics call it."""
+    """The kinds of state that can be evicted, as rows and metrics name them."""
 
     SPANS = "spans"
-    """Begins whose ends have not come: their spans lack what only the begin said."""
+    """Begins whose ends have not come: their spans lack the fields that only the begin has."""
     REFERENCES = "references"
-    """Record ids: unknown ids are missing at once, known ids count as known in whole ranges."""
+    """Record ids: unknown ids count as missing at once, known ids are kept as whole ranges."""
     MARKS = "marks"
-    """Fingerprints of events: a number that comes again is a duplicate, whatever it is of."""
+    """Fingerprints of events: a number that comes again counts as a duplicate, whichever event it is."""
     GAPS = "gaps"
-    """Gaps that can be healed no more, and holes that late events can fill no more."""
+    """Gaps that can no longer be healed, and holes that late events can no longer fill."""
     COPIES = "copies"
-    """Datagrams whose copies are not known any more."""
+    """Datagrams whose copies are no longer recognised."""
     FRAMES = "frames"
     """Open calls: their ends match no begin."""
     NAMES = "names"
-    """Names that events ask for from then on; the views join them."""
+    """Names: later events ask for them by key, and the views join them."""
     NUMBERS = "numbers"
-    """Event numbers of a file: nothing is said to be missing by them any more."""
+    """Event numbers of a file: gaps in them are no longer reported."""
 
 
 class Holding(Protocol):
@@ -44,28 +44,29 @@ class Holding(Protocol):
 
     what: Evicted
     evicted: int
-    """Entries given up that nobody has been told of."""
+    """How many entries were evicted and not yet reported."""
 
     @property
     def held(self) -> int:
-        """About how many bytes its entries take."""
+        """The approximate size of its entries in bytes."""
         ...
 
     def give_way(self, size: int) -> None:
-        """Give up entries, the oldest first, until `size` bytes are free or nothing is left to give."""
+        """Evict entries, the oldest first, until `size` bytes are free or no entry is left."""
         ...
 
 
 def cost(text: str | None) -> int:
-    """Return how many bytes a text takes beyond those of its entry."""
+    """Return how many bytes a text takes in addition to its entry."""
     if text is None or len(text) <= SHORT:
         return 0
     return 50 + len(text) * (1 if text.isascii() else 4)
 
 
 def shortened(text: str) -> str:
-    """Return a text of at most `TEXT_MAX` characters; a longer text ends with a digest of the whole,
-    so that texts that differ stay different."""
+    """Return a text of at most `TEXT_MAX` characters.
+
+    A longer text ends with a digest of the whole, so that different texts stay different."""
     if len(text) <= TEXT_MAX:
         return text
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()

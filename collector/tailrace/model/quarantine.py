@@ -1,8 +1,8 @@
-"""The bytes of a quarantine file: frames of what could not be decoded.
+"""The format of a quarantine file: one frame for each piece of input that could not be decoded.
 
 A frame is, little-endian, `u64 offset | u32 size | u16 length of reason | reason (UTF-8) | bytes`;
-`offset` is where the bytes stood in the session's input. A session's frames follow one another in
-one file, so that a gap row's `quarantine` attribute (a position in that file) finds its bytes.
+`offset` is the place of the bytes in the session's input. A session's frames follow one another in one
+file. A gap row's `quarantine` attribute is a position in that file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 _HEAD = Struct("<QIH")
 
 
-class Quarantined(NamedTuple):
+class QuarantineFrame(NamedTuple):
     offset: int
     reason: str
     data: bytes
@@ -25,8 +25,8 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
     return _HEAD.pack(offset, len(data), len(text)) + text + data
 
 
-def frames(data: bytes) -> Iterator[Quarantined]:
-    """All whole frames of a file's bytes; a torn one at the end is left out."""
+def frames(data: bytes) -> Iterator[QuarantineFrame]:
+    """Yield all whole frames of a file; a torn frame at the end is left out."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)
@@ -34,5 +34,5 @@ def frames(data: bytes) -> Iterator[Quarantined]:
         if body + size > len(data):
             return
         reason = data[at + _HEAD.size : body].decode(errors="replace")
-        yield Quarantined(offset, reason, data[body : body + size])
+        yield QuarantineFrame(offset, reason, data[body : body + size])
         at = body + size

@@ -1,10 +1,10 @@
-"""What a decoder says: one `Record` for each unit of its format, and what it could not read.
+"""The output of decoders: one `Record` for each unit of a format, and for what could not be read.
 
-A record is a named tuple and not a struct because a chunk's records are turned into columns with
-one `zip`. Its fields are those of the table (see `model.columns`) before the session is known:
+A record is a named tuple and not a struct, so that one `zip` turns a chunk's records into columns. Its
+fields are the table's columns (see `model.columns`) as far as they are known without the session:
 `start` and `end` are the producer's own ticks, `count` is the counter as it stood on the wire.
 
-Unsigned 64-bit values are given bit-cast to signed ones (`as_int64`): the table has no unsigned type.
+Unsigned 64-bit values are bit-cast to signed ones (`as_int64`), since the table has no unsigned type.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Attributes by which an event asks for names that were not known when it was read: the key of its
-own name (or several, one a line, of which the first that is known counts), and an object that maps
-further members of its attributes to the keys of theirs."""
+"""Attributes by which an event asks for names that are not known when it is read. The first holds the key
+of the event's own name, or several keys, one a line: the first known key counts. The second is an object
+that maps further members of the attributes to the keys of their names."""
 
 KEY, SCOPE = "$key", "$scope"
-"""Attributes by which a `name` row gives a name: to which key, and within what."""
+"""Attributes of a `name` row: the key that it names, and the scope in which the name holds."""
 
 
 class Kind(StrEnum):
-    """The closed set of the table's `kind` column, and `malformed`, which only a decoder says."""
+    """The closed set of values of the table's `kind` column, and `malformed`, which only decoders use."""
 
     SPAN = "span"
     BEGIN = "begin"
@@ -44,10 +44,10 @@ class Kind(StrEnum):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A client names its session: `id` is the same on all of its connections and no other's.
+    """A client names its session: `id` is the same on all of its connections and no other session's.
 
-    `turn` grows with each announcement that wants a full answer; `acknowledge` says whether answers
-    are wanted at all."""
+    `turn` grows with each announcement that asks for a full answer; `acknowledge` says whether the client
+    wants answers at all."""
 
     id: str
     turn: int = 0
@@ -55,7 +55,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """A client ends: by stream, the number on the wire that its next event would have had. With
+    """A client ends its session: for each stream, the wire number that its next event would have had. With
     `more`, another goodbye follows for further streams."""
 
     streams: dict[str, int]
@@ -63,13 +63,13 @@ class Goodbye(msgspec.Struct, frozen=True):
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session record (Heph `epoch`, JETS header and footer) tells the later stages.
+    """The facts that a session record (Heph `epoch`, JETS header and footer) tells the later stages.
 
-    `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` the Unix nanoseconds of tick 0.
-    `starts` says that this record opens a new incarnation of its producer whenever records came
-    before it; `totals` how many records of each kind (begin, end, annotation, instant) the
-    producer says it wrote in this session. `announces` is the client's session; `discarded` what the client
-    has thrown away (stream, first number on the wire, how many); `goodbye` its end.
+    `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` is tick 0 in Unix nanoseconds.
+    `starts`: a new incarnation of the producer begins with this record if records came before it.
+    `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
+    session. `announces` is the client's session, `goodbye` its end, `discarded` the ranges that the client
+    has thrown away (stream, first wire number, how many).
     """
 
     clock: str | None = None
@@ -83,8 +83,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a gap record says beyond its columns: how many events (0: that is not known), the kind of
-    the missing records, and the format's own word for how it is known."""
+    """The facts of a gap record beyond its columns: how many events are missing (0: unknown), the kind of the
+    missing records, and the format's own word for how that is known."""
 
     count: int
     of: str | None = None
@@ -96,10 +96,10 @@ class Record(NamedTuple):
 
     `offset` and `size` are bytes of the decoder's input; the records of an input tile it.
     `attributes` is a JSON object as text, or None for an empty one.
-    `flaw` is None or the name of the rule the record breaks although it could be read (one of the
-    format's `flaws`), or, for a malformed record, why it could not be (one of its `malformed`).
-    `detail` is what has no column: the facts of a session record, the bytes of a malformed one,
-    what a gap is known of.
+    `flaw` is None, or the name of the rule that a readable record breaks (one of the format's `flaws`),
+    or why a malformed record could not be read (one of its `malformed`).
+    `detail` holds what has no column: the facts of a session record, the bytes of a malformed record, the
+    `Missing` of a gap.
     """
 
     offset: int
@@ -120,7 +120,7 @@ class Record(NamedTuple):
 
 
 def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record:
-    """Bytes that could not be read, kept whole, with the reason."""
+    """Return a record of bytes that could not be read, kept whole, with the reason."""
     return Record(
         offset, len(data), Kind.MALFORMED, stream,
         None, None, None, None, None, None, None, None, None, reason, data,
@@ -137,7 +137,7 @@ def missing(
     of: str | None = None,
     detail: str | None = None,
 ) -> Record:
-    """Events that the bytes before `offset` prove to be missing, `first` by the producer's number."""
+    """Return a gap record: the bytes before `offset` prove that events are missing, from number `first` on."""
     about = Missing(count=count, of=of, detail=detail)
     return Record(
         offset, 0, Kind.GAP, stream,
@@ -155,8 +155,9 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """A name for all events that ask for `key` (see `NAME_OF_ROW`) within a scope: the session, the
-    group of files it belongs to, or the whole source (a key that is made from the name's content)."""
+    """Return a name for all events that ask for `key` (see `NAME_OF_ROW`) within a scope.
+
+    The scope is the session, its group of files, or the whole source (for a key made from the name's content)."""
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,
@@ -165,5 +166,5 @@ def named(
 
 
 def as_int64(value: int) -> int:
-    """An unsigned 64-bit value as the signed one with the same bits."""
+    """Return the signed 64-bit value with the same bits as an unsigned one."""
     return value if value < 0x8000_0000_0000_0000 else value - 0x1_0000_0000_0000_0000

@@ -1,4 +1,4 @@
-"""Paths and arguments as text: on this system they are bytes, and columns and checkpoints hold UTF-8."""
+"""Spell paths and arguments as text: to the system they are bytes, columns and checkpoints hold UTF-8."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def spelled(name: str) -> str:
-    r"""A name as the system gives it; of bytes that are no UTF-8 each is spelled as \xNN."""
+    r"""Return a name as the system gives it; each byte that is not UTF-8 is spelled \xNN."""
     if name.isascii():
         return name
     return os.fsencode(name).decode(errors="backslashreplace")

@@ -1,3 +1,3 @@
-"""What people ask of the table: views and SQL."""
+"""Query the table: views and SQL."""
 
 from __future__ import annotations

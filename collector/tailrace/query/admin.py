@@ -1,4 +1,4 @@
-"""The admin endpoint of a collector as a client asks it: with its certificate and a token of its file."""
+"""Ask a collector's admin endpoint, with its certificate and a token from its file."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return a page of the endpoint at `address`, at most ANSWER_BYTES of it; also one of a collector
-    that says it is not well.
+    """Return at most ANSWER_BYTES of a page of the endpoint at `address`, even if the collector reports
+    that it is not well.
 
-    Raise OSError when it does not answer or refuses, StoreError when there is no token to ask with."""
+    Raise OSError when the endpoint does not answer or refuses, StoreError when there is no token to
+    send."""
     scheme = "https" if admin.tls_certificate else "http"
-    request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - of ours
+    request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
         request.add_header("Authorization", f"Bearer {_token(Path(admin.tokens))}")
-    # Not by way of a proxy that the environment names for the world outside.
+    # Bypass any proxy that the environment names for the outside world.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -41,11 +42,11 @@ def _token(path: Path) -> str:
     for line in lines:
         if line and not line.startswith("#"):
             return line
-    raise StoreError(f"{path}: holds no token")
+    raise StoreError(f"{path}: contains no token")
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """The certificate itself is what is trusted: we know whom we mean, not by which name."""
+    """Trust exactly the configured certificate: we know which endpoint we mean, but not by which name."""
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=admin.tls_certificate)

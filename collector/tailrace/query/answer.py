@@ -1,7 +1,7 @@
-"""What comes out of a statement, page by page, while DuckDB still works on the rest.
+"""Read the answer to a statement page by page, while DuckDB still works on the rest.
 
-DuckDB's Python values are not exact for all types (nanoseconds are cut off, months become days), so
-what is not a number, a truth value or text comes as DuckDB's own text of it.
+DuckDB's Python values are not exact for all types (nanoseconds are cut off, months become days). So
+everything but numbers, truth values and text is converted to text by DuckDB.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""How DuckDB says that it is not the files' fault; by way of Arrow all its errors are OSErrors."""
+"""Matches DuckDB errors that are not caused by files. Through Arrow, all of DuckDB's errors are OSErrors."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
 class Shape(StrEnum):
     TEXT = "text"
-    """Numbers as numbers, all else as text."""
+    """Numbers as numbers, everything else as text."""
     JSON = "json"
-    """Numbers and truth values as they are, JSON and nested values as JSON text, all else as text."""
+    """Numbers and truth values unchanged, JSON and nested values as JSON text, everything else as text."""
 
 
-class Column:
-    """One column of an answer. Names are unique: DuckDB numbers repeated ones."""
+class AnswerColumn:
+    """One column of an answer. Names are unique, because DuckDB numbers repeated names."""
 
     __slots__ = ("embedded", "name", "number", "sql", "type")
 
@@ -64,7 +64,7 @@ class Column:
 
 
 class Answer:
-    """Rows as tuples in the order of `columns`. The first ones are there when this is made."""
+    """Rows as tuples in the order of `columns`. The first page is read when the answer is made."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
@@ -75,9 +75,9 @@ class Answer:
         self._first: Page | None = connection.fetchmany(PAGE_ROWS)
 
     def next_page(self) -> Page:
-        """At most PAGE_ROWS rows; none is the end.
+        """Return at most PAGE_ROWS rows; an empty page is the end.
 
-        Raise QueryError or StoreError when the rest cannot be had."""
+        Raise QueryError or StoreError when the rest cannot be read."""
         if self._first is not None:
             page, self._first = self._first, None
             return page
@@ -88,7 +88,7 @@ class Answer:
 
 
 class ArrowAnswer:
-    """Record batches with DuckDB's own types. The first one is there when this is made."""
+    """Record batches with DuckDB's own types. The first batch is read when the answer is made."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
         relation = connection.sql(statement.sql, params=statement.parameters)
@@ -97,18 +97,19 @@ class ArrowAnswer:
         self._first: pyarrow.RecordBatch | None = next(self._reader, None)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """None is the end. Raise QueryError or StoreError when the rest cannot be had."""
+        """Return the next batch; None is the end. Raise QueryError or StoreError when the rest cannot be
+        read."""
         if self._first is not None:
             batch, self._first = self._first, None
             return batch
         try:
             return next(self._reader, None)
-        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's are of the last two
+        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow raises the last two
             raise _broken_off(error) from error
 
 
 def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
-    """How many rows a statement gives."""
+    """Return how many rows a statement gives."""
     if statement.explains:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
@@ -117,16 +118,19 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
 
 def _columns(
     connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
-) -> list[Column]:
+) -> list[AnswerColumn]:
     if statement.explains:
-        return [Column(0, "what", "VARCHAR", shape), Column(1, "plan", "VARCHAR", shape)]
+        return [
+            AnswerColumn(0, "what", "VARCHAR", shape),
+            AnswerColumn(1, "plan", "VARCHAR", shape),
+        ]
     describe = f"DESCRIBE FROM (\n{statement.sql}\n)"
     described = connection.execute(describe, statement.parameters).fetchall()
-    return [Column(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
+    return [AnswerColumn(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
 
 
-def _converted(statement: Statement, columns: list[Column]) -> str:
-    """The statement, around it what turns its columns into what Python can take exactly."""
+def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
+    """Return the statement, wrapped to convert its columns to values that Python holds exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:
@@ -137,5 +141,5 @@ def _converted(statement: Statement, columns: list[Column]) -> str:
 def _broken_off(error: Exception) -> QueryError | StoreError:
     of_files = isinstance(error, duckdb.IOException | OSError)
     if of_files and not _FAILED.match(str(error)):
-        return StoreError(f"the answer is not complete, ask again: {error}")
+        return StoreError(f"the answer is incomplete, ask again: {error}")
     return QueryError(str(error))

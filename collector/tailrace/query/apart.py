@@ -1,7 +1,7 @@
-"""The rest of a command in a process of its own, which the command that was given looks after.
+"""Run the rest of a command in a process of its own, watched by the process that the user started.
 
-The process is forked before a database is loaded: it costs a millisecond, and writes to the same
-terminal, file or pipe, so that a slow reader holds it up and nothing is copied.
+The process is forked before a database is loaded. That costs a millisecond, and the child writes to the
+same terminal, file or pipe, so that a slow reader holds it up and nothing is copied.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Fork: return the path of a private directory in the child, which goes on, held to its limits of
-    time. The parent waits in here for the child's end, removes the directory, and ends as the child
-    did: it raises SystemExit with the same code, or QueryError if the child was killed. At Ctrl-C
-    it kills the child."""
+    """Fork, and return the path of a private directory in the child, which is held to its limits of time.
+
+    The parent waits here until the child ends, removes the directory, and ends like the child: it raises
+    SystemExit with the same code, or QueryError if the child was killed. On Ctrl-C it kills the child."""
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -55,12 +55,12 @@ def make_room() -> str:
         return tempfile.mkdtemp(prefix="tailrace-query-")
     except OSError as error:
         raise QueryError(
-            f"no directory for temporary files can be made: {error}; TMPDIR names one to use"
+            f"cannot make a temporary directory: {error}; set TMPDIR to a writable directory"
         ) from error
 
 
 def _clear_notice() -> None:
-    """Wipe away the line on which the child said that it takes time."""
+    """Clear the line on which the child said that the statement takes time."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

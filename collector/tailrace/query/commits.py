@@ -1,7 +1,7 @@
-"""What each version of the table added, from the log's own files; local or behind a URL.
+"""Read what each version of the table added from the log's own files, local or behind a URL.
 
-Merging files makes versions, too; such a version says that it changes no data (`dataChange` false),
-and adds nothing in this sense. Delta transaction log protocol, "Add File and Remove File".
+Merging files makes versions, too. Such a version says that it changes no data (`dataChange` false), so it
+adds nothing here. See the Delta transaction log protocol, "Add File and Remove File".
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tailrace.query.table import AddedFile
 PAGE_ROWS = 2000
 
 Row = tuple[Any, ...]
-"""A row as stored: the values of all COLUMNS, `day` as a date."""
+"""A row as stored: the values of all COLUMNS, with `day` as a date."""
 
 
 class Commit(NamedTuple):
-    """One version: the files with new rows, and all paths that it names and no longer names."""
+    """One version: the files with new rows, and all paths that it adds and removes."""
 
     new: list[AddedFile]
     added: list[str]
@@ -61,7 +61,7 @@ class Commits:
         self._files = PyFileSystem(DeltaStorageHandler(root, options or None))
 
     def read(self, version: int) -> Commit | None:
-        """What a version did; None when the log does not have it: not yet, or not any more."""
+        """Return what a version did, or None if the log does not have it yet, or no longer."""
         path = f"_delta_log/{version:020}.json"
         try:
             with self._files.open_input_file(path) as file:
@@ -83,7 +83,7 @@ class Commits:
         )
 
     def rows(self, file: AddedFile) -> Iterator[list[Row]]:
-        """The rows of a file, some at a time. Raise FileNotFoundError when upkeep has deleted it."""
+        """Yield the rows of a file, a page at a time. Raise FileNotFoundError when upkeep has deleted it."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):

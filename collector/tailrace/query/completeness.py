@@ -1,4 +1,6 @@
-"""The events that an answer lacks: every answer tells them, and some callers demand that it lacks none."""
+"""Compute the events that an answer lacks. Every answer reports them, and some callers demand that there
+are none.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,18 @@ from typing import NamedTuple
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import Condition, Selection, all_of
+from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
 
 class Completeness(NamedTuple):
-    """Events `missing`, net of what came after all, by reason; `unknown`, the number of gaps of which
-    nobody knows the size; and `awaited`, the number of events that the running collector still waits
-    for. `unasked` is why it could not be asked, empty when it was, or none runs. `selected` is whether
-    any event is there of what was asked for."""
+    """The events that an answer lacks.
+
+    `missing` counts missing events by reason, minus those that arrived later. `unknown` counts gaps of
+    unknown size. `awaited` counts events that the running collector still waits for. `unasked` is why
+    that collector could not be asked; it is empty if the collector answered or none runs. `selected` says
+    whether any event matches the question."""
 
     missing: dict[str, int]
     unknown: int
@@ -26,13 +30,13 @@ class Completeness(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether there is something, and nothing of it is known to be missing or still awaited."""
+        """Return whether some event matches, and none is known to be missing or still awaited."""
         short = self.unknown or self.awaited or self.unasked or any(self.missing.values())
         return self.selected and not short
 
     @property
     def text(self) -> str:
-        """The same in words."""
+        """Return the same in words."""
         if self.complete:
             return "nothing is known to be missing"
         parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
@@ -40,9 +44,7 @@ class Completeness(NamedTuple):
             parts.append(f"{self.awaited} still awaited")
         if self.unasked:
             parts.append(f"nobody knows what is still awaited: {self.unasked}")
-        return "; ".join(
-            parts or ["there is no event of it, which is not to say that none is missing"]
-        )
+        return "; ".join(parts or ["no event matches, so nobody knows whether any is missing"])
 
     def _gaps(self) -> list[str]:
         parts = []
@@ -55,24 +57,23 @@ class Completeness(NamedTuple):
         if self.unknown and not parts:
             parts.append("an unknown number of events is missing")
         elif self.unknown:
-            parts.append(f"of {counted(self.unknown, 'gap')} nobody knows the size")
+            parts.append(f"{counted(self.unknown, 'gap')} of unknown size")
         return parts
 
     def __str__(self) -> str:
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError unless it is complete; `which` says how to see what is not there."""
+        """Raise IncompleteError unless the answer is complete. `which` says how to list what is missing."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
 
 class Scope(NamedTuple):
-    """The subject of an answer: a selection, and a condition that chooses the gaps and the events that
-    may belong to it."""
+    """The subject of an answer: a selection, and a condition on the gaps and events that may concern it."""
 
     selection: Selection
-    gaps: Condition
+    gaps: RowCondition
 
     @classmethod
     def of(cls, selection: Selection) -> Scope:
@@ -103,9 +104,9 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether there is an event in the scope. The collector's own events prove nothing about a
-    producer, so they count only where somebody asks for them."""
-    producers = Condition("source <> ?", (OWN_SOURCE,))
+    """Return whether the scope contains an event. The collector's own events prove nothing about a
+    producer, so they count only if the question asks for them."""
+    producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     chosen = all_of([scope.gaps, *([] if asked_for_own else [producers])])
     sql = f"SELECT 1 FROM stored WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words

@@ -1,9 +1,9 @@
-"""DuckDB over one snapshot of the table.
+"""Run DuckDB over one snapshot of the table.
 
-DuckDB is locked before the first statement: no file but those in the table's directory, no network,
-no extension, no setting; what a statement may do beyond that is `guard`'s. A local table's files
-are read by DuckDB itself, 3 to 20 times as fast as through Arrow (10 M rows, few of them wanted);
-those behind a URL come through a pyarrow dataset, and DuckDB opens no file at all.
+DuckDB is locked before the first statement. It can open only the files in the table's directory, and it
+can use no network, load no extension and change no setting; `guard` restricts statements further. DuckDB
+reads the files of a local table itself, 3 to 20 times as fast as through Arrow (10 M rows, few of them
+wanted). Files behind a URL come through a pyarrow dataset, and DuckDB opens no file at all.
 """
 
 from __future__ import annotations
@@ -33,22 +33,21 @@ from tailrace.store.refusal import line
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Snapshots that are tried when upkeep deletes the files of one while it is read."""
+"""Snapshots to try when upkeep deletes the files of one while it is read."""
 
 SPILL_DIRECTORY = "spill"
-"""The place in a process's own directory to which DuckDB writes what does not fit into memory."""
+"""The directory, inside a process's own directory, to which DuckDB writes what does not fit into memory."""
 
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
-"""The partition column, of which the files hold nothing. Not by `hive_partitioning`, which would
-take directories above the table for columns, and takes ten times as long to bind."""
+"""The partition column, which the files do not contain. The option `hive_partitioning` would mistake
+directories above the table for columns, and takes ten times as long to bind."""
 
 
 class Engine:
-    """A connection and its snapshot; one statement at a time.
+    """A connection and its snapshot, for one statement at a time.
 
-    Methods raise StoreError when the table cannot be read, QueryError when a statement cannot be
-    run; `interrupt`, from another thread, makes that happen to the one being run.
-    """
+    Methods raise StoreError when the table cannot be read and QueryError when a statement cannot run.
+    `interrupt`, called from another thread, makes the running statement fail."""
 
     def __init__(
         self,
@@ -59,10 +58,10 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open a snapshot of the table: of `version` if given, else the newest.
+        """Open a snapshot of the table: `version` if given, otherwise the newest.
 
-        With `room`, a directory that is this process's own, the process goes there and reads the
-        table through a link: DuckDB, and so a statement, sees no path of the host."""
+        `room` is a directory of this process's own. With it, the process changes into that directory and
+        reads the table through a link, so that DuckDB, and any statement, sees no path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -73,18 +72,19 @@ class Engine:
         self.connection = connect(self.table, limits or Limits(), room)
 
     def beside(self) -> Engine:
-        """Another one on the same snapshot, for a statement while this one's is still being read.
+        """Return another engine on the same snapshot, for a statement to run while this engine's is still
+        read.
 
-        When either goes on to a newer snapshot, statements of the other that have begun keep theirs;
-        it must not begin another. To `close` this one ends the other's, too."""
+        When either engine moves to a newer snapshot, statements that the other has begun keep theirs, and
+        the other must not begin a new one. Closing this engine also ends the other's statements."""
         other = copy.copy(self)
-        other._origin = self  # noqa: SLF001 - of its own; whose directory both spill to
+        other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
         attach(other.connection, self.table, self._source)
         return other
 
     def restrict(self, source: str) -> None:
-        """From now on, show the rows of one source in all views.
+        """Show only the rows of one source in all views from now on.
 
         Raise StoreError when the table cannot be read."""
         self._source = source
@@ -92,11 +92,11 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Of the table, in the snapshot."""
+        """Return the table's version in the snapshot."""
         return self.table.version()
 
     def refresh(self) -> bool:
-        """Go on to the newest snapshot; whether there is a newer one."""
+        """Move to the newest snapshot, and return whether it is newer."""
         newer = self.table.refresh()
         if newer:
             show(self.connection, self.table, self._source)
@@ -105,30 +105,30 @@ class Engine:
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> Answer:
         """Run a statement up to its first rows.
 
-        When files of the snapshot are deleted meanwhile, it is run again on the newest one."""
+        If files of the snapshot are deleted meanwhile, run it again on the newest snapshot."""
         return self._ask(
             sql, parameters, lambda statement: Answer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """The answer's rows, one after another."""
+        """Yield the answer's rows one by one."""
         answer = self.ask(sql, parameters=parameters)
         while page := answer.next_page():
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """The same, for Arrow."""
+        """Run a statement up to its first rows, as Arrow."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """How many rows the answer has."""
+        """Return how many rows the answer has."""
         return self._ask(sql, parameters, lambda statement: count(self.connection, statement))
 
     def interrupt(self) -> None:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """How much of the statement being run is done, as DuckDB guesses: 0 to 1; from any thread."""
+        """Return DuckDB's estimate of how much of the statement is done: 0 to 1. Safe from any thread."""
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
@@ -140,13 +140,13 @@ class Engine:
                 return run(examine(self.connection, sql, parameters))
             except duckdb.InterruptException as error:
                 raise QueryError(str(error)) from error
-            except (duckdb.Error, OSError) as error:  # OSError: from a dataset
+            except (duckdb.Error, OSError) as error:  # a dataset raises OSError
                 if not self._overtaken():
                     raise QueryError(str(error)) from error
         raise too_fast(self.table)
 
     def _overtaken(self) -> bool:
-        """Whether a statement failed because files are gone; then there is a new snapshot now."""
+        """Return whether a statement failed because files are gone. The views then show a new snapshot."""
         newer = overtaken(self.table)
         if newer:
             show(self.connection, self.table, self._source)
@@ -158,19 +158,19 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a locked connection with the views over the table's snapshot.
 
-    It spills to `room`, the working directory, or else to a directory that goes with it."""
+    It spills to `room`, the working directory, or otherwise to a directory that is removed with it."""
     spill = tempfile.mkdtemp(prefix="tailrace-query-") if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
         weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
     connection.execute("SET VARIABLE watched = true")
-    connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # binds the others in no time
+    connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # the other views bind to it quickly
     define(connection)
     if table.local:
         directories = f"{table.seen_at}/", f"{_literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
         connection.execute(f"SET allowed_directories = [{allowed}]")
-    connection.execute("SET enable_progress_bar = true")  # counts, for `progress`
+    connection.execute("SET enable_progress_bar = true")  # makes DuckDB count, for `progress`
     connection.execute("SET enable_progress_bar_print = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -181,8 +181,8 @@ def connect(
 def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
-    """Make `stored` the rows of a source, or of all, in the table's snapshot; in a newer one, if the
-    files of this one are gone.
+    """Make `stored` show a source's rows, or all rows, of the table's snapshot. If the snapshot's files
+    are gone, use a newer one.
 
     Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
     for _ in range(ATTEMPTS):
@@ -195,7 +195,7 @@ def show(
             learn(connection)
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:  # OSError: from a dataset
+        except (duckdb.Error, OSError) as error:  # a dataset raises OSError
             if not overtaken(table):
                 raise StoreError(f"{table.root}: cannot be read: {line(error)}") from error
         else:
@@ -204,7 +204,7 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection what `stored` reads, which each has for itself."""
+    """Give a connection the objects that `stored` reads. Each connection has its own."""
     connection.execute("SET VARIABLE watched = ?", [table.watched])
     if table.local:
         files = [_literal(file) for file in sorted(table.file_uris())]
@@ -217,16 +217,16 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def overtaken(table: TableReader) -> bool:
-    """Whether the table has gone on to a newer version because this one's files are deleted.
+    """Return whether the table has moved to a newer version because files of this version are deleted.
 
-    Raise StoreError if files are gone that no newer version does without."""
+    Raise StoreError if files are gone that every newer version needs."""
     missing = table.missing_files()
     if table.local and not missing:
         return False
     if table.refresh():
         return True
     if missing:
-        raise StoreError(f"{missing[0]}: belongs to the table, but is not there")
+        raise StoreError(f"{missing[0]}: belongs to the table, but does not exist")
     return False
 
 
@@ -255,7 +255,7 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 
 
 def _reading(table: TableReader) -> str:
-    """A SELECT of all rows of a local table."""
+    """Return a SELECT of all rows of a local table."""
     if not table.file_uris():
         return f"FROM ({_nothing()})"
     lacking = table.lacking()
@@ -265,12 +265,12 @@ def _reading(table: TableReader) -> str:
 
 
 def _of(source: str | None) -> str:
-    """A WHERE that chooses a source."""
+    """Return a WHERE clause that selects a source."""
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 
 def _nothing() -> str:
-    """A SELECT of no rows with the table's columns."""
+    """Return a SELECT of no rows with the table's columns."""
     return f"SELECT {', '.join(map(_null, COLUMNS))} WHERE false"
 
 
@@ -279,5 +279,5 @@ def _null(column: Column) -> str:
 
 
 def _literal(path: str) -> str:
-    """A path as a pattern that matches nothing else."""
+    """Return a pattern that matches only this path."""
     return re.sub(r"[*?[]", r"[\g<0>]", path)

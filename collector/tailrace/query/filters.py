@@ -1,6 +1,6 @@
-"""Conditions over a view's columns, as SQL in which every value is a question mark.
+"""Conditions on a view's columns, as SQL in which every value is a question mark.
 
-Columns are our own words, never a caller's.
+Column names are our own, never a caller's.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from typing import NamedTuple, Self
 from tailrace.model.gap import DAMAGED_SESSION
 
 
-class Condition(NamedTuple):
-    """Question marks in `sql` stand for `values`, in order."""
+class RowCondition(NamedTuple):
+    """A condition. The question marks in `sql` stand for `values`, in order."""
 
     sql: str
     values: tuple[object, ...] = ()
 
 
 def quote(text: str) -> str:
-    """A text as an SQL literal."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def one_of(column: str, values: Sequence[str]) -> Condition:
+def one_of(column: str, values: Sequence[str]) -> RowCondition:
     if not values:
-        return Condition("false")
+        return RowCondition("false")
     marks = ", ".join("?" * len(values))
-    return Condition(f"{column} IN ({marks})", tuple(values))
+    return RowCondition(f"{column} IN ({marks})", tuple(values))
 
 
-def begins_with(column: str, beginnings: Sequence[str]) -> Condition:
-    """Whether a text begins with one of these."""
-    return any_of([Condition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
+def begins_with(column: str, beginnings: Sequence[str]) -> RowCondition:
+    """Return the condition that a text begins with one of these."""
+    return any_of([RowCondition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
 
 
-def any_of(conditions: Sequence[Condition]) -> Condition:
-    return _joined(" OR ", conditions, Condition("false"))
+def any_of(conditions: Sequence[RowCondition]) -> RowCondition:
+    return _joined(" OR ", conditions, RowCondition("false"))
 
 
-def all_of(conditions: Sequence[Condition]) -> Condition:
-    return _joined(" AND ", conditions, Condition("true"))
+def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
+    return _joined(" AND ", conditions, RowCondition("true"))
 
 
 class Selection(NamedTuple):
-    """Sources, beginnings of sessions' ids, and streams; None chooses nothing away."""
+    """Sources, beginnings of session ids, and streams. None does not restrict."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -52,21 +52,21 @@ class Selection(NamedTuple):
 
     @classmethod
     def of_options(cls, source: str | None, session: str | None = None) -> Self:
-        """Return what `--source` and `--session` ask for."""
+        """Return the selection for the options `--source` and `--session`."""
         return cls(None if source is None else (source,), None if session is None else (session,))
 
     @property
-    def condition(self) -> Condition:
-        """On rows of a view that has these columns."""
+    def condition(self) -> RowCondition:
+        """Return the condition on rows of a view that has these columns."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
-    def gaps(self) -> Condition:
-        """On gaps that may be about these rows: those of no known stream or session, too."""
+    def gaps(self) -> RowCondition:
+        """Return the condition on gaps that may concern these rows, even of unknown streams or sessions."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
-    def _where(self, *more_sessions: str) -> Iterator[Condition]:
+    def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
         if self.sources is not None:
             yield one_of("source", self.sources)
         if self.sessions is not None:
@@ -74,13 +74,13 @@ class Selection(NamedTuple):
             yield any_of([begins_with("session", self.sessions), *more])
 
     @staticmethod
-    def _streams(streams: tuple[str, ...] | None) -> Iterator[Condition]:
+    def _streams(streams: tuple[str, ...] | None) -> Iterator[RowCondition]:
         if streams is not None:
             yield one_of("stream", streams)
 
 
-def _joined(word: str, conditions: Sequence[Condition], none: Condition) -> Condition:
+def _joined(word: str, conditions: Sequence[RowCondition], none: RowCondition) -> RowCondition:
     if not conditions:
         return none
     sql = word.join(f"({condition.sql})" for condition in conditions)
-    return Condition(sql, tuple(value for condition in conditions for value in condition.values))
+    return RowCondition(sql, tuple(value for condition in conditions for value in condition.values))

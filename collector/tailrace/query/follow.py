@@ -1,9 +1,9 @@
-"""The table's rows as they are committed, each once.
+"""Follow the table's rows as they are committed, each once.
 
-Versions are followed one by one through the log, which upkeep keeps for a quarter of an hour. Who is
-stopped for longer loses the thread; then a snapshot is compared with what was given before, by a
-*mark* for each session: how far in its bytes its rows have been given. That gives no row twice, and
-leaves none out but, possibly, a gap row that was found late, before the mark.
+A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
+that is stopped for longer cannot go on that way. It then compares a snapshot with what it gave before, by
+a *mark* for each session: the position in the session's bytes up to which it has given rows. It gives no
+row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SOURCE, SESSION, KIND, OFFSET = (
 )
 
 _DERIVED = frozenset({"gap", "heal", "session"})
-"""Rows whose offset is how much had been received, which is ahead of the records'."""
+"""Kinds of rows whose offset is the number of bytes received, which is ahead of the offset of records."""
 
 LOOK_EVERY = 16
-"""A version that is not in the log is most often one that does not exist yet. Once in so many times
-the whole log is looked through, in case it has been cleaned up."""
+"""A version that the log lacks usually does not exist yet. Once in this many misses, the whole log is
+checked, in case it has been cleaned up."""
 
 ATTEMPTS = 5
 
@@ -35,7 +35,8 @@ Key = tuple[str, str, bool]
 
 
 class Mark:
-    """The greatest offset given, and the hashes of the rows given at it (our own rows share one)."""
+    """The greatest offset given, and the hashes of the rows given at it (the collector's own rows share
+    one offset)."""
 
     __slots__ = ("hashes", "offset")
 
@@ -45,10 +46,9 @@ class Mark:
 
 
 class Follower:
-    """Rows of the table at a store from now on, or (`from_start`) all of them, oldest files first.
+    """Rows of the table at a store from now on or, with `from_start`, all of them, oldest files first.
 
-    `notices` collects what the person who follows should know, a line each.
-    """
+    `notices` collects what the person who follows should know, a line each."""
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
@@ -65,7 +65,7 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[Row]]:
-        """What is new, page by page, to be read to the end; nothing when nothing is new.
+        """Yield the new rows, page by page. Callers must read to the end.
 
         Raise StoreError when the table cannot be read."""
         backlog, self._backlog = self._backlog, []
@@ -100,7 +100,7 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Mark what is in the table now as given."""
+        """Mark the rows that are in the table now as given."""
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
@@ -110,7 +110,7 @@ class Follower:
         return engine.table
 
     def _has_lost_the_thread(self) -> bool:
-        """Whether the log has versions after the next one, but not that one."""
+        """Return whether the log has versions after the next one, but not the next one."""
         self._misses += 1
         if self._misses % LOOK_EVERY:
             return False
@@ -118,7 +118,7 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[Row]]:
-        """All that a snapshot has beyond the marks."""
+        """Yield the rows of a snapshot that lie beyond the marks."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -127,8 +127,8 @@ class Follower:
             except FileNotFoundError:
                 continue
             self.notices.append(
-                f"versions {self._next} to {self._table.version()} were merged or deleted before they"
-                " were read; went on from a snapshot"
+                f"versions {self._next} to {self._table.version()} were merged or deleted before this"
+                " command read them; it continued from a snapshot"
             )
             self._known = {file.path for file in files}
             self._next = self._table.version() + 1
@@ -147,7 +147,7 @@ class Follower:
 
 
 def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
-    """Whether a row lies beyond its mark; those at it are ticked off."""
+    """Return whether a row lies beyond its mark. Remove the row's hash if it lies at the mark."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if row[OFFSET] != offset:
         return bool(row[OFFSET] > offset)
@@ -164,7 +164,7 @@ def _key(row: Row) -> Key:
 
 
 def _hash(row: Row) -> int:
-    """Of all but the day, which not every reader gives alike."""
+    """Return a hash of all columns but the day, which readers return in different types."""
     return hash(row[1:])
 
 

@@ -1,8 +1,8 @@
-"""How a statement's process and the program that started it talk (`worker`, `remote`).
+"""The protocol between a statement's process and the program that started it (`worker`, `remote`).
 
-A question goes to the process pickled. Its answer is frames, each with its length before it: a `Head`,
-and then either pages of rows or an Arrow IPC stream without frames. An error is a `Failure` on
-standard error, as JSON, once standard output is closed.
+The program sends a pickled question. The process answers with frames, each preceded by its length: a
+`Head`, and then either pages of rows or an Arrow IPC stream without frames. An error is a `Failure` on
+standard error, as JSON, after standard output is closed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tailrace.query.limits import Limits
 LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
-"""Characters of an error's text: a statement can make any."""
+"""Characters of an error's text. A statement can make a text of any length."""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Types of numbers that a frame holds as text."""
+"""Types of numbers that a frame carries as text."""
 
 
-class Form(StrEnum):
+class AnswerForm(StrEnum):
     TEXT = "text"
     JSON = "json"
     ARROW = "arrow"
     COUNT = "count"
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A statement for one version of a table."""
 
     store: str
@@ -40,13 +40,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     sql: str
     parameters: Parameters
-    form: Form
+    form: AnswerForm
     limits: Limits
     room: str
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes before the rows: the table's version, and names and types of the columns."""
+    """The frame before the rows: the table's version, and the names and types of the columns."""
 
     version: int
     columns: list[tuple[str, str]] = []
@@ -54,14 +54,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error's text, and whether it is the statement's and not the store's."""
+    """An error's text, and whether the statement caused it, rather than the store."""
 
     text: str
     of_statement: bool
 
 
 def is_large(type_: str) -> bool:
-    """Whether numbers of this type do not fit into 64 bits."""
+    """Return whether numbers of this type may exceed 64 bits."""
     return type_.startswith(_LARGE)
 
 
@@ -72,7 +72,7 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the next frame; None at the end. Raise EOFError within one."""
+    """Return the next frame, or None at the end. Raise EOFError if the stream ends within a frame."""
     start = stream.read(LENGTH.size)
     if not start:
         return None

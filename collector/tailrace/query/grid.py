@@ -1,8 +1,8 @@
-"""Answers as tables for eyes: sized by the first page, the rest follows as it comes.
+"""Lay out answers as tables for people. The first page decides the widths of the columns.
 
-For a terminal, columns are cut to its width, an ellipsis where something is missing; an answer of
-too many columns for that is printed a line a value. Elsewhere nothing is cut. What a terminal would
-obey, or nobody could see, is escaped as Python would do it; null is a dash.
+For a terminal, columns are cut to its width, with an ellipsis where text is missing. If an answer has too
+many columns for that, each value gets a line of its own. Elsewhere nothing is cut. Control and invisible
+characters are escaped as in Python, and null is a dash.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from tailrace.query.answer import Column, Page
+from tailrace.query.answer import AnswerColumn, Page
 from tailrace.terminal import printable
 
 NULL = "-"
 GAP = "  "
 LEAST = 6
-"""To fit, a column is cut down to so many cells, not further."""
+"""A column is never cut to fewer cells than this."""
 
 Style = Callable[[str], str]
 
 
 def layout(
-    columns: Sequence[Column],
+    columns: Sequence[AnswerColumn],
     pages: Iterable[Page],
     *,
     width: int | None = None,
     heading: Style = str,
 ) -> Iterator[str]:
-    """Lines, without their ends. `width` is the terminal's; None cuts nothing."""
+    """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing."""
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
     names = [printable(column.name) for column in columns]
@@ -49,7 +49,7 @@ def layout(
 
 
 def fit(widths: Sequence[int], room: int) -> list[int] | None:
-    """The widths, the largest cut down alike until all have room; None when that is too little."""
+    """Return the widths, with the largest cut equally until all fit, or None if they cannot fit."""
     fitting = list(widths)
     while (excess := sum(fitting) - room) > 0:
         largest = max(fitting)
@@ -64,7 +64,7 @@ def fit(widths: Sequence[int], room: int) -> list[int] | None:
 
 
 def cells(text: str) -> int:
-    """How wide a terminal prints it."""
+    """Return how many cells of a terminal the text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - 20 ms, mostly not needed
@@ -73,12 +73,12 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """`text` in at most `width` cells, the last one an ellipsis where something is missing."""
+    """Return `text` in at most `width` cells. The last cell is an ellipsis if text was cut."""
     return text if cells(text) <= width else _cut(text, width)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: Style) -> Iterator[str]:
-    """A line a value."""
+    """Yield one line for each value."""
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):
         yield heading(f"row {number}")
@@ -96,7 +96,7 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """`text` in exactly `width` cells, the last one an ellipsis."""
+    """Return `text` in exactly `width` cells, the last of which is an ellipsis."""
     if text.isascii():
         return f"{text[: width - 1]}…"
     from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed

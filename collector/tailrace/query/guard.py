@@ -1,13 +1,12 @@
-"""What a statement may do: read the views and compute. Nothing else, whoever wrote it.
+"""Restrict statements to reading the views and computing, whoever wrote them.
 
-DuckDB has no switch for that. Its own lock (see `engine`) keeps a statement to the files of the
-table, but what may be read there may be written: to DuckDB `WITH x AS (COPY ... TO ...) SELECT` is
-a SELECT. So a statement is run only if it is the only one, of a kind that gives rows, and if its
-plan, which shows what nested and generated statements do, has nothing that writes and calls no
-table function but `READERS` and those of the views (`json_execute_serialized_sql`, for one, does
-what no plan shows). A plan does not show what was computed while it was made. So the statement as
-it is written may call no function that tells of the host, nor a table function that only the views
-may call.
+DuckDB has no switch for that. Its own lock (see `engine`) restricts a statement to the files of the
+table, but a statement can write where it can read: to DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
+SELECT. So we run a statement only if it is the only one, if its kind returns rows, and if its plan, which
+shows nested and generated statements, writes nothing and calls no table function but `READERS` and those
+of the views. (`json_execute_serialized_sql`, for example, does what no plan shows.) A plan does not show
+what was computed while it was made. So we also check the statement as written: it may call no function
+that reveals the host, and no table function that only the views may call.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ READERS = frozenset(
 """The table functions that a statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""The table functions that the views call, and nobody else: they take the paths of files, or addresses
-in this process's memory."""
+"""The table functions that only the views may call. Their arguments are paths of files, or addresses in
+this process's memory."""
 
 TELLING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
-"""The functions that tell where the table and this process are on the host, and those that run another
-statement, in whose text such functions would not be seen."""
+"""The functions that reveal where the table and this process are on the host, and those that run another
+statement, whose text we would not see."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words in the names of the plan's steps."""
+"""Words in the names of plan steps that write."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -50,7 +49,7 @@ _LINE = re.compile(r"(?m)^LINE (\d+):")
 
 
 Parameters = Sequence[object] | Mapping[str, object]
-"""Values of a statement's parameters: those of `?` in order, or of `$name` by name."""
+"""Values of a statement's parameters: for each `?` in order, or for each `$name` by name."""
 
 
 class Statement(NamedTuple):
@@ -64,11 +63,14 @@ class Statement(NamedTuple):
 def examine(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
 ) -> Statement:
-    """The one statement that `sql` is. Raise QueryError for any that may not be run."""
+    """Return the one statement that `sql` contains. Raise QueryError if it may not run."""
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
-    except (duckdb.Error, ValueError) as error:  # ValueError: of a kind the binding does not know
+    except (
+        duckdb.Error,
+        ValueError,
+    ) as error:  # ValueError: a kind of statement that the binding does not know
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
@@ -77,7 +79,7 @@ def examine(
     if kind == duckdb.StatementType.MULTI:
         raise QueryError("a PIVOT must name its columns here: PIVOT ... ON column IN (...)")
     if kind not in _ROWS:
-        raise QueryError(f"only what reads is allowed here, and {kind.name} is more than that")
+        raise QueryError(f"only statements that read are allowed, and this one is {kind.name}")
     explains = _EXPLAIN.match(statement)
     asked = statement[explains.end() :] if explains else statement
     _examine_words(connection, asked)
@@ -86,16 +88,16 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """The statement as it can stand in parentheses; a comment may come after the semicolon."""
+    """Return the statement without semicolon and final comment, so that it fits in parentheses."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    data = statement.encode(errors="surrogatepass")  # the places are those of bytes
+    data = statement.encode(errors="surrogatepass")  # positions count bytes
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
 
 
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-    """Look at the functions that a statement calls as it is written, before any is computed."""
+    """Check the functions that the statement calls as it is written, before any is computed."""
     serialized = connection.execute(
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
     ).fetchall()
@@ -107,11 +109,11 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
         raise QueryError(f"{tree['error_type']}: {tree['error_message']}")
     for function, gives_table in _calls(tree):
         if function in TELLING or (gives_table and function not in READERS):
-            raise QueryError(f"{function.lower()} is not available here: ask the views")
+            raise QueryError(f"{function.lower()} is not available here: query the views")
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    """Yield each function that a syntax tree calls, in capitals, and whether it stands for a table."""
+    """Yield each function that a syntax tree calls, in capitals, and whether it is a table function."""
     waiting = [(tree, False)]
     while waiting:
         node, gives_table = waiting.pop()
@@ -132,18 +134,18 @@ def _examine_plan(
         explain = f"EXPLAIN (FORMAT json)\n{statement}"
         plan = connection.execute(explain, parameters).fetchall()[0][1]
     except duckdb.IOException:
-        raise  # files of the snapshot may be gone: not the statement's fault
+        raise  # files of the snapshot may be gone, which is not the statement's fault
     except duckdb.Error as error:
         raise QueryError(_LINE.sub(_line_before, str(error))) from error
     for step, function in _steps(json.loads(plan)):
         if not _WRITERS.isdisjoint(step.split("_")):
-            raise QueryError(f"only what reads is allowed here, and this has {step}")
+            raise QueryError(f"only statements that read are allowed, and this one has {step}")
         if function is not None and function not in READERS | OF_VIEWS:
-            raise QueryError(f"{function.lower()} is not available here: ask the views")
+            raise QueryError(f"{function.lower()} is not available here: query the views")
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Each step's name and, if it is one, the table function it calls; in capitals."""
+    """Yield each step's name and the table function it calls, if any, in capitals."""
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -151,5 +153,5 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 
 
 def _line_before(line: re.Match[str]) -> str:
-    """DuckDB counted our own first line, too."""
+    """Return the line number without the line that we put before the statement."""
     return f"LINE {int(line[1]) - 1}:"

@@ -1,4 +1,4 @@
-"""A name that no row has is a mistake of the question, and not an empty answer."""
+"""Refuse a question that names something that does not exist, since an empty answer would mislead."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from tailrace.errors import UnknownError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import Condition, Selection, all_of, begins_with, one_of
+from tailrace.query.filters import RowCondition, Selection, all_of, begins_with, one_of
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
-"""How many names an error lists."""
+"""Names that an error lists."""
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError for a source that has no row and that the running collector does not have,
-    for a session that none of these sources has, and for a stream that none of these sessions has."""
+    """Raise UnknownError for a source, session or stream that does not exist.
+
+    A source exists if it has a row or the running collector has it; a session or stream, if the selected
+    sources or sessions have it."""
     sources, sessions, streams = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}
@@ -48,7 +50,7 @@ def _refuse(
     listed = ", ".join(names[:LISTED]) or "none yet"
     if len(names) > LISTED:
         listed += f" and {len(names) - LISTED} more"
-    text = f"{engine.table.root}: there is no {what}{how} {unknown[0]!r}; there are: {listed}"
+    text = f"{engine.table.root}: there is no {what}{how} {unknown[0]!r}; known: {listed}"
     if live.unasked:
         text += f" (and perhaps more: {live.unasked})"
     raise UnknownError(text)
@@ -60,7 +62,7 @@ def _values(engine: Engine, column: str, within: Selection) -> list[str]:
     return [value for (value,) in engine.rows(sql, condition.values)]
 
 
-def _is_there(engine: Engine, within: Selection, wanted: Condition) -> bool:
+def _is_there(engine: Engine, within: Selection, wanted: RowCondition) -> bool:
     condition = all_of([within.condition, wanted])
     sql = f"SELECT 1 FROM stored WHERE {condition.sql} LIMIT 1"  # noqa: S608 - our own words
     return any(True for _ in engine.rows(sql, condition.values))
@@ -71,5 +73,5 @@ def _begins(session: str | None, beginning: str) -> bool:
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    """Sort streams 2 before 10."""
+    """Return a key that sorts stream 2 before stream 10."""
     return (len(name), name) if name.isdecimal() else (0, name)

@@ -1,8 +1,9 @@
-"""The limits of a statement: memory, processor and time, to which the kernel holds a process of its own.
+"""Limit a statement's memory, processor time and wall time. The kernel holds a process of its own to
+them.
 
-DuckDB looks at its own limits between two steps of its work. A function that sleeps, pads a text to
-a gigabyte or recurses too deeply is one step. So a statement that may come from anybody runs in a
-process that the kernel ends, and whoever started the process says why it ended (`verdict`).
+DuckDB checks its own limits only between two steps of its work, and a function that sleeps, pads a text
+to a gigabyte or recurses too deeply is one step. So a statement that may come from anybody runs in a
+process that the kernel ends, and the program that started it explains why it ended (`verdict`).
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from tailrace.terminal import guarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""The share of the memory that DuckDB may count as its own. The rest is for what it does not count."""
+"""The share of the memory limit that DuckDB may count. The rest covers memory that DuckDB does not count."""
 
 MACHINES_SHARE = 0.8
-"""The share of the machine's memory that a statement may take if nothing else is said, so that the
-kernel has no reason to end another process, such as the collector."""
+"""The default memory limit as a share of the machine's memory. It keeps the kernel from ending another
+process, such as the collector."""
 
 SPILL = 10
-"""Times the memory that a statement may write to disk for want of memory."""
+"""The limit of what a statement may write to disk for lack of memory, as a multiple of the memory limit."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a statement may take: seconds of wall time until its last row is read, bytes of memory
-    beyond those of an idle database, threads. None is no limit of
-    time, 80 % of the machine's memory, and all processors."""
+    """The limits of a statement: seconds of wall time until its last row is read, bytes of memory beyond
+    those of an idle database, and threads. None means no limit of time, 80 % of the machine's memory, and
+    all processors."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -46,11 +47,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Hold this process to its limits of time from now on, for good.
+    """Hold this process to its limits of time from now on, irrevocably.
 
-    It ends with its parent: `lifeline` is the reading end of a pipe of which only the parent has the
-    other end. Ctrl-C is the parent's to obey. What libraries write to standard error on their way
-    out goes nowhere; what Python writes there still arrives."""
+    The process ends with its parent: `lifeline` is the reading end of a pipe whose other end only the
+    parent has. The parent handles Ctrl-C. Output of libraries to standard error at exit is discarded,
+    while Python's own standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -67,7 +68,7 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Let this process take no more memory than it has now and the limit, for good."""
+    """Limit this process to the memory it has now plus the limit, irrevocably."""
     memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
     most = _taken() + memory
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -75,16 +76,18 @@ def bound_memory(limits: Limits) -> None:
 
 @contextmanager
 def telling(limits: Limits) -> Iterator[None]:
-    """Raise QueryError where there is no more memory."""
+    """Turn a MemoryError into a QueryError that names the limit."""
     try:
         yield
     except MemoryError:
-        given = "there is" if limits.memory is None else f"its limit of {Size(limits.memory)}"
+        given = (
+            "the machine has" if limits.memory is None else f"its limit of {Size(limits.memory)}"
+        )
         raise QueryError(f"the statement was ended: it needs more memory than {given}") from None
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Say why a statement's process ended by a signal: `status` is its exit code, negative."""
+    """Return why a statement's process ended by a signal. `status` is its negative exit code."""
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
         return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
@@ -95,7 +98,7 @@ def verdict(status: int, limits: Limits) -> str:
 
 
 def _end_with(lifeline: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed, whatever it does then."""
+    """Have the kernel end this process when the other end of a pipe is closed."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
@@ -108,11 +111,11 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Bytes of private writable memory: the kernel counts these towards RLIMIT_DATA."""
+    """Return the bytes of private writable memory, which the kernel counts towards RLIMIT_DATA."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
-    raise QueryError("/proc/self/status: does not say how much memory this process has")
+    raise QueryError("/proc/self/status: does not report how much memory this process has")
 
 
 def _machines_memory() -> int:

@@ -1,4 +1,4 @@
-"""The events that the collector of a store still waits for, which the table does not tell of yet."""
+"""Ask the collector of a store which events it still waits for, since the table does not show these yet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tailrace.config.schema import OWN_SOURCE, Config
 from tailrace.errors import TailraceError
 from tailrace.query import admin
 from tailrace.query.filters import Selection
-from tailrace.store.running import Daemon, find, is_finished
+from tailrace.store.running import RunningCollector, find, is_finished
 
 
-class Awaited(NamedTuple):
-    """Events of a stream that have not come and still may. Session and stream are None where only the
+class AwaitedEvents(NamedTuple):
+    """Events of a stream that have not arrived and still may. Session and stream are None if only the
     source is known."""
 
     source: str
@@ -29,14 +29,14 @@ class Awaited(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The answer of a running collector: its `sources`, with or without rows, and the events that are
-    `awaited`. `unasked` is the reason why the collector gave no answer; then both are empty."""
+    """The answer of a running collector: its `sources`, with or without rows, and the `awaited` events.
+    `unasked` is the reason why the collector gave no answer; both are empty then."""
 
     sources: frozenset[str] = frozenset()
-    awaited: tuple[Awaited, ...] = ()
+    awaited: tuple[AwaitedEvents, ...] = ()
     unasked: str = ""
 
-    def of(self, selection: Selection) -> list[Awaited]:
+    def of(self, selection: Selection) -> list[AwaitedEvents]:
         """Return the awaited events that may belong to a selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
@@ -46,20 +46,20 @@ NOBODY = Live()
 
 UNFINISHED = (
     "the last collector of this store was killed, and the next start will commit what it had received;"
-    " or it runs where this process cannot see it (in another container, on another host)"
+    " or it runs where this process cannot see it (in another container or on another host)"
 )
 
-OVERTAKEN = "each time that the collector had answered, the table had a newer version"
+OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Questions to the collector for one snapshot: a collector commits once a second, and answers in much less."""
+"""Questions to the collector for one snapshot. A collector commits once a second and answers much faster."""
 
 Look = Callable[[], Live]
 
 
-class Snapshot(Protocol):
+class Versioned(Protocol):
     def refresh(self) -> bool:
-        """Go on to the newest snapshot; return whether there is a newer one."""
+        """Move to the newest snapshot, and return whether it is newer."""
         ...
 
 
@@ -80,15 +80,16 @@ class _Heartbeat(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """As much of `figures.Status` as is asked for here."""
+    """The fields of `figures.Status` that are needed here."""
 
     sources: dict[str, _Source]
     heartbeat: _Heartbeat
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collector that runs on this configuration's store, if one does. For an answer that holds for a
-    snapshot, see `beside`."""
+    """Ask the collector that runs on this configuration's store, if one does.
+
+    For an answer that holds for a snapshot, see `beside`."""
     store, spool = store_path(config, environ), Path(spool_path(config, environ))
     local = "://" not in store
     directories = [Path(store), spool] if local else [spool]
@@ -98,12 +99,13 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     return NOBODY if is_finished(directories[0]) else Live(unasked=UNFINISHED)
 
 
-def beside(snapshot: Snapshot, ask: Look) -> Live:
-    """Return what the collector still awaits of the events in a snapshot, which may go on to a newer one first.
+def beside(snapshot: Versioned, ask: Look) -> Live:
+    """Return what the collector still awaits of the events in a snapshot, which may first move to a newer
+    one.
 
-    `ask` asks the collector. A hole that is open in the snapshot is awaited as long as its gap is not
-    committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken before
-    the question and is still the newest one after the answer. Raise StoreError."""
+    `ask` asks the collector. A hole that is open in the snapshot stays awaited until its gap is
+    committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken
+    before the question and is still the newest after the answer. Raise StoreError."""
     for _ in range(TRIES):
         live = ask()
         if not snapshot.refresh():
@@ -111,7 +113,7 @@ def beside(snapshot: Snapshot, ask: Look) -> Live:
     return Live(unasked=OVERTAKEN)
 
 
-def _ask(config: Config, daemon: Daemon) -> Live:
+def _ask(config: Config, daemon: RunningCollector) -> Live:
     who = f"the collector that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
         return Live(unasked=f"{who} has no admin endpoint")
@@ -119,22 +121,22 @@ def _ask(config: Config, daemon: Daemon) -> Live:
         text = admin.page(config.admin, daemon.addresses["admin"], "/status?format=json")
         status = msgspec.json.decode(text, type=_Status)
     except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
-        return Live(unasked=f"{who} does not say: {error}; is --config its configuration?")
+        return Live(unasked=f"{who} did not answer: {error}; is --config its configuration?")
     own = {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
     awaited = (each for name, source in status.sources.items() for each in _awaited(name, source))
     return Live(frozenset(status.sources.keys() | own), tuple(awaited))
 
 
-def _awaited(name: str, source: _Source) -> list[Awaited]:
+def _awaited(name: str, source: _Source) -> list[AwaitedEvents]:
     found = [
-        Awaited(name, source.format, each.session, each.stream, each.events)
+        AwaitedEvents(name, source.format, each.session, each.stream, each.events)
         for each in source.awaited
     ]
     rest = source.awaited_events - sum(each.events for each in source.awaited)
-    return [*found, Awaited(name, source.format, None, None, rest)] if rest > 0 else found
+    return [*found, AwaitedEvents(name, source.format, None, None, rest)] if rest > 0 else found
 
 
-def _may_be(each: Awaited, selection: Selection) -> bool:
+def _may_be(each: AwaitedEvents, selection: Selection) -> bool:
     sources, sessions, streams = selection
     return (
         (sources is None or each.source in sources)

@@ -1,14 +1,15 @@
-"""Names that came late, or from another file: how rows that ask for them get them.
+"""Give rows the names that came late or from another file.
 
-The words are those of `model.record`: a `name` row gives a name to a key, within a scope; an event
-asks by the attribute `$name` for its own name, and by `$late` for further members. What the session
-itself says comes first, then what sessions of its run say, then the rest of its source. Of several
-names for one key the last counts: of the session that was opened last, and there the one furthest on.
+The terms are those of `model.record`. A `name` row gives a name to a key, within a scope. An event asks
+for its own name by the attribute `$name`, and for further members by `$late`. Names from the event's own
+session come first, then names from sessions of its run, then names from the rest of its source. If a key
+has several names, the last one counts: from the session that was opened last, at the highest position
+there.
 
-All names of a snapshot are one value, a hash table made of a list of maps, so that looking one up is
-an expression: rows are not joined, nothing is done for a row or a column that nobody asks for. Still
-attributes, the largest column, are read wherever a name is shown. So `learn` looks for names first,
-and where there are none rows are taken as they are stored.
+All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an
+expression. Rows are not joined, and rows and columns that nobody asks for cost nothing. Still, a lookup
+reads attributes, the largest column, wherever a name is shown. So `learn` first checks whether there are
+any names, and without them rows are shown as stored.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import duckdb
 
 _NAMES = """
--- What an event asks for: a key, and an object of keys; null for nothing. Only text that has the
--- word is read as JSON.
+-- The key that an event asks for, and the object of keys, or null. Only text that contains the word
+-- is parsed as JSON.
 CREATE MACRO part.asked_name(attributes) AS CASE
   WHEN contains(attributes, '"$name"') THEN part.member(attributes, '$."$name"')
 END;
@@ -29,7 +30,7 @@ CREATE MACRO part.asked_members(attributes) AS CASE
   END
 END;
 
--- An entry of the table of names. What comes before the key has no character 0.
+-- An entry of the table of names. The parts before the key contain no character 0.
 CREATE MACRO part.entry(scope, source, within, key) AS
   scope || chr(0) || source || chr(0) || within || chr(0) || key;
 
@@ -42,7 +43,7 @@ CREATE MACRO part.name_of(names, source, session, key) AS CASE WHEN key IS NOT N
   part.look_up(names, part.entry('source', source, '', key))
 ) END;
 
--- The first of several keys, one a line, that has a name.
+-- The name of the first key that has one. Keys stand on a line each.
 CREATE MACRO part.first_name_of(names, source, session, keys) AS CASE
   WHEN contains(keys, chr(10)) THEN list_filter(
     list_transform(string_split(keys, chr(10)), lambda key: part.name_of(names, source, session, key)),
@@ -51,11 +52,11 @@ CREATE MACRO part.first_name_of(names, source, session, keys) AS CASE
   ELSE part.name_of(names, source, session, keys)
 END;
 
--- Where a member of an object is, by its name, whatever that is; and the member as text.
+-- The JSON pointer to a member of an object, for any name; and the member as text.
 CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
 CREATE MACRO part.named_member(object, name) AS object ->> part.pointer(name);
 
--- Those of the members that are known, as JSON.
+-- The members whose names are known, as JSON.
 CREATE MACRO part.known_members(names, source, session, asked) AS list_filter(
   list_transform(json_keys(asked), lambda member: {
     'member': to_json(member)::VARCHAR,
@@ -64,7 +65,7 @@ CREATE MACRO part.known_members(names, source, session, asked) AS list_filter(
   lambda known: known.name IS NOT NULL
 );
 
--- Attributes with the members that are known, and without the questions that are answered.
+-- Attributes with the known members added and the answered questions removed.
 CREATE MACRO part.answered(attributes, named, asked, known) AS CASE
   WHEN named OR len(known) > 0 THEN nullif(json_merge_patch(
     attributes,
@@ -81,7 +82,7 @@ CREATE MACRO part.answered(attributes, named, asked, known) AS CASE
   ELSE attributes
 END;
 
--- The table of names of a snapshot: one row, its hash table null if there are no names.
+-- The table of names of a snapshot: one row, whose hash table is null if there are no names.
 CREATE VIEW part.name_rows AS
 SELECT source, session, name, "offset" AS place,
   part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
@@ -122,7 +123,7 @@ CREATE TABLE part.known AS FROM part.learnt;
 """
 
 _ROWS = {"part.rows": "part.shown", "part.span_rows": "part.stored_spans"}
-"""Views of rows with names, and what they are made of."""
+"""The views of rows with names, and the views they are made from."""
 
 _ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -154,20 +155,20 @@ ANSWERED = _views(_ANSWERED)
 
 
 _BEGINS = """
--- What begins say beyond their columns, for the spans that they became.
+-- The attributes of begins, for the spans that they became.
 CREATE VIEW part.begin_words AS
 SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
 FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id, start;
 
--- A member of an object by its name, as JSON, and members as text.
+-- A member of an object by its name, as JSON; and members as text.
 CREATE MACRO part.value_of(object, name) AS (object -> part.pointer(name))::VARCHAR;
 CREATE MACRO part.members(object, names) AS coalesce(list_aggregate(
   list_transform(names, lambda n: to_json(n)::VARCHAR || ':' || part.value_of(object, n)), 'string_agg', ','
 ), '');
 
--- The members of a span's row and then those of its begin. A name that both have stands there once,
--- with the span's value; where the begin has another one, that is in the object `$begin`.
+-- The members of a span's row, then those of its begin. A name that both have appears once, with the
+-- span's value. If the begin has another value, that value is in the object `$begin`.
 CREATE MACRO part.united(ours, begins, added, changed) AS ours[:-2]
   || CASE WHEN len(added) > 0 THEN ',' || part.members(begins, added) ELSE '' END
   || CASE WHEN len(changed) > 0 THEN ',"$begin":{' || part.members(begins, changed) || '}' ELSE '' END
@@ -196,9 +197,9 @@ END;
 
 _PRODUCERS = """
 -- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
--- after the option, with its `value`), and what a client says of itself beside what the wire needs.
--- A process may say by keys where and as what it runs; then the names that the row has for these, or
--- has got since, come before what `producer` itself has under the same words.
+-- after the option, with its `value`), and what a client says of itself, without protocol members.
+-- A process may give its host and command as keys. The names that the row has for these keys, or got
+-- later, come before the values that `producer` has under the same words.
 CREATE VIEW part.producer_words AS
 SELECT source, session, word, arg_max(value, {'place': place, 'is_name': is_name}) AS value
 FROM (
@@ -230,7 +231,7 @@ NAMES = f"{_NAMES} {AS_STORED}; {_BEGINS} {_PRODUCERS}"
 
 
 def learn(connection: duckdb.DuckDBPyConnection) -> None:
-    """Take up the names that `stored` gives; to be called whenever it has changed."""
+    """Update the names from `stored`. Call this whenever `stored` has changed."""
     given = connection.execute("SELECT EXISTS(FROM part.name_rows)").fetchall()[0][0]
     if given:
         connection.execute("CREATE OR REPLACE TABLE part.known AS FROM part.learnt")

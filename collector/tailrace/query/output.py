@@ -1,10 +1,10 @@
-"""Answers as JSON lines, CSV and Arrow: UTF-8 bytes, page by page; no answer is held whole.
+"""Write answers as JSON lines, CSV and Arrow: UTF-8 bytes, page by page, so that no answer is held whole.
 
-- JSON: one object a row. Integers are exact, of any size; NaN and infinities are null, as JSON has
-  no word for them; columns of type JSON, lists, structs and maps are JSON inside; all other types
-  (times, blobs, intervals, ...) are DuckDB's text of them. Characters that a terminal would obey
-  are escaped.
-- CSV: RFC 4180 but for lines, which end with a newline alone; a heading; null is an empty field.
+- JSON: one object a row. Integers of any size are exact. NaN and infinities are null, since JSON has no
+  word for them. Columns of type JSON, lists, structs and maps are nested JSON. All other types (times,
+  blobs, intervals, ...) are DuckDB's text for them. Control characters are escaped.
+- CSV: RFC 4180, except that lines end with a newline alone. There is a heading, and null is an empty
+  field.
 - Arrow: the IPC stream format, with DuckDB's own types.
 """
 
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from tailrace.query.answer import Column, Page
+from tailrace.query.answer import AnswerColumn, Page
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a text begins that a spreadsheet takes for a formula, or may once it has trimmed it."""
+"""Beginnings of texts that a spreadsheet takes for a formula, perhaps after it has trimmed them."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""DEL and the C1 controls; JSON escapes the C0 ones anyway."""
+"""DEL and the C1 controls. JSON escapes the C0 controls anyway."""
 
 
-def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) -> None:
+def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
     encoder = msgspec.json.Encoder(decimal_format="number")
     names = [column.name for column in columns]
     embedded = [i for i, column in enumerate(columns) if column.embedded]
@@ -45,9 +45,9 @@ def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) 
 
 
 def write_csv(
-    columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
+    columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
-    """Write rows as CSV; with `safe`, a `'` before each text that a spreadsheet would compute."""
+    """Write rows as CSV. With `safe`, put a `'` before each text that a spreadsheet would compute."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
     shown = _defused if safe else list
@@ -66,8 +66,8 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """Takes the writer's rows. It quotes those characters that are in its line terminator, so its
-    own has both, and only the newline is written."""
+    """The file of the CSV writer. The writer quotes the characters of its own line terminator. So its
+    terminator has both CR and LF, and only the newline is written."""
 
     END = "\r\n"
 
@@ -81,7 +81,7 @@ class _Lines:
 def write_arrow(
     schema: pyarrow.Schema, batches: Iterable[pyarrow.RecordBatch], out: BinaryIO
 ) -> None:
-    import pyarrow  # noqa: PLC0415 - 100 ms, for this alone
+    import pyarrow  # noqa: PLC0415 - 100 ms, and only needed here
 
     with pyarrow.ipc.new_stream(out, schema) as stream:
         for batch in batches:
@@ -90,7 +90,8 @@ def write_arrow(
 
 
 def _json_inside(text: str) -> msgspec.Raw | str:
-    """JSON as it is; what DuckDB calls JSON and is not (it lets NaN be) as a string."""
+    """Return valid JSON unchanged, and a string where DuckDB calls text JSON although it is not (it
+    allows NaN)."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):

@@ -1,9 +1,9 @@
-"""What the views are made of: macros and inner views, as SQL over one snapshot, called `stored`.
+"""The macros and inner views that the public views are made of, as SQL over one snapshot called `stored`.
 
-They are in the schema `part`, out of people's way; `all_gaps` is for them.
+They are in the schema `part`, out of people's way; `all_gaps` is public.
 
-No value of the table makes them fail: sums are made in 128 bits, and what does not fit in 64 (or is
-no JSON, or no number) becomes null.
+No value in the table makes them fail: sums are computed in 128 bits, and a value that does not fit in 64
+bits, or is no JSON or no number, becomes null.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ PARTS = """
 -- A session and its restarts have one root.
 CREATE MACRO part.root(session) AS split_part(session, '.', 1);
 
--- The rows of all sessions but those that another one stands for: a file that has grown was read anew
--- from its beginning, and until that is done the new session is the one left out. See `hide`.
+-- The rows of all sessions except replaced ones. A file that has grown is read again from its beginning
+-- in a new session. Until that is done, the new session is left out; then the old one. See `hide`.
 CREATE TABLE part.hidden (root VARCHAR);
 CREATE VIEW part.shown AS FROM stored;
 
 CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
 
--- Ticks as nanoseconds from `zero` on; null where the clock has no tick rate. Exact where it has a
--- whole number of ticks a second; rounded down, as the collector does it.
+-- Ticks as nanoseconds from `zero` on; null if the clock has no tick rate. With a whole number of ticks
+-- a second, the result is exact and rounded down, as in the collector.
 CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
   WHEN rate = 1e9 THEN try_cast(zero::HUGEINT + ticks AS BIGINT)
   WHEN rate >= 1 AND rate < 1e18 AND rate = trunc(rate) THEN
@@ -31,7 +31,7 @@ CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
     try_cast(round_even(greatest(least(ticks * (1e9 / rate), 1e37), -1e37), 0)::HUGEINT + zero AS BIGINT)
 END;
 
--- Those times that a TIMESTAMP_NS can hold: all but 1 ns at either end.
+-- A time as TIMESTAMP_NS, which can hold all times but 1 ns at either end.
 CREATE MACRO part.readable(ns) AS CASE
   WHEN ns > -9223372036854775807 AND ns < 9223372036854775807 THEN make_timestamp_ns(ns)
 END;
@@ -39,15 +39,15 @@ END;
 -- A member of a JSON object as text.
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
 
--- Where among a session's rows one stands.
+-- The position of a row among its session's rows.
 CREATE MACRO part.place("offset", time) AS
   {'offset': "offset", 'time': coalesce(time, -9223372036854775808)};
 
--- The session rows. Later words replace earlier ones; `offset` is the order in which the session's
--- bytes came, and `time` that of documents that came where its bytes stood still. `ours` is what the collector itself says there; a producer may put words of its own
--- into a footer, but sets no clock with them.
--- Here and below a SEMI JOIN stands for a WHERE: above a WHERE, DuckDB does not see that a group is
--- one row, and joins it to every row even where nobody asks for its columns.
+-- The session rows. Later words replace earlier words: `offset` orders them by the session's bytes, and
+-- `time` orders documents that arrived at the same offset. `ours` are the words of the collector itself.
+-- A producer may put its own words into a footer, but cannot set a clock with them.
+-- Here and below, SEMI JOIN takes the place of WHERE. Above a WHERE, DuckDB does not see that a group is
+-- one row, and joins it to every row even if nobody asks for its columns.
 CREATE VIEW part.session_words AS
 SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
@@ -55,7 +55,7 @@ SELECT day, source, format, session, name, "offset", part.place("offset", time) 
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
 
--- What is known of each session's clock. `epoch` is the time of tick 0.
+-- Each session's clock, as far as it is known. `epoch` is the time of tick 0.
 CREATE VIEW part.clocks AS
 SELECT source, session,
   arg_max(clock ->> '$.clock', place) AS clock,
@@ -65,7 +65,8 @@ SELECT source, session,
 FROM part.session_words
 GROUP BY source, session;
 
--- When each session was opened, and the run of its file. A run is the group of `decoding.contract`.
+-- The time at which each session was opened, and the run of its file, which is the group of
+-- `decoding.contract`.
 CREATE VIEW part.runs AS
 SELECT source, session,
   arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,
@@ -73,9 +74,9 @@ SELECT source, session,
 FROM part.session_words
 GROUP BY source, session;
 
--- Where each session is on its way to its end: whether it has one, and whether anybody sees to it. A
--- session that says its own end (`ends`, the stream that is meant) and has neither said it nor been
--- closed is doubtful once its file rests, or nobody watches. `waits` is a rest too: its writer lives.
+-- The state of each session: whether it has ended, and whether a collector watches it. A session whose
+-- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
+-- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives.
 -- The variable `watched` says whether a collector has the store.
 CREATE VIEW part.courses AS
 SELECT *, CASE
@@ -95,23 +96,23 @@ FROM (
   GROUP BY source, session
 );
 
--- The state of a session that no row of ours opened.
+-- The state of a session without an opening row.
 CREATE MACRO part.unopened() AS CASE WHEN getvariable('watched') THEN 'open' ELSE 'unwatched' END;
 
--- Connections that only go on with a session that another one began, and hold no events themselves.
+-- Connections that only resume a session which another connection began, and have no events of their own.
 CREATE VIEW part.resuming AS
 SELECT DISTINCT source, session
 FROM (FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes '))
 ANTI JOIN (FROM part.shown SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind))
   USING (source, session);
 
--- Names that came after their events: the last one for each id of a session.
+-- Names that came after their events: the last name of each id in a session.
 CREATE VIEW part.late_names AS
 SELECT source, session, id, arg_max(name, "offset") AS late_name
 FROM part.shown SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
 GROUP BY source, session, id;
 
--- Ends whose begins the collector had given up: the row of the begin has the rest.
+-- Ends whose begins the collector had evicted. The row of the begin has the rest of the span.
 CREATE VIEW part.parted_ends AS
 SELECT source, session, id, max("end") AS "end"
 FROM part.shown
@@ -119,8 +120,8 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten')
   AND attributes ->> '$."$flaw"' = 'begin_forgotten'
 GROUP BY source, session, id;
 
--- Begun and not ended: begins of which no span with the same start has the id or, without an id,
--- the stream and name. Begins alike in all of these cannot be told apart and end together.
+-- Spans without an end: begins for which no span with the same start has the same id or, without an id,
+-- the same stream and name. Begins that are equal in all of these end together.
 CREATE VIEW part.open_begins AS
 SELECT b.*
 FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
@@ -145,7 +146,7 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
 JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source;
 
--- All gap and heal rows; an amount of 0 means that it is not known.
+-- All gap and heal rows. An amount of 0 in a row means unknown, and becomes null.
 CREATE VIEW part.findings AS
 SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
   nullif(greatest(try_cast(part.member(attributes, '$.count') AS BIGINT), 0), 0) AS amount,
@@ -153,8 +154,8 @@ SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "o
 FROM part.shown
 WHERE kind IN ('gap', 'heal');
 
--- Every gap, healed or not, and what a doubtful session may lack. A heal repays the gap that has its
--- numbers or, where there are none, the oldest gaps of the same reason, record id and kind of record.
+-- Every gap, healed or not, and a gap for each session that is `unfinished?`. A heal repays the gap that
+-- has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind of record.
 CREATE VIEW all_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
 numbered AS MATERIALIZED (
@@ -201,19 +202,19 @@ SELECT day, source, format, session, ends, 'truncated', 'unfinished?', NULL, NUL
   json_object('count', 0, 'detail', 'unfinished?', 'rest', rest, 'since', since)::VARCHAR, "offset"
 FROM part.courses WHERE state = 'unfinished?';
 
--- What is missing of each stream.
+-- The missing events of each stream.
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
   least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or("count" IS NULL) AS unknown
 FROM all_gaps
 GROUP BY source, format, session, stream;
 
--- Sources of which a damaged file may have held rows of any session.
+-- Sources with a damaged file, which may have held rows of any session.
 CREATE VIEW part.damaged_sources AS
 SELECT DISTINCT source FROM part.shown
 SEMI JOIN (VALUES ('gap', 'damaged')) AS wanted(kind, session) USING (kind, session);
 
--- What is there of each stream. The times of rows stored before the clock was known are computed
+-- The stored events of each stream. Rows that were stored before the clock was known get their times
 -- from their first and last start.
 CREATE VIEW part.seen_events AS
 SELECT source, format, session, stream,
@@ -225,8 +226,8 @@ FROM part.shown
 WHERE kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')
 GROUP BY source, format, session, stream;
 
--- From when to when each session may have had events: from its first byte, or earliest event, to its
--- close, or latest event. Null is not known; `ends` is null while it is open.
+-- The time span in which each session may have had events: from its first byte, or earliest event, to
+-- its close, or latest event. Null means unknown; `ends` is null while the session is open.
 CREATE VIEW part.session_times AS
 SELECT source, session,
   least(r.opened, s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS begins,
@@ -275,7 +276,7 @@ SELECT root FROM pairs ANTI JOIN whole USING (root)
 
 
 def hide(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave out the sessions that others stand for; to be called whenever `stored` has changed."""
+    """Hide the sessions that others replace. Call this whenever `stored` has changed."""
     replacing = connection.execute(f"SELECT EXISTS({_REPLACING})").fetchall()[0][0]
     if replacing:
         connection.execute(_HIDE)

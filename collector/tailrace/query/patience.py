@@ -1,6 +1,6 @@
-"""Waiting for an engine: Ctrl-C ends what it does, and on a terminal one sees that it lives.
+"""Wait for an engine: Ctrl-C interrupts it, and a terminal shows that it is working.
 
-DuckDB does not notice signals while it works, so it works in a thread and the main thread waits.
+DuckDB ignores signals while it works, so it works in a thread while the main thread waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Patience:
-    """Makes an engine's calls. `notice` is a terminal to say on that it takes time, or None."""
+    """Makes an engine's calls. `notice` is a terminal that shows the waiting time, or None."""
 
     def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """What `call` gives or raises. KeyboardInterrupt interrupts the engine first."""
+        """Return the result of `call`, or raise its error. On KeyboardInterrupt, interrupt the engine."""
         future = self._pool.submit(call)
         began = time.monotonic()
         said = False
@@ -42,7 +42,7 @@ class Patience:
                 said = self._say(time.monotonic() - began)
             return future.result()
         except KeyboardInterrupt:
-            while not future.done():  # it may have been between two statements
+            while not future.done():  # it may be between two statements
                 self._engine.interrupt()
                 wait([future], EVERY_SECONDS)
             raise

@@ -1,7 +1,7 @@
-"""Statements in processes of their own, as the program that asks them sees it.
+"""Ask statements that run in processes of their own.
 
-A process is held to its limits by the kernel (`limits`). If it ends by that, or crashes, the answer
-ends with a QueryError. A program that does not read on holds the process up at a full pipe.
+The kernel holds such a process to its limits (`limits`). If the process reaches a limit or crashes, the
+answer ends with a QueryError. If the program stops reading, the process waits at a full pipe.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import msgspec
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.query.answer import Column, Page, Shape
+from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
-from tailrace.query.frames import Failure, Form, Head, Question, is_large, read_frame
+from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits, verdict
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Place:
-    """The store that is asked, and the version of its table."""
+    """A store, and the version of its table to read."""
 
     def __init__(self, store: str, options: dict[str, str], version: int) -> None:
         self.store = store
@@ -41,27 +41,27 @@ class Place:
 
 
 class RemoteEngine:
-    """Asks one statement of a store, in place of an Engine. Methods raise what an Engine's do."""
+    """Asks one statement of a store, in place of an Engine. Its methods raise the errors of an Engine."""
 
     def __init__(self, place: Place, limits: Limits) -> None:
         self._place = place
         self._limits = limits
         self._worker: Worker | None = None
         self.version = place.version
-        """Of the table, in the answer's snapshot."""
+        """The table's version in the answer's snapshot."""
 
     def ask(
         self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()
     ) -> RemoteAnswer:
-        worker, head = self._start(sql, parameters, Form(shape.value))
+        worker, head = self._start(sql, parameters, AnswerForm(shape.value))
         return RemoteAnswer(worker, head, shape)
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> RemoteArrowAnswer:
-        worker, _ = self._start(sql, parameters, Form.ARROW)
+        worker, _ = self._start(sql, parameters, AnswerForm.ARROW)
         return RemoteArrowAnswer(worker)
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        worker, head = self._start(sql, parameters, Form.COUNT)
+        worker, head = self._start(sql, parameters, AnswerForm.COUNT)
         worker.finish()
         return head.count
 
@@ -70,13 +70,13 @@ class RemoteEngine:
             self._worker.end()
 
     def progress(self) -> float:
-        """Nobody knows: 0."""
+        """Return 0, since the progress is not known."""
         return 0.0
 
     def close(self) -> None:
         self.interrupt()
 
-    def _start(self, sql: str, parameters: Parameters, form: Form) -> tuple[Worker, Head]:
+    def _start(self, sql: str, parameters: Parameters, form: AnswerForm) -> tuple[Worker, Head]:
         self._worker = worker = Worker(self._place, sql, parameters, form, self._limits)
         head = worker.frame(Head)
         if head is None:
@@ -86,16 +86,16 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process. Its private directory goes with it."""
+    """A statement's process. Its private directory is removed with it."""
 
     def __init__(
-        self, place: Place, sql: str, parameters: Parameters, form: Form, limits: Limits
+        self, place: Place, sql: str, parameters: Parameters, form: AnswerForm, limits: Limits
     ) -> None:
         self._limits = limits
         self.finished = False
-        """Whether the process came to the end of its work, and so the answer to its own."""
+        """Whether the process completed its work, so that the answer is complete."""
         room = make_room()
-        question = Question(
+        question = FramedQuestion(
             store=place.store,
             options=place.options,
             version=place.version,
@@ -123,7 +123,7 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the next frame of the answer, decoded; None at the end."""
+        """Return the next frame of the answer, decoded, or None at the end."""
         if self.finished:
             return None
         try:
@@ -136,8 +136,9 @@ class Worker:
         return msgspec.msgpack.decode(data, type=type_)
 
     def finish(self) -> None:
-        """Wait for the process's end, after its answer's. Raise QueryError or StoreError unless it
-        came to the end of its work."""
+        """Wait for the process to end, after its answer has ended.
+
+        Raise QueryError or StoreError unless the process completed its work."""
         if not self.end.alive:
             raise QueryError("interrupted")
         errors = cast("BinaryIO", self._process.stderr).read()
@@ -161,7 +162,7 @@ class RemoteAnswer:
 
     def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
         self._worker = worker
-        self.columns = [Column(i, *named, shape) for i, named in enumerate(head.columns)]
+        self.columns = [AnswerColumn(i, *named, shape) for i, named in enumerate(head.columns)]
         self._large = [
             (i, Decimal if column.type.startswith("DECIMAL") else int)
             for i, column in enumerate(self.columns)
@@ -169,8 +170,9 @@ class RemoteAnswer:
         ]
 
     def next_page(self) -> Page:
-        """Return the next rows; none is the end. Raise QueryError or StoreError when the rest cannot
-        be had."""
+        """Return the next rows; an empty page is the end.
+
+        Raise QueryError or StoreError when the rest cannot be read."""
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -182,7 +184,7 @@ class RemoteArrowAnswer:
     """Record batches with DuckDB's own types."""
 
     def __init__(self, worker: Worker) -> None:
-        import pyarrow  # noqa: PLC0415 - 100 ms, for this alone
+        import pyarrow  # noqa: PLC0415 - 100 ms, and only needed here
 
         self._worker = worker
         self._broken = (pyarrow.ArrowInvalid, OSError, ValueError)
@@ -194,7 +196,8 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """None is the end. Raise QueryError or StoreError when the rest cannot be had."""
+        """Return the next batch; None is the end. Raise QueryError or StoreError when the rest cannot be
+        read."""
         if self._worker.finished:
             return None
         try:
@@ -202,7 +205,7 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        if batch is None:  # also where the process was ended between two batches
+        if batch is None:  # also if the process was ended between two batches
             self._worker.finish()
         return batch
 

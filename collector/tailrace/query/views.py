@@ -1,8 +1,8 @@
-"""The views that people ask, with what each column means, as SQL over one snapshot of the table.
+"""The public views, with the meaning of each column, as SQL over one snapshot of the table.
 
-All times are Unix nanoseconds; `start` and `end` are ticks of the session's own clock. An *event*
-is a span (begun or ended, counted once), an instant, a counter or an annotation. An end without a
-begin is none: the event it belongs to is the missing one.
+All times are Unix nanoseconds; `start` and `end` are ticks of the session's own clock. An *event* is a
+span (begun or ended, counted once), an instant, a counter or an annotation. An end without a begin is no
+event: the begin of its event is missing.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from tailrace.query.names import NAMES
 from tailrace.query.parts import PARTS
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     name: str
-    type: str  # as DuckDB names it
+    type: str  # DuckDB's name
     meaning: str
 
 
 class View(NamedTuple):
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: tuple[ViewColumn, ...]
     sql: str
     order: str = ""
-    """How its rows are shown, as ORDER BY takes it; empty for those of no order."""
+    """The order in which rows are shown, as in ORDER BY; empty for no order."""
 
 
 TYPES = {"date": "DATE", "string": "VARCHAR", "long": "BIGINT"}
-_STORED = {c.name: Column(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
+_STORED = {c.name: ViewColumn(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
 
 
-def _as_stored(names: str) -> tuple[Column, ...]:
+def _as_stored(names: str) -> tuple[ViewColumn, ...]:
     return tuple(_STORED[name] for name in names.split())
 
 
-_WALL = Column("wall", "TIMESTAMP_NS", "time, readable, in UTC")
-_ALIGNED = Column(
+_WALL = ViewColumn("wall", "TIMESTAMP_NS", "`time` as a readable timestamp in UTC")
+_ALIGNED = ViewColumn(
     "aligned",
     "BIGINT",
-    "start on the clock that the sessions of a run share: ticks + clock_offset, in ticks",
+    "start on the clock that the sessions of a run share, in ticks: start + clock_offset",
 )
 
 EVENTS = View(
     "events",
-    "every row of the table, with names and wall time as they are known now",
+    "every row of the table, with the names and wall times that are known now",
     (
         *_as_stored("day source format session stream substream seq kind name category id parent"),
         *_as_stored("start end"),
-        Column(
+        ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
@@ -74,26 +74,26 @@ EVENTS = View(
 
 SPANS = View(
     "spans",
-    "one row a span: those that ended, and those still open",
+    "one row for each span, ended or still open",
     (
         *_as_stored("day source format session stream substream seq name category id parent"),
         *_as_stored("start"),
-        Column("end", "BIGINT", "in the session's own ticks; null while the span is open"),
-        Column("open", "BOOLEAN", "begun and not ended"),
-        Column("ticks", "BIGINT", "duration: end minus start"),
-        Column(
+        ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
+        ViewColumn("open", "BOOLEAN", "whether the span has begun and not ended"),
+        ViewColumn("ticks", "BIGINT", "duration: end minus start"),
+        ViewColumn(
             "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
         ),
-        Column(
+        ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
         _ALIGNED,
-        Column(
+        ViewColumn(
             "attributes",
             "VARCHAR",
-            "JSON object: the members of the span's row, then those that only the begin has; `$begin`"
-            " has what the begin gave another value",
+            "JSON object: the members of the span's row, then those that only its begin has; `$begin`"
+            " holds the begin's values where they differ",
         ),
         *_as_stored("offset"),
     ),
@@ -116,22 +116,28 @@ SPANS = View(
 
 GAPS = View(
     "gaps",
-    "what is missing: gaps net of what came after all (all_gaps has the repaid ones too)",
+    "what is missing: gaps minus events that arrived later (all_gaps also has healed gaps)",
     (
         *_as_stored("day source format session stream"),
-        Column("reason", "VARCHAR", "why it is missing (model.gap.Reason)"),
-        Column("detail", "VARCHAR", "how it is known, in the word of the format or the collector"),
-        Column(
+        ViewColumn("reason", "VARCHAR", "why the events are missing (model.gap.Reason)"),
+        ViewColumn(
+            "detail",
+            "VARCHAR",
+            "how the collector knows, in a word of the format or of the collector",
+        ),
+        ViewColumn(
             "first", "BIGINT", "the first missing number; null where the producer has no counter"
         ),
-        Column(
-            "last", "BIGINT", "the last missing number; some between may be there, if count is less"
+        ViewColumn(
+            "last",
+            "BIGINT",
+            "the last missing number; if count is smaller than the range, some numbers in it are not missing",
         ),
-        Column("count", "BIGINT", "events missing when it was found; null where that is unknown"),
-        Column("healed", "BIGINT", "how many of them came after all"),
-        Column("remaining", "BIGINT", "how many are missing; null where that is unknown"),
-        Column("of", "VARCHAR", "kind of the missing records, where known"),
-        Column("id", "BIGINT", "id of the missing record, where known"),
+        ViewColumn("count", "BIGINT", "events missing when the gap was found; null if unknown"),
+        ViewColumn("healed", "BIGINT", "how many of them arrived later"),
+        ViewColumn("remaining", "BIGINT", "how many are still missing; null if unknown"),
+        ViewColumn("of", "VARCHAR", "kind of the missing records, if known"),
+        ViewColumn("id", "BIGINT", "id of the missing record, if known"),
         *_as_stored("attributes offset"),
     ),
     'SELECT * FROM all_gaps WHERE remaining > 0 OR "count" IS NULL',
@@ -139,46 +145,52 @@ GAPS = View(
 )
 
 STATES = (
-    "open: a collector takes in what comes; silent: its file rests; unfinished?: its file rests, or"
-    " no collector has the store, and it has not said its end; unwatched: no collector has the store,"
-    " and its format has no end to say; ended"
+    "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end,"
+    " and its file rests or no collector has the store; unwatched: no collector has the store, and its"
+    " format does not say an end; ended"
 )
 
 SESSIONS = View(
     "sessions",
-    "one row a session: who, when, by which clock, and how much of it is here",
+    "one row for each session: producer, times, clock, and how much of it is in the table",
     (
         *_as_stored("source format session"),
-        Column("opened", "BIGINT", "when its first bytes came (Unix ns)"),
-        Column("closed", "VARCHAR", "why it ended; null while it is open"),
-        Column("closed_at", "BIGINT", "when it ended (Unix ns)"),
-        Column(
+        ViewColumn("opened", "BIGINT", "when its first bytes arrived (Unix ns)"),
+        ViewColumn("closed", "VARCHAR", "why it ended; null while it is open"),
+        ViewColumn("closed_at", "BIGINT", "when it ended (Unix ns)"),
+        ViewColumn(
             "continues",
             "VARCHAR",
-            "the session before it of the same producer, which began anew or came back",
+            "the previous session of the same producer, which restarted or came back",
         ),
-        Column("peer", "VARCHAR", "address or path it came from"),
-        Column("transport", "VARCHAR", "udp, tcp, unix or tail"),
-        Column(
-            "run", "VARCHAR", "of a file: the group whose sessions share names and a clock, if any"
+        ViewColumn("peer", "VARCHAR", "address or path it came from"),
+        ViewColumn("transport", "VARCHAR", "udp, tcp, unix or tail"),
+        ViewColumn(
+            "run", "VARCHAR", "for a file, the group whose sessions share names and a clock, if any"
         ),
-        Column("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
-        Column("ticks_per_second", "DOUBLE", "of start and end"),
-        Column("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
-        Column(
-            "clock_offset", "BIGINT", "from its clock to its run's (ns); null where none is known"
+        ViewColumn("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
+        ViewColumn("ticks_per_second", "DOUBLE", "ticks in a second, for start and end"),
+        ViewColumn("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
+        ViewColumn(
+            "clock_offset",
+            "BIGINT",
+            "offset from its clock to its run's clock (ns); null if unknown",
         ),
-        Column(
+        ViewColumn(
             "producer",
             "VARCHAR",
-            "JSON object: what the producer says of itself, with names where it says keys",
+            "JSON object: what the producer says of itself, with keys resolved to names",
         ),
-        Column("totals", "VARCHAR", "JSON object: how many records of each kind it says it wrote"),
-        Column("rows", "BIGINT", "its rows in the table"),
-        Column("events", "BIGINT", "its events in the table"),
-        Column("missing", "BIGINT", "its events known to be missing"),
-        Column("unknown", "BOOLEAN", "whether something of unknown amount is missing, too"),
-        Column("state", "VARCHAR", STATES),
+        ViewColumn(
+            "totals",
+            "VARCHAR",
+            "JSON object: how many records of each kind the producer says it wrote",
+        ),
+        ViewColumn("rows", "BIGINT", "the number of its rows in the table"),
+        ViewColumn("events", "BIGINT", "its events in the table"),
+        ViewColumn("missing", "BIGINT", "its events known to be missing"),
+        ViewColumn("unknown", "BOOLEAN", "whether an unknown number of further events is missing"),
+        ViewColumn("state", "VARCHAR", STATES),
     ),
     """
     WITH words AS (
@@ -236,30 +248,36 @@ SESSIONS = View(
 
 STREAMS = View(
     "streams",
-    "one row a stream: how far it got, and how much of it is here",
+    "one row for each stream: how far it got, and how much of it is in the table",
     (
         *_as_stored("source format session stream"),
-        Column(
-            "first_seq", "BIGINT", "the lowest number seen; null where the producer has no counter"
+        ViewColumn(
+            "first_seq", "BIGINT", "the lowest number seen; null if the producer has no counter"
         ),
-        Column("last_seq", "BIGINT", "the highest number seen"),
-        Column("events", "BIGINT", "its events in the table"),
-        Column("missing", "BIGINT", "its events known to be missing"),
-        Column(
+        ViewColumn("last_seq", "BIGINT", "the highest number seen"),
+        ViewColumn("events", "BIGINT", "its events in the table"),
+        ViewColumn("missing", "BIGINT", "its events known to be missing"),
+        ViewColumn(
             "completeness",
             "DOUBLE",
-            "at least this share is here: events / (events + missing), where missing includes, for a"
-            " stream without numbers, what its session misses of no known stream; null where an"
+            "the share that is in the table, at least: events / (events + missing). For a stream without"
+            " numbers, missing includes the session's missing events of no known stream. Null if an"
             " amount is unknown",
         ),
-        Column("first_time", "BIGINT", "of its earliest start (Unix ns); null without an epoch"),
-        Column("last_time", "BIGINT", "of its latest start (Unix ns)"),
-        Column("open_spans", "BIGINT", "spans begun and not ended"),
-        Column("state", "VARCHAR", "of its session: open, silent, unfinished?, unwatched or ended"),
-        Column(
+        ViewColumn(
+            "first_time", "BIGINT", "time of its earliest start (Unix ns); null without an epoch"
+        ),
+        ViewColumn("last_time", "BIGINT", "time of its latest start (Unix ns)"),
+        ViewColumn("open_spans", "BIGINT", "number of spans without an end"),
+        ViewColumn(
+            "state",
+            "VARCHAR",
+            "state of its session: open, silent, unfinished?, unwatched or ended",
+        ),
+        ViewColumn(
             "silent_since",
             "BIGINT",
-            "when its file was written last, if that rests, or its latest start (Unix ns); null once ended",
+            "when its file was last written, if the file rests, or its latest start (Unix ns); null once ended",
         ),
     ),
     """
@@ -297,7 +315,7 @@ VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
 
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the views of `stored`, which is there already."""
+    """Create the views over `stored`, which must exist."""
     connection.execute(f"CREATE SCHEMA part; {PARTS} {NAMES}")
     for view in VIEWS:
         connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")

@@ -1,4 +1,4 @@
-"""Reading a store from Python: `tailrace.open`."""
+"""Read a store from Python: `tailrace.open`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Questions to one snapshot of a store, from any thread, each with what is missing of its answer.
+"""Ask questions of one snapshot of a store, from any thread, and say what each answer lacks.
 
-Questions take turns until their first rows are there, for one of them may find that the snapshot's
-files are gone and go on to the next. Then each is read at its own pace, on its own connection.
+Questions take turns until each has its first rows, because a question may find that the snapshot's files
+are gone and move on to the next snapshot. After that, each answer is read at its own pace, on its own
+connection.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ T = TypeVar("T")
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
 Asker = Engine | RemoteEngine
-"""What runs a statement: in this process, or in one of its own that is held to limits."""
+"""The engine that runs a statement: in this process, or in a limited process of its own."""
 
 
 class Begun(NamedTuple, Generic[T]):
-    """An answer with its first rows, what is missing of it, and how the rest of it is had."""
+    """An answer with its first rows, its completeness, and the engine that produces the rest."""
 
     answer: T
     completeness: Completeness
@@ -36,16 +37,17 @@ class Begun(NamedTuple, Generic[T]):
     engine: Asker
 
 
-class Asking:
-    """What all results of a store share. Raises StoreError and QueryError, UnknownError for what is
-    about nothing that is there.
+class SharedSnapshot:
+    """The state that all results of a store share: one snapshot, and what is known to be missing from it.
 
-    The collector that runs on the store is asked by `look` for each snapshot (see `live.beside`)."""
+    `look` asks the collector that runs on the store, once for each snapshot (see `live.beside`). Methods
+    raise StoreError and QueryError, and UnknownError when a question names something that does not
+    exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: Look, limits: Limits | None = None
     ) -> None:
-        """With `limits`, questions run in processes of their own that are held to them."""
+        """Open the newest snapshot. With `limits`, each question runs in a limited process of its own."""
         self._limits = limits
         self._look = look
         engine = connect()
@@ -58,12 +60,14 @@ class Asking:
 
     @property
     def version(self) -> int:
-        """Of the table, in the snapshot."""
+        """Return the table's version in this snapshot."""
         return self._engine().version
 
     def begin(self, ask: Callable[[Asker], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
-        """Ask an engine, to be closed when the answer is read, and tell what is missing by the gaps
-        of the same snapshot. Raise IncompleteError if it is not complete, and that is not wanted."""
+        """Ask an engine, and compute what is missing from the gaps of the same snapshot.
+
+        The caller closes the engine once it has read the answer. Raise IncompleteError when
+        `complete_only` is set and something is missing."""
         with self._lock:
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -82,19 +86,19 @@ class Asking:
             return self._completeness(scope)
 
     def refresh(self) -> bool:
-        """Go on to the newest snapshot; whether there is a newer one. The collector is asked anew."""
+        """Move to the newest snapshot, ask the collector again, and return whether the snapshot is newer."""
         with self._lock:
             before = self.version
             self._settle()
             return self.version != before
 
     def close(self) -> None:
-        """What has begun can still be read: the connection goes with the last answer."""
+        """Refuse further questions. Answers that have begun can still be read."""
         with self._lock:
             self._open = None
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """By the snapshot that there is when it is known; it is not asked twice."""
+        """Return the completeness of a scope, and compute it once for each snapshot."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:
@@ -109,7 +113,7 @@ class Asking:
         return self._known[scope]
 
     def _settle(self) -> None:
-        """Go on to the newest snapshot, and ask the collector about that."""
+        """Move to the newest snapshot, and ask the collector about it."""
         self._engine().refresh()
         self._live = beside(self._engine(), self._look)
         self._known.clear()

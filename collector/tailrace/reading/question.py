@@ -1,8 +1,8 @@
-"""Keywords as SQL: every value is a parameter, every column one that the view has.
+"""Turn keywords into SQL. Every value becomes a parameter, and every column is one that the view has.
 
-What is missing of an answer is told by gaps, and these have less to choose by than rows have: a
-source, a session, mostly a stream, no name and no time. A question's `scope` chooses all that may be
-about its rows.
+What an answer lacks is computed from gap rows, and gap rows have fewer columns to filter by: a source, a
+session and mostly a stream, but no name and no time. A question's `scope` selects every gap that may
+concern its rows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple, SupportsIndex
 
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope
-from tailrace.query.filters import Condition, Selection, all_of, one_of
+from tailrace.query.filters import RowCondition, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
 from tailrace.reading.moment import Time, unix_ns
 
 Texts = str | Iterable[str]
-"""One, or any of several."""
+"""One text, or several of which any may match."""
 
 Streams = str | int | Iterable[str | int]
 
@@ -29,7 +29,7 @@ _ENDED_SINCE = "coalesce(ends >= ?, true)"
 
 
 class Question(NamedTuple):
-    """A statement, its parameters, what its answer is about, and how it was asked."""
+    """A statement with its parameters, the scope of its answer, and the call that asked it."""
 
     sql: str
     parameters: Parameters
@@ -38,7 +38,7 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """What chooses rows, as given: all of it must be so; None chooses nothing away."""
+    """The filters that a caller gave. A row must match all of them; None filters nothing."""
 
     source: Texts | None = None
     session: Texts | None = None
@@ -57,8 +57,8 @@ class Filters(NamedTuple):
             _all_texts("stream", self.stream),
         )
 
-    def rows(self, view: View) -> Condition:
-        """On the rows of a view; its time is the row's own or, where it has none, its session's."""
+    def rows(self, view: View) -> RowCondition:
+        """Return the condition on a view's rows, by their own times or else by their sessions' times."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
             *_equal("name", self.name),
@@ -70,24 +70,24 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """What these rows are about: the gaps that may be about them have neither name nor time."""
+        """Return the scope of these rows. Gaps have no name and no time, so only sessions narrow them."""
         return Scope(self.selection, all_of([self.selection.gaps, *self._sessions()]))
 
-    def _then(self) -> Iterable[Condition]:
+    def _then(self) -> Iterable[RowCondition]:
         if self.since is not None:
-            yield Condition("time >= ?", (unix_ns(self.since, "since"),))
+            yield RowCondition("time >= ?", (unix_ns(self.since, "since"),))
         if self.until is not None:
-            yield Condition("time < ?", (unix_ns(self.until, "until"),))
+            yield RowCondition("time < ?", (unix_ns(self.until, "until"),))
 
-    def _sessions(self) -> Iterable[Condition]:
+    def _sessions(self) -> Iterable[RowCondition]:
         times = []
         if self.since is not None:
-            times.append(Condition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
+            times.append(RowCondition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
         if self.until is not None:
-            times.append(Condition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
+            times.append(RowCondition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
         if times:
             condition = all_of(times)
-            yield Condition(_SESSIONS_THEN.format(condition.sql), condition.values)
+            yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)
 
 
 def select(
@@ -98,7 +98,9 @@ def select(
     order: Texts | None,
     limit: SupportsIndex | None,
 ) -> Question:
-    """Raise QueryError for what is not a column, a time, a text or a number where one must be."""
+    """Build a question about a view.
+
+    Raise QueryError when a value is not the column, time, text or number that its keyword takes."""
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
     values = list(rows.values)
@@ -111,16 +113,16 @@ def select(
 
 
 def gaps_of(question: Question) -> Question:
-    """The gaps that are about another question's answer."""
+    """Return a question for the gaps that concern another question's answer."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Whatever somebody asks, which may be about the whole table."""
+    """Return a question for any SQL. It may concern the whole table."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
-        raise QueryError("parameters: a list for ? or a dict for $name, please")
+        raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
 
 
@@ -134,7 +136,7 @@ def _columns(view: View, columns: Texts | None) -> str:
 
 
 def _order(view: View, order: Texts | None) -> str:
-    """By columns, a `-` before those that fall."""
+    """Return the ORDER BY clause. A `-` before a column sorts it in descending order."""
     if order is None:
         return f" ORDER BY {view.order}" if view.order else ""
     names = [
@@ -155,9 +157,9 @@ def _limit(limit: SupportsIndex) -> int:
     try:
         number = operator.index(limit)
     except TypeError:
-        raise QueryError(f"limit: {limit!r} is no whole number") from None
+        raise QueryError(f"limit: {limit!r} is not a whole number") from None
     if number < 0:
-        raise QueryError(f"limit: {number} is less than none")
+        raise QueryError(f"limit: {number} is negative")
     return number
 
 
@@ -165,18 +167,18 @@ def _all_texts(keyword: str, values: Streams | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(_texts(keyword, values))
 
 
-def _equal(column: str, values: Streams | None) -> Iterable[Condition]:
+def _equal(column: str, values: Streams | None) -> Iterable[RowCondition]:
     if values is not None:
         yield one_of(column, _texts(column, values))
 
 
 def _texts(keyword: str, values: object) -> list[str]:
-    """Raise QueryError for what is neither a text nor several; a number will do for a stream's."""
+    """Return the values as texts. Raise QueryError unless they are texts; a stream may be a number."""
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     texts = []
     for each in several:
         text = str(each) if keyword == "stream" and isinstance(each, int) else each
         if not isinstance(text, str):
-            raise QueryError(f"{keyword}: {text!r} is no text")
+            raise QueryError(f"{keyword}: {text!r} is not text")
         texts.append(text)
     return texts

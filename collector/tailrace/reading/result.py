@@ -1,4 +1,4 @@
-"""The answer to a question, in whichever shape is wanted."""
+"""The answer to a question, in the shape that the caller wants."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import MissingPackageError
-from tailrace.query.answer import ArrowAnswer, Column, Page, Shape
+from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import Completeness
 from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.reading import preview
-from tailrace.reading.asking import Asker, Asking, Begun
+from tailrace.reading.asking import Asker, Begun, SharedSnapshot
 from tailrace.reading.question import Question, gaps_of
 
 if TYPE_CHECKING:
@@ -29,70 +29,70 @@ METADATA = b"tailrace.completeness"
 
 
 class Result:
-    """Rows that are looked for when they are wanted, and each time anew: as Arrow, as data frames, by
-    iteration as dicts of what `tailrace query --json` prints (nested values and JSON as objects). `len`
-    counts, `print` and notebooks show the first rows, and what takes Arrow takes a result.
+    """Rows that are queried anew each time somebody reads them: as Arrow, as data frames, or by iteration
+    as the dicts that `tailrace query --json` prints (nested values and JSON as objects). `len` counts,
+    `print` and notebooks show the first rows, and any consumer of Arrow takes a result.
 
-    All that is got from one result is of the store's snapshot: the same rows, and what is missing of
-    them, until the store is refreshed. (Upkeep deletes files an hour after it has merged them; a store
-    that is asked later goes on to the newest snapshot by itself, and `Store.version` tells.)
+    Everything read from one result comes from the store's snapshot: the same rows, and the same
+    completeness, until the store is refreshed. (Upkeep deletes files an hour after it merged them. A
+    store that is asked later moves to the newest snapshot by itself, and `Store.version` tells.)
 
-    Everything that asks raises QueryError when the statement cannot be run, UnknownError (a QueryError
-    that lists what there is) for a source, session or stream that there is not, StoreError when the table
-    cannot be read, and IncompleteError when something is missing and that was forbidden. An answer
-    that is still being read when its files are deleted may be broken off with StoreError: ask again.
-    A result may be asked from several threads; each iterator and each reader belongs to one.
-    """
+    Methods that ask raise QueryError when the statement cannot run, UnknownError (a QueryError that lists
+    the known names) for a source, session or stream that does not exist, StoreError when the table cannot
+    be read, and IncompleteError when something is missing and the caller forbade it. If files are deleted
+    while an answer is being read, reading may stop with StoreError: ask again. Several threads may ask
+    one result. Each iterator and each reader belongs to one thread."""
 
-    def __init__(self, asking: Asking, question: Question, *, complete_only: bool) -> None:
+    def __init__(self, asking: SharedSnapshot, question: Question, *, complete_only: bool) -> None:
         self._asking = asking
         self._question = question
         self._complete_only = complete_only
 
     @property
     def completeness(self) -> Completeness:
-        """What is missing of these rows, as far as it is known and can be told.
+        """Return what is known to be missing from these rows.
 
-        - A missing event has a source and a session. It has a stream, unless nobody knows which; then
-          it counts for every stream of its session. It has neither name nor kind nor attributes:
-          choosing rows by these, or limiting them, leaves out nothing that is missing.
-        - Nobody knows when it happened. With `since` or `until`, what is missing of the sessions of
-          that time counts, however long they are: sessions go from their first byte, or their
-          earliest event, to their close, or their latest event.
-        - An answer to `sql` may be about everything: what is missing of the whole table counts.
-        - Known is what the collector has found by now. Where one runs on the store, it is asked what it
-          still waits for (`ledger.reorder_time`), once a snapshot; what it does not say is not complete.
-          The blind spots in ARCHITECTURE stay blind.
-        - Where there is no event at all of these sources, sessions, streams and times, nothing is
-          complete. One that no row has, and that no running collector has, is an UnknownError.
-        """
+        - A missing event has a source and a session. It has a stream, unless nobody knows which; then it
+          counts for every stream of its session. It has no name, kind or attributes, so filters on these,
+          and limits, exclude no missing event.
+        - Nobody knows when a missing event happened. With `since` or `until`, every missing event of each
+          session that overlaps that time counts, however long the session is. A session lasts from its
+          first byte, or its earliest event, to its close, or its latest event.
+        - An answer to `sql` may concern everything, so everything that the whole table lacks counts.
+        - The result states what the collector has found so far. A collector that runs on the store is
+          asked once for each snapshot which events it still waits for (`ledger.reorder_time`). If it does
+          not answer, nothing is called complete. The blind spots in ARCHITECTURE remain.
+        - Where no event at all matches these sources, sessions, streams and times, nothing is called
+          complete. A name that neither a row nor a running collector has raises UnknownError."""
         return self._asking.completeness(self._question.scope)
 
     def gaps(self) -> Result:
-        """The gaps that `completeness` sums up, as rows of the view `gaps`."""
+        """Return the gaps that `completeness` sums up, as rows of the view `gaps`."""
         return Result(self._asking, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """The same rows, if nothing is missing of them: raise IncompleteError, now or when they are
-        asked for after a refresh, if anything is."""
+        """Return the same rows, and raise IncompleteError if anything is missing: now, or when the rows
+        are read after a refresh."""
         self.completeness.demand("`.gaps()`")
         return Result(self._asking, self._question, complete_only=True)
 
     def batches(self) -> pyarrow.RecordBatchReader:
-        """Rows as Arrow record batches, as they are found; no more than a few are in memory."""
+        """Return the rows as Arrow record batches, as they are found. Few are in memory at a time."""
         begun = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
         words = {METADATA: json.dumps(_words(begun.completeness))}
         schema = begun.answer.schema.with_metadata(words)
         return pyarrow.RecordBatchReader.from_batches(schema, _batches(begun))
 
     def arrow(self) -> pyarrow.Table:
-        """All rows as an Arrow table. What is missing is in its schema's metadata, as JSON, under
+        """Return all rows as an Arrow table. Its schema's metadata states what is missing, as JSON, under
         `tailrace.completeness`."""
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:
-        """All rows as a pandas data frame, whole numbers exact beside nulls (`Int64`). What is missing
-        is in its `attrs`. Raise MissingPackageError without pandas (`pip install 'tailrace[pandas]'`)."""
+        """Return all rows as a pandas data frame. Whole numbers stay exact beside nulls (`Int64`), and
+        `attrs` states what is missing.
+
+        Raise MissingPackageError without pandas (`pip install 'tailrace[pandas]'`)."""
         library = _package("pandas")
         table = self.arrow()
         exact = {
@@ -104,13 +104,14 @@ class Result:
         return frame
 
     def pl(self) -> polars.DataFrame:
-        """All rows as a polars data frame. Raise MissingPackageError without polars
-        (`pip install 'tailrace[polars]'`)."""
+        """Return all rows as a polars data frame.
+
+        Raise MissingPackageError without polars (`pip install 'tailrace[polars]'`)."""
         frame: polars.DataFrame = _package("polars").from_arrow(self.arrow())
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """For what takes Arrow (PyCapsule interface): `polars.DataFrame(result)`."""
+        """Export the rows to any consumer of Arrow (PyCapsule interface): `polars.DataFrame(result)`."""
         return self.batches().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -131,21 +132,21 @@ class Result:
             begun.engine.close()
 
     def __len__(self) -> int:
-        """How many rows there are: counted, not fetched. (`list` asks this, too, before it fetches.)"""
+        """Count the rows without fetching them. (`list` calls this, too, before it fetches.)"""
         begun = self._begin(lambda engine, sql, values: engine.count(sql, values))
         begun.engine.close()
         return begun.answer
 
     def __repr__(self) -> str:
-        """Asks nothing; see `print`."""
+        """Describe the question without asking it; see `print`."""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
-        """The first rows as a table, and what is missing."""
+        """Return the first rows as a table, and what is missing."""
         return "\n".join(preview.text(*self._first()))
 
     def _repr_html_(self) -> str:
-        """The same, for notebooks."""
+        """Return the same as HTML, for notebooks."""
         return "".join(preview.html(*self._first()))
 
     def _begin(self, ask: Callable[[Asker, str, Parameters], T]) -> Begun[T]:
@@ -154,7 +155,7 @@ class Result:
             lambda engine: ask(engine, sql, values), scope, complete_only=self._complete_only
         )
 
-    def _first(self) -> tuple[list[Column], Page, Completeness]:
+    def _first(self) -> tuple[list[AnswerColumn], Page, Completeness]:
         begun = self._begin(lambda engine, sql, values: engine.ask(sql, parameters=values))
         try:
             return begun.answer.columns, begun.answer.next_page(), begun.completeness
@@ -174,7 +175,7 @@ def _words(whole: Completeness) -> dict[str, object]:
 
 
 def _parsed(text: str | None) -> object:
-    """What is called JSON and is not (DuckDB lets NaN be) stays text."""
+    """Parse JSON. Text that DuckDB calls JSON although it is not (it allows NaN) stays text."""
     if text is None:
         return None
     try:

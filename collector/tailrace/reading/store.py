@@ -1,4 +1,4 @@
-"""A store, open for questions."""
+"""A store that is open for questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
 from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
-from tailrace.reading.asking import Asking
+from tailrace.reading.asking import SharedSnapshot
 from tailrace.reading.moment import Time
 from tailrace.reading.question import Filters, Streams, Texts, select, statement
 from tailrace.reading.result import Result
@@ -33,41 +33,42 @@ def open(  # noqa: A001 - callers say `tailrace.open`
 ) -> Store:
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
-    `store` is its directory or URL, by default the configuration's: that of the file `config`, or
-    else $TAILRACE_CONFIG, or else the built-in one, as for the commands. `options` are an object
-    store's, in place of the configuration's. With `complete_only`, results of which anything is
-    missing raise IncompleteError in place of their rows; those of `gaps` say what.
+    `store` is a directory or URL, by default the one of the configuration: of the file `config`, or else
+    of $TAILRACE_CONFIG, or else the built-in one, as for the commands. `options` replace the
+    configuration's options for an object store. With `complete_only`, a result that lacks anything raises
+    IncompleteError instead of giving its rows; its `gaps` says what is missing.
 
-    With `limits`, each question runs in a process of its own, which the kernel ends at these limits, and
-    which sees no path of this host: give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
-    wrote. The seconds go on until the last row is read. A question takes some tenths of a second longer.
+    With `limits`, each question runs in a process of its own, which the kernel ends at these limits and
+    which sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
+    wrote. The seconds count until the last row is read. Such a question takes some tenths of a second
+    longer.
 
-    Raise ConfigError when the configuration is wrong, StoreError when there is no table.
-    """
+    Raise ConfigError when the configuration is wrong, StoreError when there is no table."""
     loaded = choose(
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
     chosen = loaded.store.options if options is None else dict(options)
-    asking = Asking(partial(Engine, store_path(loaded), chosen), partial(look, loaded), limits)
+    asking = SharedSnapshot(
+        partial(Engine, store_path(loaded), chosen), partial(look, loaded), limits
+    )
     return Store(asking, complete_only=complete_only)
 
 
 class Store:
-    """One snapshot of a store's table, until `refresh`; safe beside a daemon and its upkeep.
+    """One snapshot of a store's table, until `refresh`; safe to read beside a daemon and its upkeep.
 
-    Keywords choose rows; all that are given must hold. `source`, `stream`, `name`, `kind` and `reason`
-    are a text or several, of which one must be equal; `session` likewise, where the beginning of an id
-    is enough. `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC where they name no
-    zone) or Unix nanoseconds, and mean `since <= time < until`, of the start of a row or, where rows
-    have no time, as that of their session (see `Result.completeness`). `columns` are what to give,
-    all by default; `order` are columns to sort by, with a `-` before those that fall; `limit` is how
-    many rows to give at most. What cannot be a column, a text, a time or a number is a QueryError.
+    Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and
+    `reason` are a text or several, of which one must be equal; for `session` the beginning of an id is
+    enough. `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or
+    Unix nanoseconds. They mean `since <= time < until`, for the start of a row or, where rows have no
+    time, for their session (see `Result.completeness`). `columns` are the columns to return, by default
+    all; `order` are columns to sort by, with a `-` for descending order; `limit` is the largest number of
+    rows. A value that cannot be a column, text, time or number raises QueryError.
 
-    A store may be used from several threads. Their questions wait for one another until each has its
-    first rows, and are then read side by side.
-    """
+    Several threads may use one store. Their questions take turns until each has its first rows, and are
+    then read side by side."""
 
-    def __init__(self, asking: Asking, *, complete_only: bool) -> None:
+    def __init__(self, asking: SharedSnapshot, *, complete_only: bool) -> None:
         self._asking = asking
         self._complete_only = complete_only
 
@@ -84,7 +85,7 @@ class Store:
         order: Texts | None = None,
         limit: SupportsIndex | None = None,
     ) -> Result:
-        """Spans, ended or still open."""
+        """Return spans, ended or still open."""
         filters = Filters(source, session, stream, since, until, name)
         return self._select(SPANS, filters, columns, order, limit)
 
@@ -102,7 +103,7 @@ class Store:
         order: Texts | None = None,
         limit: SupportsIndex | None = None,
     ) -> Result:
-        """Every row of the table; `kind` says which are spans, instants, counters and so on."""
+        """Return every row of the table; `kind` says which rows are spans, instants, counters and so on."""
         filters = Filters(source, session, stream, since, until, name, kind)
         return self._select(EVENTS, filters, columns, order, limit)
 
@@ -119,7 +120,7 @@ class Store:
         order: Texts | None = None,
         limit: SupportsIndex | None = None,
     ) -> Result:
-        """What is missing, net of what came after all."""
+        """Return what is missing, minus what arrived later."""
         filters = Filters(source, session, stream, since, until, reason=reason)
         return self._select(GAPS, filters, columns, order, limit, complete_only=False)
 
@@ -134,7 +135,7 @@ class Store:
         order: Texts | None = None,
         limit: SupportsIndex | None = None,
     ) -> Result:
-        """Who sent: one row for each incarnation of a producer."""
+        """Return the producers that sent: one row for each incarnation of a producer."""
         filters = Filters(source, session, None, since, until)
         return self._select(SESSIONS, filters, columns, order, limit)
 
@@ -150,31 +151,32 @@ class Store:
         order: Texts | None = None,
         limit: SupportsIndex | None = None,
     ) -> Result:
-        """What is there: one row a stream, and how complete it is."""
+        """Return one row for each stream, with how complete it is."""
         filters = Filters(source, session, stream, since, until)
         return self._select(STREAMS, filters, columns, order, limit)
 
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
-        """Any statement that reads, in DuckDB's SQL over the views `events`, `spans`, `gaps`,
-        `sessions` and `streams`. `parameters` are the values of its `?`, or of its `$name` by name."""
+        """Return the rows of any statement that only reads, in DuckDB's SQL over the views `events`,
+        `spans`, `gaps`, `sessions` and `streams`. `parameters` are the values of each `?` in order, or of
+        each `$name` by name."""
         return Result(self._asking, statement(sql, parameters), complete_only=self._complete_only)
 
     @property
     def completeness(self) -> Completeness:
-        """What is missing of the whole table; see `Result.completeness`."""
+        """Return what the whole table lacks; see `Result.completeness`."""
         return self._asking.completeness(EVERYTHING)
 
     @property
     def version(self) -> int:
-        """Of the table: the snapshot that questions are answered from now."""
+        """Return the table's version in the snapshot that questions are answered from now."""
         return self._asking.version
 
     def refresh(self) -> bool:
-        """Go on to the newest snapshot; whether there was a newer one."""
+        """Move to the newest snapshot, and return whether it is newer."""
         return self._asking.refresh()
 
     def close(self) -> None:
-        """Ask no more. What is being read may be read to its end."""
+        """Refuse further questions. Answers that have begun may be read to their end."""
         self._asking.close()
 
     def __enter__(self) -> Self:

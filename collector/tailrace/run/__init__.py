@@ -1,1 +1,1 @@
-"""A collector for the length of one program, and the certificate of what it collected."""
+"""Run a collector for the length of one program, and certify what it collected."""

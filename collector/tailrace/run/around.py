@@ -1,4 +1,6 @@
-"""A program beside a collector: it begins once the collector listens, and runs on if that fails."""
+"""Run a program beside a collector. The program starts once the collector listens, and runs on if the
+collector fails.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ LOOK_SECONDS = 0.05
 
 
 class Around:
-    """Run a program once. `status` is its exit status, None if it did not run; `refusal` says why it
-    could not be started, `failure` what went wrong with the collector."""
+    """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
+    could not be started, and `failure` what went wrong with the collector."""
 
     def __init__(self, arguments: Sequence[str], traces: Path) -> None:
         self.status: int | None = None
@@ -32,7 +34,7 @@ class Around:
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Return when both have ended. Whether the collector failed, the program was waited for."""
+        """Return when both have ended. Wait for the program even if the collector fails."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._collect, daemon)
             await self._ready.wait()
@@ -43,7 +45,7 @@ class Around:
     async def _collect(self, daemon: Daemon) -> None:
         try:
             await daemon.run(self._stop, started=self._ready.set)
-        except* Exception as group:  # noqa: BLE001 - whatever it is, the program runs on
+        except* Exception as group:  # noqa: BLE001 - the program runs on after any error
             self.failure = next(_leaves(group))
         finally:
             self._ready.set()
@@ -67,7 +69,7 @@ class Around:
             await self._settle(daemon)
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Return when nothing has come for a while."""
+        """Return when nothing has arrived for a while."""
         with trio.move_on_after(SETTLE_MOST):
             before, quiet_since = _received(daemon), trio.current_time()
             while trio.current_time() - quiet_since < SETTLE_SECONDS:
@@ -83,7 +85,7 @@ def _received(daemon: Daemon) -> tuple[int, ...]:
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Yield what is in nested groups."""
+    """Yield the exceptions in nested groups."""
     for inner in group.exceptions:
         if isinstance(inner, BaseExceptionGroup):
             yield from _leaves(inner)

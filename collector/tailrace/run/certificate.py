@@ -1,7 +1,7 @@
-"""A run certificate: what a program emitted, what of it is stored, and that it can be checked.
+"""A run certificate: what a program emitted, what of it is stored, and the digests to check it.
 
-A certificate is one JSON object. `sha256` is over its canonical form: the object without `sha256` and
-`signature`, keys sorted, no white space, UTF-8. `signature`, where there is one, is an Ed25519
+A certificate is one JSON object. `sha256` covers its canonical form: the object without `sha256` and
+`signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519
 signature over those 32 bytes.
 """
 
@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Program(msgspec.Struct, kw_only=True):
-    """What was run. Times are Unix nanoseconds."""
+    """The program that ran. Times are Unix nanoseconds."""
 
     arguments: list[str]
     exit_status: int
@@ -48,7 +48,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class Signature(msgspec.Struct, kw_only=True):
-    """Ed25519, both in hex."""
+    """An Ed25519 signature, with key and value in hex."""
 
     public_key: str
     value: str
@@ -60,10 +60,10 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
     program: Program
     machine: Machine
     versions: dict[str, str]
-    """Of what took part, by name."""
+    """Versions of the participating packages, by name."""
     store: str
     max_loss: int
-    """Events that may be missing; more, or an unknown amount, exceed the budget."""
+    """The budget: events that may be missing. An unknown number exceeds it."""
     totals: Totals
     streams: list[StreamEvidence]
     sha256: str = ""
@@ -79,7 +79,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def untraced(self) -> bool:
-        """Whether of a program that ended well there is no event, neither stored nor missing."""
+        """Return whether the program succeeded and has no event, neither stored nor missing."""
         return not self.streams and self.program.exit_status == 0
 
 
@@ -97,7 +97,7 @@ def total(streams: list[StreamEvidence]) -> Totals:
 
 
 def digest(certificate: Certificate) -> bytes:
-    """SHA-256 over its canonical form."""
+    """Return the SHA-256 of the canonical form."""
     content = msgspec.to_builtins(certificate)
     content.pop("sha256", None)
     content.pop("signature", None)
@@ -106,9 +106,9 @@ def digest(certificate: Certificate) -> bytes:
 
 
 def write(certificate: Certificate, path: Path) -> Path:
-    """Write it where no file is yet: to `path`, or beside it under the next number. Return where.
+    """Write the certificate to a new file, `path` or the next free number beside it, and return its path.
 
-    An earlier certificate stays as it is. Raise StoreError when it cannot be written."""
+    An existing file is never overwritten. Raise StoreError when the certificate cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
         try:
@@ -117,20 +117,20 @@ def write(certificate: Certificate, path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            free.unlink(missing_ok=True)  # half a certificate is none
+            free.unlink(missing_ok=True)  # leave no partial certificate
             raise StoreError(f"{free}: {error.strerror}") from error
         return free
     raise AssertionError("there is always a next name")
 
 
 def read(path: Path) -> Certificate:
-    """Raise StoreError for what is no certificate or one of another version."""
+    """Return the certificate in a file. Raise StoreError if it is not one, or of another version."""
     try:
         certificate = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: is no run certificate: {error}") from error
+        raise StoreError(f"{path}: is not a run certificate: {error}") from error
     if (certificate.kind, certificate.version) != (KIND, VERSION):
-        raise StoreError(f"{path}: is no run certificate of version {VERSION}")
+        raise StoreError(f"{path}: is not a run certificate of version {VERSION}")
     return certificate

@@ -1,4 +1,4 @@
-"""What a table holds of some sessions, stream by stream: counts, losses, and a digest of every row."""
+"""Collect what a table has of some sessions, stream by stream: counts, losses, and a digest of every row."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Key = tuple[str, str, str]
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True):
-    """One stream of one session. expected = stored + missing; `missing` by reason.
+    """One stream of one session, where expected = stored + missing. `missing` counts by reason.
 
-    `unknown` says that something of unknown amount is missing, too. `rows` and `digest` (SHA-256, hex)
-    are over all rows of the table that are the stream's, gaps and heals among them, every column."""
+    `unknown` says that an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex)
+    cover every column of all the stream's rows, including gaps and heals."""
 
     source: str
     format: str
@@ -50,14 +50,14 @@ class StreamEvidence(msgspec.Struct, kw_only=True):
     stored: int
     missing: dict[str, int]
     gaps: list[str]
-    """The first of its gaps in words; none has more than `GAPS_SHOWN`."""
+    """The first gaps in words, at most `GAPS_SHOWN`."""
     unknown: bool
     rows: int
     digest: str
 
 
 def collect(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return the streams of these sessions of the view `sessions`, in order of source, session and stream."""
+    """Return the streams of these sessions, ordered by source, session and stream."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -104,7 +104,7 @@ def _in_words(
 
 
 def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
-    """Of each stream, how many rows it has and the SHA-256 over them."""
+    """Yield for each stream the number of its rows, and their SHA-256."""
     current: Key | None = None
     digest, count = hashlib.sha256(), 0
     for source, session, stream, text in engine.rows(ROWS.format(where=where)):

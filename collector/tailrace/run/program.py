@@ -1,4 +1,4 @@
-"""The program itself: started with our variables, its signals passed on, its end awaited."""
+"""Run the program: start it with our variables, forward signals, and wait for its end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FORWARDED = (
 )  # fmt: skip
 
 LATE_SIGNAL = 0.05
-"""Seconds after the program's end in which a signal is still one that was for it: Ctrl-C ends a
-program sooner than we have heard of it."""
+"""Seconds after the program's end in which a signal still counts as meant for it. Ctrl-C may end the
+program before we receive the signal ourselves."""
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run to the end; the exit status as a shell gives it: 128 + N when signal N ended it.
+    """Run the program to its end. Return its exit status as a shell does: 128 + N after signal N.
 
-    What a terminal sends goes to the program's whole process group and so to it already; a signal
-    sent to us alone is passed on. Raise ConfigError when there is no such program."""
+    A terminal sends its signals to the whole process group, and so to the program. A signal sent to us
+    alone is forwarded. Raise ConfigError when there is no such program."""
     with trio.open_signal_receiver(*FORWARDED) as signals:
         try:
             process = await trio.lowlevel.open_process(arguments, env=os.environ | variables)
@@ -35,18 +35,18 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
-                pass  # else it would be raised here, and there would be no certificate
+                pass  # otherwise it would be raised here, and there would be no certificate
     return status if status >= 0 else 128 - status
 
 
 async def _forward(signals: object, process: trio.Process) -> None:
-    async for number in signals:  # type: ignore[attr-defined] # trio gives it no public type
+    async for number in signals:  # type: ignore[attr-defined] # trio has no public type for it
         if not (number in {signal.SIGINT, signal.SIGQUIT} and _from_the_terminal()):
             process.send_signal(number)
 
 
 def _from_the_terminal() -> bool:
-    """Whether we are in a terminal's foreground, where Ctrl-C reaches the program without us."""
+    """Return whether we are in a terminal's foreground, where Ctrl-C reaches the program without us."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

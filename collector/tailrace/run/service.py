@@ -1,7 +1,7 @@
-"""A collector around one program: listen, run it, wait until all it sent is here, certify.
+"""Run a collector around one program: listen, run the program, wait for its events, certify.
 
-Files are read to their end by a second, short life of the collector on the same store: what a
-restarted daemon does anyway. Whatever goes wrong with the collector, the program runs.
+A second, short run of the collector on the same store reads files to their end, as a restarted daemon
+does. The program runs whatever goes wrong with the collector.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tailrace.run.surroundings import sources
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
-class Run(msgspec.Struct, kw_only=True):
-    """What to run, and how. `files` are FORMAT=PATH; `traces` is where tracers are told to write.
-    With `require`, the program does not start unless it is traced."""
+class RunRequest(msgspec.Struct, kw_only=True):
+    """The program to run, and how. `files` are FORMAT=PATH; `traces` is the directory that tracers are
+    told to write to. With `require`, the program does not start unless it is traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]
@@ -46,28 +46,28 @@ class Run(msgspec.Struct, kw_only=True):
     require: bool
 
 
-class Done(NamedTuple):
-    """What became of a run: the program's exit status and, unless tracing failed, the certificate."""
+class RunDone(NamedTuple):
+    """The result of a run: the program's exit status and, unless tracing failed, the certificate."""
 
     status: int
     certificate: Certificate | None = None
 
 
 Warn = Callable[[str, Exception], None]
-"""Is told what went wrong with tracing, and the error behind it."""
+"""Receives what went wrong with tracing, and the error behind it."""
 
 NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 
-def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
-    """Run the program, collect what it emits and certify what came.
+def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
+    """Run the program, collect its events and certify what was stored.
 
-    Raise ConfigError when there is no such program and, if `wanted.require`, whatever keeps the
+    Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the
     collector from starting."""
     clock = SystemClock()
     found = sources(wanted.traces, os.environ, wanted.files)
-    # What a run leaves behind is the program's, and nothing of ours.
+    # The table of a run has only the program's events, and none of our own.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     around = Around(wanted.arguments, wanted.traces)
@@ -83,7 +83,7 @@ def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
             return untraced(wanted.arguments)
         if around.failure is not None:
             warn(CUT_OFF, around.failure)
-            return Done(around.status)
+            return RunDone(around.status)
         about = Program(
             arguments=[*map(spelled, wanted.arguments)], exit_status=around.status,
             started=began, ended=clock.wall_ns(),
@@ -91,19 +91,19 @@ def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
         tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
         try:
             _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
-            return Done(around.status, certify(loaded, about, wanted.max_loss))
-        except Exception as error:  # noqa: BLE001 - the program's exit status must get through
+            return RunDone(around.status, certify(loaded, about, wanted.max_loss))
+        except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
-            return Done(around.status)
+            return RunDone(around.status)
 
 
-def untraced(arguments: Sequence[str]) -> Done:
+def untraced(arguments: Sequence[str]) -> RunDone:
     """Run the program without a collector. Raise ConfigError when there is no such program."""
-    return Done(trio.run(program.run, arguments, {}))
+    return RunDone(trio.run(program.run, arguments, {}))
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
-    """A certificate of all sessions since the program was started."""
+    """Return a certificate of all sessions since the program was started."""
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -122,16 +122,16 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
 
 
 def _collect(loaded: Loaded, clock: Clock, around: Around) -> None:
-    """One life of a collector around the program."""
+    """Run a collector around the program."""
     try:
         with collecting(loaded, clock, Mode(last=True)) as daemon:
             trio.run(around.main, daemon)
-    except Exception as error:  # noqa: BLE001 - what goes wrong here is no reason to run nothing
+    except Exception as error:  # noqa: BLE001 - the program runs after any error here
         around.failure = around.failure or error
 
 
 def _finish(loaded: Loaded, config: Config, clock: Clock) -> None:
-    """Another life, in which files are read to their end and their sessions closed."""
+    """Run the collector again to read files to their end and close their sessions."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True)) as daemon:
 
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""Ed25519 over a certificate's digest. The one thing here that needs the package cryptography."""
+"""Sign a certificate's digest with Ed25519. Only this module needs the package cryptography."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tailrace.run.certificate import Certificate, Signature, digest
 
 
 def load(path: Path) -> Ed25519PrivateKey:
-    """The private key in a PEM file. Raise ConfigError when there is none."""
+    """Return the private key in a PEM file. Raise ConfigError if there is none."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
     except (ValueError, TypeError) as error:
-        raise ConfigError([f"{path}: is no unencrypted private key in PEM: {error}"]) from error
+        raise ConfigError([f"{path}: is not an unencrypted private key in PEM: {error}"]) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError([f"{path}: must be an Ed25519 key"])
     return key
@@ -35,7 +35,7 @@ def sign(certificate: Certificate, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Certificate, wanted: str | None) -> list[str]:
-    """What is wrong with its signature; `wanted` is the public key (hex) that must have made it."""
+    """Return what is wrong with the signature. `wanted` is the public key (hex) that must have made it."""
     signature = certificate.signature
     if signature is None:
         return [] if wanted is None else ["it is not signed"]

@@ -1,4 +1,4 @@
-"""What a run comes to, for people and for programs."""
+"""Summarise a run for people and for programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tailrace.run.evidence import StreamEvidence
 
 
 def lines(done: Certificate, path: Path | None) -> Iterator[str]:
-    """Yield what a person wants to know of a certificate, which is at `path` if it could be written."""
+    """Yield lines about a certificate for people. `path` is None if it could not be written."""
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
     if not done.streams:
-        yield "  no event came: does the program use one of the variables that `tailrace run --help` names?"
+        yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     for stream in _short(done):
         name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
         yield f"  {name}: {_missing(stream.missing, stream.unknown)}"
@@ -33,7 +33,7 @@ def document(
     path: Path | None,
     failures: Sequence[str],
 ) -> bytes:
-    """Return the same as one line of JSON, whether there is a certificate or not."""
+    """Return the same as one line of JSON, with or without a certificate."""
     found: dict[str, object] = {
         "arguments": arguments,
         "exit_status": exit_status,
@@ -49,7 +49,7 @@ def document(
 
 
 def _short(done: Certificate) -> Iterator[StreamEvidence]:
-    """Yield the streams that miss anything."""
+    """Return the streams that lack anything."""
     return (stream for stream in done.streams if stream.unknown or stream.missing)
 
 

@@ -1,7 +1,7 @@
-"""What a program is given so that its events come to us: listeners, directories, variables.
+"""Set up listeners, directories and variables, so that a program's events reach the collector.
 
-Variables that are set already stay as they are; where one says where a tracer writes, that place is
-followed instead of ours.
+Variables that are set already stay unchanged. If one of them names a tracer's output, the collector
+follows that path instead of our own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DFTRACER_LIVE = {
     "DFTRACER_TRACE_COMPRESSION": "0",
     "DFTRACER_WRITE_BUFFER_SIZE": "1",
 }
-"""As PRODUCERS.md has it."""
+"""The settings that PRODUCERS.md recommends."""
 
 
 def sources(
@@ -36,7 +36,7 @@ def sources(
 ) -> dict[str, SourceConfig]:
     """Return listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
 
-    Raise ConfigError for files that are wrongly given (see `followed`)."""
+    Raise ConfigError for invalid files (see `followed`)."""
     found = dict(LISTENERS)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
@@ -49,7 +49,7 @@ def sources(
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:
     """Return the format and path of each FORMAT=PATH.
 
-    Raise ConfigError for text that is not of this form, or of no known format."""
+    Raise ConfigError if a text has another form or names an unknown format."""
     found = []
     for given in files:
         format_, equals, path = given.partition("=")
@@ -63,14 +63,15 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """The directories that tracers are told to write into: DFTracer does not make its own."""
+    """Return the directories that tracers are told to write to. DFTracer does not make its own."""
     return (directory / "dftracer", directory / "ovni")
 
 
 def variables(
     directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str]
 ) -> dict[str, str]:
-    """What is set for the program beyond what is set already. `addresses` are host:port by source."""
+    """Return the variables to set for the program, without those that are set already. `addresses` are
+    host:port by source."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],

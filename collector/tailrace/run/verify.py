@@ -1,4 +1,4 @@
-"""A certificate against the table: everything it says is computed anew."""
+"""Compare a certificate with the table, by computing everything in it anew."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tailrace.run.evidence import Key, StreamEvidence, collect
 
 
 def differences(certificate: Certificate, engine: Engine) -> list[str]:
-    """What of it is not so, a line each; none means that it holds."""
+    """Return a line for each difference, or nothing if the certificate holds."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
-        found.append("its own digest does not match: it was changed after it was made")
+        found.append("its own digest does not match: the certificate was changed after it was made")
     if total(certificate.streams) != certificate.totals:
         found.append("its totals are not the sums of its streams")
     sessions = {stream.session for stream in certificate.streams}
@@ -27,7 +27,7 @@ def _compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterato
         if key not in now:
             yield f"{name}: is not in the table"
         elif key not in before:
-            yield f"{name}: is in the table and not in the certificate"
+            yield f"{name}: is in the table but not in the certificate"
         elif before[key] != now[key]:
             yield f"{name}: {', '.join(_changed(before[key], now[key]))}"
 
@@ -36,7 +36,7 @@ def _changed(said: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
     for field in StreamEvidence.__struct_fields__:
         then, now = getattr(said, field), getattr(there, field)
         if then != now and field == "digest":
-            yield "its rows are not those that were certified"
+            yield "its rows differ from the certified rows"
         elif then != now:
             yield f"{field} was {then}, is {now}"
 

@@ -1,3 +1,3 @@
-"""Who may talk to a listener, and who it proves to be: certificates, tokens, networks."""
+"""Decide who may talk to a listener, by certificates, tokens and networks."""
 
 from __future__ import annotations

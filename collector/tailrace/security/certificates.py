@@ -1,8 +1,9 @@
-"""A listener's TLS: its certificate and key, and the authority that its peers' are to be from.
+"""A listener's TLS: its certificate and key, and the authority that must have signed its peers'
+certificates.
 
-TLS 1.2 at least. No sessions are resumed: each connection is held to the files as they are, and a
-peer that only sends is sent nothing that it would leave unread. Every certificate is tried in a
-handshake in memory before it is used, which also tells until when it is valid.
+TLS 1.2 is the lowest version. Sessions are not resumed, so each connection is checked against the current
+files, and a peer that only sends receives nothing that it would leave unread. Before a certificate is
+used, it is tried in a handshake in memory, which also shows its period of validity.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class _Usable(NamedTuple):
     context: ssl.SSLContext
     begins: float
     ends: float
-    """Valid from and until, in Unix seconds."""
+    """The period of validity, in Unix seconds."""
 
     def validity(self, now: float) -> str | None:
-        """What is wrong with it at this time."""
+        """Return what is wrong with the certificate at this time, or None."""
         if now < self.begins:
             return f"is not valid before {_day(self.begins)}"
         if now > self.ends:
@@ -35,16 +36,16 @@ class _Usable(NamedTuple):
 
 
 class Certificates:
-    """The context of new connections, rebuilt when one of its files has changed.
+    """The TLS context of new connections, rebuilt when one of its files has changed.
 
-    A new certificate that is not valid now replaces none that is. At the start it is used all the
-    same: peers then refuse it, while the daemon's other listeners work."""
+    A new certificate that is not valid now does not replace a valid one. At the start it is used anyway:
+    peers then refuse it, while the daemon's other listeners work."""
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
     ) -> None:
-        """PEM files. With `authority`, peers must show a certificate that it signed.
-        Raise UnusableError."""
+        """Read PEM files. With `authority`, peers must show a certificate that it signed. Raise
+        UnusableError."""
         self._certificate = certificate
         self._key = key
         self._authority = authority
@@ -58,12 +59,12 @@ class Certificates:
 
     @property
     def expires(self) -> float:
-        """When the certificate in use does (Unix seconds)."""
+        """Return when the certificate in use expires (Unix seconds)."""
         return self._kept.get().ends
 
     @property
     def problem(self) -> str | None:
-        """Why the files as they are now are not used, or what is wrong with those that are."""
+        """Return why the current files are not used, or what is wrong with the files in use."""
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem
@@ -96,7 +97,9 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     context.num_tickets = 0
-    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)  # to tell which of the two is bad
+    _trust(
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
+    )  # tells which of the two files is wrong
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:
@@ -111,7 +114,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _demand(context: ssl.SSLContext, authority: Path) -> None:
-    """Of peers, a certificate that is signed by it."""
+    """Require that peers show a certificate signed by the authority."""
     if b"-----BEGIN CERTIFICATE-----" not in read(authority):
         raise UnusableError(authority, "holds no certificate in PEM")
     _trust(context, authority)
@@ -128,7 +131,7 @@ def _trust(context: ssl.SSLContext, certificates: Path) -> None:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """From when until when, as a client sees it that trusts this certificate and asks for no name."""
+    """Return the period of validity, as seen by a client that trusts this certificate and checks no name."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -145,13 +148,13 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
     except ssl.SSLError as error:
         raise UnusableError(certificate, f"fails in a handshake: {explain(error)}") from error
     shown = asking.getpeercert()
-    assert shown is not None  # noqa: S101 - the client has demanded one
+    assert shown is not None  # noqa: S101 - the client requires one
     begins, ends = shown["notBefore"], shown["notAfter"]
     return ssl.cert_time_to_seconds(str(begins)), ssl.cert_time_to_seconds(str(ends))
 
 
 def explain(error: ssl.SSLError) -> str:
-    """In the words of the library."""
+    """Return the error in OpenSSL's words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()
@@ -162,7 +165,7 @@ class _EncryptedError(Exception):
 
 
 def _no_password() -> str:
-    """Instead of asking at the terminal."""
+    """Refuse an encrypted key, where OpenSSL would ask for a password at the terminal."""
     raise _EncryptedError
 
 

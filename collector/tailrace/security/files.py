@@ -1,7 +1,8 @@
-"""What is made of files: made again when one of them has changed, kept as it was while that fails.
+"""Values built from files: rebuilt when a file has changed, and kept as they were while that fails.
 
-The files are looked at when it is asked for, at most once a second, so that nobody has to say that
-they have changed. A pair that is half written is bad for a moment: what was good is used meanwhile.
+The files are checked when somebody asks for the value, at most once a second, so that nobody has to
+announce a change. A half-written pair of files is bad for a moment; until it is whole, the last good
+value is used.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ LOOK_EVERY = 1.0
 """Seconds."""
 
 SIZE_MAX = 2**20
-"""Bytes of a file that are read; no certificate, key or list of tokens is larger."""
+"""Bytes of a file that are read. No certificate, key or list of tokens is larger."""
 
 T = TypeVar("T")
 
 
 class UnusableError(Exception):
-    """A file cannot be used; `message` is what is wrong with it."""
+    """A file that cannot be used. `message` says what is wrong with it."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -33,12 +34,12 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """The last that could be made of the files."""
+    """The last value that could be built from the files."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Raise UnusableError when nothing can be made of them."""
+        """Build the first value. Raise UnusableError when that fails."""
         self.problem: str | None = None
-        """Why the files as they are now are not used."""
+        """Why the current files are not used."""
         self._paths = paths
         self._make = make
         self._clock = clock
@@ -54,7 +55,8 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """What is bad is tried again each time: it may be whole now and look the same."""
+        """Rebuild the value if the files changed, or if the last attempt failed: files may be whole now
+        and look the same."""
         state = self._state()
         if state == self._seen and self.problem is None:
             return
@@ -62,7 +64,7 @@ class Kept(Generic[T]):
         try:
             self._value = self._make()
         except UnusableError as error:
-            self.problem = f"{error}; what was there before is still used"
+            self.problem = f"{error}; the earlier content is still used"
         else:
             self.problem = None
 
@@ -71,7 +73,8 @@ class Kept(Generic[T]):
 
 
 def read(path: Path, *, secret: bool = False) -> bytes:
-    """A file's content; one with secrets must not be readable by every user of this host.
+    """Return a file's content. A file with secrets must not be readable by every user of this host.
+
     Raise UnusableError."""
     try:
         with open(path, "rb", opener=_open) as file:
@@ -84,12 +87,12 @@ def read(path: Path, *, secret: bool = False) -> bytes:
     if len(content) > SIZE_MAX:
         raise UnusableError(path, f"is larger than {SIZE_MAX} bytes")
     if secret and found.st_mode & stat.S_IROTH:
-        raise UnusableError(path, f"can be read by every user of this host; chmod o-r {path}")
+        raise UnusableError(path, f"can be read by every user of this host; run chmod o-r {path}")
     return content
 
 
 def _open(path: str, flags: int) -> int:
-    """Of a pipe, without waiting for somebody to write."""
+    """Open a file. If it is a pipe, do not wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

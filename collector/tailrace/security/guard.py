@@ -1,4 +1,4 @@
-"""What guards one listener, as its keys say: TLS, tokens, and the networks it listens to."""
+"""Guard one listener as its keys say: with TLS, tokens and a list of networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """Each is None, or without a list, where it is not configured: then it lets everybody in."""
+    """The guards of one listener. A missing guard (None, or an empty list) admits everybody."""
 
     certificates: Certificates | None = None
     tokens: Tokens | None = None
@@ -27,22 +27,22 @@ class Guard(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with its files now, a sentence each."""
+        """Return what is wrong with the guard's files now, one sentence each."""
         files = [self.certificates, self.tokens]
         return [each.problem for each in files if each is not None and each.problem is not None]
 
     @property
     def expires(self) -> float | None:
-        """When the certificate in use does (Unix seconds)."""
+        """Return when the certificate in use expires (Unix seconds)."""
         return self.certificates.expires if self.certificates else None
 
 
 OPEN = Guard()
-"""Lets everybody in."""
+"""Admits everybody."""
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Of the section `owner`, as in "sources.runs". Raise ConfigError: files that cannot be used."""
+    """Build the guard of section `owner`, as in "sources.runs". Raise ConfigError for unusable files."""
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])
@@ -50,7 +50,7 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """The files of a configuration that cannot be used, each where its key was written."""
+    """Return the files of a configuration that cannot be used, each with the place of its key."""
     config = loaded.config
     listeners = {("admin",): config.admin} | {
         ("sources", name): source
@@ -65,7 +65,7 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 
 def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
-    """The guard, and what is wrong with the file of a key."""
+    """Return the guard, and what is wrong with the file of each key."""
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {

@@ -1,4 +1,4 @@
-"""Which addresses may talk to a listener."""
+"""Decide which addresses may talk to a listener."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from functools import lru_cache
 from tailrace.config.network import parse
 
 _REMEMBERED = 4096
-"""Addresses of which the answer is kept. Others are looked up, 4 us each."""
+"""Addresses whose answer is cached. Any other address takes 4 us to look up."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""What an IPv6 address begins with that stands for an IPv4 address."""
+"""The prefix of an IPv4-mapped IPv6 address."""
 
 
 class Networks:
-    """IPv4 addresses are themselves however they are spelled, as ::ffff:192.0.2.1 too."""
+    """A list of networks. An IPv4 address is the same address in any spelling, including
+    ::ffff:192.0.2.1."""
 
     def __init__(self, networks: Iterable[str]) -> None:
-        """In CIDR notation; none at all are all. Raise ValueError."""
+        """Parse networks in CIDR notation. An empty list allows every address. Raise ValueError."""
         self._networks = [
             (network.max_prefixlen, int(network.netmask), int(network.network_address))
             for network in map(parse, networks)
         ]
         self.allows = lru_cache(_REMEMBERED)(self._allows)
-        """Whether a peer of this address (`host`, without a port) may talk."""
+        """Whether a peer with this address (`host`, without a port) may talk."""
 
     def __bool__(self) -> bool:
-        """Whether there is a list."""
+        """Return whether there is a list."""
         return bool(self._networks)
 
     def _allows(self, host: str) -> bool:
@@ -43,7 +44,7 @@ class Networks:
 
 
 def _packed(host: str) -> bytes:
-    """The bytes of an address as a socket gives it."""
+    """Return the bytes of an address in the form that a socket reports."""
     if ":" not in host:
         return socket.inet_pton(socket.AF_INET, host)
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])

@@ -1,7 +1,7 @@
-"""The tokens of a listener's clients: a file, one token a line, `#` begins a comment line.
+"""The tokens of a listener's clients: a file with one token a line; `#` begins a comment line.
 
-They are secrets: which of them was meant, or how nearly, cannot be told from how long a comparison
-takes, and only their digests are kept in memory.
+Tokens are secrets. The duration of a comparison shows neither which token was meant nor how nearly it
+matched, and memory holds only digests.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from tailrace.clock import Clock
 from tailrace.security.files import Kept, UnusableError, read
 
 SIZE_MIN = 16
-"""Bytes of a token: shorter ones can be guessed."""
+"""The shortest token, in bytes. Shorter tokens can be guessed."""
 
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""In one file: each costs a comparison whenever somebody connects."""
+"""Tokens in one file. Each costs a comparison for every new connection."""
 
 _TOKEN = re.compile(rb"[!-~]+")
 
 
 class Tokens:
-    """Read again when the file has changed; what was good is kept while that cannot be used."""
+    """The tokens of a file, read again when it has changed. While the new content cannot be used, the old
+    tokens count."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        """Raise UnusableError."""
+        """Read the file. Raise UnusableError."""
         self._path = path
         self._kept = Kept([path], self._read, clock)
 
@@ -42,7 +43,7 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Why the file as it is now is not used."""
+        """Return why the file's current content is not used."""
         self._kept.get()
         return self._kept.problem
 
@@ -63,9 +64,9 @@ class Tokens:
 
 
 def _wrong(token: bytes) -> str | None:
-    """Never shows the token."""
+    """Return what is wrong with a token, without showing it."""
     if _TOKEN.fullmatch(token) is None:
-        return "is no token; allowed: printable ASCII characters without spaces"
+        return "is not a token; allowed: printable ASCII characters without spaces"
     if not SIZE_MIN <= len(token) <= SIZE_MAX:
         return f"is a token of {len(token)} characters; allowed: {SIZE_MIN} to {SIZE_MAX}"
     return None

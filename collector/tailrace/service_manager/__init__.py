@@ -1,3 +1,3 @@
-"""What a service manager (systemd) and a service say to each other, in systemd's protocol."""
+"""Talk to the service manager in systemd's protocol."""
 
 from __future__ import annotations

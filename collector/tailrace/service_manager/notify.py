@@ -1,7 +1,7 @@
-"""What the service tells its manager: states, signs of life, and sockets to keep (sd_notify(3)).
+"""Notify the service manager: states, signs of life, and sockets to keep (sd_notify(3)).
 
-Without a manager all of it does nothing. A message that the manager does not take within a second is
-lost; the next one is tried again.
+Without a manager, all calls do nothing. A message that the manager does not accept within a second is
+lost, and the next message is tried again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """`address` is that of the manager's socket, with `@` for the abstract namespace, or empty.
+    """A connection to the manager. `address` is its socket (`@`: abstract namespace), or empty.
 
-    `watchdog_seconds` is how long the manager waits for the next `alive`; None for ever."""
+    `watchdog_seconds` is how long the manager waits for the next `alive`; None means for ever."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds
@@ -31,11 +31,12 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Self:
-        """As the manager wants it, whose variables are taken out: they are not for our children."""
+        """Build a notifier from the manager's variables, and remove them, since they are not meant for
+        our children."""
         address = environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         if address and address[0] not in "/@":
-            logger.warning("NOTIFY_SOCKET=%s: no kind of socket that is known here", address)
+            logger.warning("NOTIFY_SOCKET=%s: unknown kind of socket", address)
             address = ""
         seconds = None
         with suppress(ValueError):
@@ -45,45 +46,45 @@ class Notifier:
 
     @property
     def present(self) -> bool:
-        """Whether there is a manager that listens."""
+        """Return whether a manager listens."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """Everything listens; after `reloading`, the new configuration is in use."""
+        """Tell that every listener is up or, after `reloading`, that the new configuration is in use."""
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """A new configuration is being read, since a time in seconds; `ready` ends it."""
+        """Tell that a new configuration is being read since `monotonic` (seconds), until `ready`."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """What is going on, in a line."""
+        """Tell what is going on, in one line."""
         self._send(f"STATUS={line.splitlines()[0] if line else ''}")
 
     def alive(self) -> None:
-        """Something got done: the watchdog's time begins anew."""
+        """Tell that work got done, which restarts the watchdog's timer."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
-        """A start or stop that takes long goes on, for so long at least."""
+        """Tell that a long start or stop goes on, and ask for at least this much more time."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Let the manager keep a socket for the next life of the service; whether it took the message."""
-        # Without FDPOLL=0 it would let go of a socket at its first error.
+        """Let the manager keep a socket for the next process. Return whether the message was sent."""
+        # Without FDPOLL=0 the manager would drop a socket at its first error.
         return self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
 
     def remove(self, name: str) -> None:
-        """Have the manager close what it keeps by this name: on return its address is free, unless the
-        manager takes longer than a second."""
+        """Have the manager close the sockets that it keeps by this name. On return their address is free,
+        unless the manager takes longer than a second."""
         if self._send(f"FDSTOREREMOVE=1\nFDNAME={name}"):
             self._wait()
 
     def _wait(self) -> None:
-        """Return when the manager has read all so far: then it closes its end of a pipe."""
+        """Return when the manager has read all messages so far: then it closes its end of a pipe."""
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)

@@ -1,6 +1,6 @@
-"""The pages for people: plain HTML without scripts, readable in a terminal's browser, too.
+"""The pages for people: plain HTML without scripts, which text browsers can show, too.
 
-Names that producers and users chose are in them; all text is escaped.
+Pages contain names that producers and users chose, so all text is escaped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from html import escape
 import msgspec
 
 PAGES = {
-    "/status": "how every source, the spool and the store are, and what is wrong",
+    "/status": "the state of every source, the spool and the store, and what is wrong",
     "/status?format=json": "the same for programs, with every figure",
-    "/metrics": "for Prometheus",
+    "/metrics": "metrics for Prometheus",
     "/healthz": "200 as long as a restart would not help",
-    "/readyz": "200 while what is sent is taken in",
+    "/readyz": "200 while the daemon receives what is sent",
 }
 """The paths that the endpoint serves, each with its purpose."""
 
@@ -41,13 +41,13 @@ ALARMING = frozenset(
         "failure", "admin_refused",
     }
 )  # fmt: skip
-"""Figures that a page marks unless they are zero or empty."""
+"""Figures that a page highlights unless they are zero or empty."""
 
 FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
     "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
-"""The figures of a source that come first on its table."""
+"""The figures of a source that come first in its table."""
 
 
 def index(version: str) -> str:
@@ -57,7 +57,7 @@ def index(version: str) -> str:
 
 
 def status(value: msgspec.Struct) -> str:
-    """Return a page with every figure of a status: of the daemon first, then of each source."""
+    """Return a page with every figure of a status: first those of the daemon, then those of each source."""
     figures = msgspec.to_builtins(value)
     sources = figures.pop("sources", {})
     parts = ['<p><a href="/">all pages</a></p>', *_table(figures)]
@@ -89,7 +89,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure as text for people; of a dict of figures, those that are not zero."""
+    """Return a figure as text for people. For a dict of figures, show those that are not zero."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: requests in, answers out, each within its time.
+"""One HTTP/1.1 connection: it receives requests and sends answers, each within a time limit.
 
-Whoever is at the other end costs a connection and no more: a request is a line and some headers, of
-a body nothing is read, and an answer that nobody takes is given up. There is no HTTP/2 and no upgrade.
+A peer can cost no more than one connection. A request is a line and some headers, a body is never read,
+and an answer that nobody reads is abandoned. There is no HTTP/2 and no upgrade.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import NamedTuple
 import h11
 import trio
 
-from tailrace.figures import Refusal
+from tailrace.figures import AdminRefusal
 
 HEADERS_MAX = 16 * 2**10
 """Bytes of a request's line and headers."""
 
 REQUEST_SECONDS = 10.0
-"""How long a request may take to arrive: the first from the connection's beginning on, others from
-their first byte on."""
+"""Limit for a request to arrive: for the first since the connection began, for others since their first
+byte."""
 
 IDLE_SECONDS = 75.0
-"""How long there may be nothing between two requests; many scrape once a minute."""
+"""Limit for the pause between two requests. Many scrapers ask once a minute."""
 
 ANSWER_SECONDS = 10.0
-"""How long the other end may take to take in an answer."""
+"""Limit for the peer to read an answer."""
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
-"""After a last answer so much that comes is thrown away, for so long: closing with bytes unread would
-take the answer back."""
+"""After the last answer, this much input is discarded for at most `LINGER_SECONDS`. Closing a socket with
+unread input would destroy the answer."""
 
 RECEIVE_MAX = 16 * 2**10
 
@@ -39,11 +39,11 @@ RECEIVE_MAX = 16 * 2**10
 class Request(NamedTuple):
     method: str
     path: str
-    """Without the query."""
+    """The path without the query."""
     headers: dict[str, str]
-    """By their names in lower case; of one that came twice, the last."""
+    """Headers by their names in lower case. If a header is repeated, the last one counts."""
     query: str = ""
-    """As it stands in the request, without the question mark."""
+    """The query as it stands in the request, without the question mark."""
 
 
 class Response(NamedTuple):
@@ -57,9 +57,9 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
-    """The connection is over; `cause` if the other end is to blame."""
+    """The connection is over. `cause` is set if the peer is to blame."""
 
-    def __init__(self, cause: Refusal | None = None) -> None:
+    def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
 
@@ -69,7 +69,7 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Conversation:
-    """`waiting` while no request is here to be answered."""
+    """The requests and answers of one connection. `waiting` says that no request is being answered."""
 
     def __init__(self, stream: trio.abc.Stream, answer: Answer) -> None:
         self.waiting = True
@@ -78,7 +78,7 @@ class Conversation:
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
 
     async def run(self) -> None:
-        """Answer until the connection is over. Raise EndedError for why."""
+        """Answer requests until the connection is over. Raise EndedError with the cause."""
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._wire.start_next_cycle()
@@ -88,7 +88,7 @@ class Conversation:
             await self._exchange()
 
     async def linger(self) -> None:
-        """Let a last answer arrive."""
+        """Let the last answer arrive."""
         if not isinstance(self._stream, trio.SocketStream):
             return
         left = LINGER_BYTES
@@ -98,7 +98,7 @@ class Conversation:
                 left -= len(data)
 
     async def _exchange(self) -> None:
-        with within(REQUEST_SECONDS, Refusal.SLOW):
+        with within(REQUEST_SECONDS, AdminRefusal.SLOW):
             request = await self._request()
         self.waiting = False
         await self._send(request, await self._respond(request))
@@ -110,7 +110,7 @@ class Conversation:
                 await self._receive()
         except h11.RemoteProtocolError as problem:
             await self._send(None, plain(problem.error_status_hint, str(problem)))
-            raise EndedError(Refusal.MALFORMED) from problem
+            raise EndedError(AdminRefusal.MALFORMED) from problem
         if not isinstance(event, h11.Request):
             raise EndedError
         return event
@@ -139,14 +139,14 @@ class Conversation:
             parts.append(h11.Data(data=response.body))
         parts.append(h11.EndOfMessage())
         data = b"".join(self._wire.send(part) or b"" for part in parts)
-        with within(ANSWER_SECONDS, Refusal.UNREAD):
+        with within(ANSWER_SECONDS, AdminRefusal.UNREAD):
             try:
                 await self._stream.send_all(data)
             except trio.BrokenResourceError as problem:
                 raise EndedError from problem
 
     def _has_body(self) -> bool:
-        """Of the request just read: whether anything of it is left to read."""
+        """Return whether any part of the request is left to read."""
         try:
             return not isinstance(self._wire.next_event(), h11.EndOfMessage)
         except h11.RemoteProtocolError:
@@ -154,8 +154,8 @@ class Conversation:
 
 
 @contextmanager
-def within(seconds: float, cause: Refusal | None) -> Iterator[None]:
-    """Raise EndedError with this cause when it takes longer."""
+def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
+    """Raise EndedError with this cause when the block takes longer."""
     with trio.move_on_after(seconds) as patience:
         yield
     if patience.cancelled_caught:

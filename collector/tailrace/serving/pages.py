@@ -1,9 +1,9 @@
-"""The admin endpoint's pages: /, /status, /metrics, /healthz, /readyz. They read and never change.
+"""The admin endpoint's pages: /, /status, /metrics, /healthz, /readyz. They change nothing.
 
-/healthz answers 200 while the process lives and can mend itself (ok, degraded, starting, stopping)
-and 503 once it cannot; /readyz answers 200 only while what is sent is taken in. Both say in JSON
-what is wrong; where tokens are asked for, without one they say the status alone. /status is HTML for
-a browser and JSON for all others.
+/healthz answers 200 while the process lives and can recover by itself (ok, degraded, starting, stopping),
+and 503 once it cannot. /readyz answers 200 only while the daemon receives what is sent. Both say in JSON
+what is wrong; if tokens are required, a request without one gets the status alone. /status is HTML for a
+browser and JSON for all other clients.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
-"""With every answer: nothing here is for other sites, and nothing is more than text and its style."""
+"""Headers of every answer. No page is meant for other sites, and no page needs more than text and its
+style."""
 
 _SCHEME = "bearer "
 
 
-class Health(msgspec.Struct):
-    """What the probes answer."""
+class HealthAnswer(msgspec.Struct):
+    """The answer of the probes."""
 
     status: str
     conditions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -47,13 +48,13 @@ class Health(msgspec.Struct):
 
 
 class Probe(msgspec.Struct):
-    health: Health
+    health: HealthAnswer
     alive: bool
     ready: bool
 
 
 class Pages:
-    """Three functions that look at the daemon, and who may see what they say."""
+    """The pages, made from functions that read the daemon, and the check of who may see them."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Pages:
         families: Callable[[], Iterable[Metric]],
         accepts: Callable[[bytes], bool] | None,
     ) -> None:
-        """`accepts` a token; None to ask for none."""
+        """Take functions that read the daemon. `accepts` checks a token; None requires no token."""
         self._probe = probe
         self._status = status
         self._accepts = accepts
@@ -78,7 +79,7 @@ class Pages:
         if request.path in {"/healthz", "/readyz"} and request.method in {"GET", "HEAD"}:
             return self._health(request.path, details=may_see)
         if not may_see:
-            return plain(401, "a token is asked for", ("WWW-Authenticate", "Bearer"))
+            return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))
         if request.method not in {"GET", "HEAD"}:
             return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
         match request.path:
@@ -89,7 +90,7 @@ class Pages:
             case "/":
                 response = _html(html.index(__version__))
             case _:
-                response = plain(404, "there are: /, /status, /metrics, /healthz, /readyz")
+                response = plain(404, "not found; pages: /, /status, /metrics, /healthz, /readyz")
         return response
 
     def _status_page(self, request: Request) -> Response:
@@ -99,7 +100,7 @@ class Pages:
             case "json":
                 return _json(200, self._status())
             case _:
-                return plain(400, "/status?format= takes html or json")
+                return plain(400, "/status?format= must be html or json")
 
     @staticmethod
     def _has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
@@ -110,18 +111,20 @@ class Pages:
     def _health(self, path: str, *, details: bool) -> Response:
         now = self._probe()
         fine = now.alive if path == "/healthz" else now.ready
-        health = now.health if details else Health(now.health.status)
+        health = now.health if details else HealthAnswer(now.health.status)
         return _json(200 if fine else 503, health)
 
     async def _metrics(self, accept: str) -> Response:
-        # Of one moment. To write them takes much longer than to make them: receiving does not wait for that.
+        # Make all families at one moment. Writing them takes much longer, so a thread does that while we receive.
         families = _Families(list(self._families()))
         return await trio.to_thread.run_sync(_written, families, accept)
 
 
 def wanted(request: Request) -> str:
-    """Return the form that a request asks for: by `format` or else, in its headers, HTML by name (as
-    browsers do), and otherwise JSON, as those get it who say nothing."""
+    """Return the form that a request asks for.
+
+    `format` decides. Otherwise the header Accept must name HTML, as browsers do; everybody else gets
+    JSON."""
     given = parse_qs(request.query).get("format")
     if given:
         return given[-1]
@@ -144,7 +147,7 @@ def _range(text: str) -> tuple[str, float]:
 
 
 class _Families(Collector):
-    """Families as prometheus_client wants them to be handed over."""
+    """Families in the form that prometheus_client requires."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._all = families
@@ -155,7 +158,7 @@ class _Families(Collector):
 
 def _written(families: _Families, accept: str) -> Response:
     if "application/openmetrics-text" in accept:
-        # prometheus_client has no types for this one
+        # prometheus_client has no types for this function
         body = openmetrics.generate_latest(families)  # type: ignore[no-untyped-call]
         return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
     return Response(200, exposition.generate_latest(families), exposition.CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,9 +1,9 @@
-"""The admin endpoint's connections: who is let in, how many at a time, and what they may cost.
+"""The admin endpoint's connections: who may connect, how many at a time, and how much they may cost.
 
-Whoever they are, they cannot keep the daemon from its work: connections are taken one at a time with
-a pause after each, an answer is followed by a pause that is longer than it took to make, and when
-there are too many connections, one that waits for its own request makes room: a flood of silent ones
-does not lock out a scraper, who asks at once.
+No client can keep the daemon from its work. Connections are accepted one at a time with a pause after
+each. Each answer is followed by a pause longer than the time it took to make. When there are too many
+connections, the one that has waited longest for a request is closed, so that a flood of silent
+connections does not lock out a scraper, which asks at once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 import trio
 
-from tailrace.figures import AdminFigures, Refusal
+from tailrace.figures import AdminFigures, AdminRefusal
 from tailrace.serving.http import Conversation, EndedError, Request, Response, plain, within
 from tailrace.serving.pages import Pages
 
 ACCEPT_SECONDS = 0.005
-"""The pause after a connection: a handshake of TLS costs up to 2 ms."""
+"""The pause after a connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
-"""The pause after an answer, as a multiple of the time it took to make: at most a quarter of the
-daemon's time goes into answers."""
+"""The pause after an answer, as a multiple of the time it took to make, so that answers take at most a
+quarter of the daemon's time."""
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -44,17 +44,18 @@ class Server:
         allows: Callable[[str], bool],
         context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """`allows` an address to connect; `context` for a connection that begins now, None without TLS."""
+        """Serve `pages`. `allows` checks a client's address. `context` returns the TLS context for a new connection, or
+        None without TLS."""
         self._pages = pages
         self._figures = figures
         self._connections_max = connections_max
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """The oldest first."""
+        """Ordered from the oldest to the newest."""
         self._turn = trio.Lock()
         self._rested = 0.0
-        """When the next answer may be made."""
+        """The time at which the next answer may be made."""
 
     async def serve(
         self,
@@ -62,7 +63,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer on a bound socket until cancelled; `started` once it listens."""
+        """Answer on a bound socket until cancelled. Call `started` once it listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -71,7 +72,7 @@ class Server:
                     sock, address = await listener.accept()
                 except OSError as error:
                     if error.errno in _OUT_OF_DESCRIPTORS:
-                        self._figures.refuse(Refusal.DESCRIPTORS)
+                        self._figures.refuse(AdminRefusal.DESCRIPTORS)
                         await trio.sleep(0.1)
                     continue
                 if self._admit(sock, address, nursery):
@@ -84,11 +85,11 @@ class Server:
         nursery: trio.Nursery,
     ) -> bool:
         if not self._allows(address[0]):
-            self._figures.refuse(Refusal.ADDRESS)
+            self._figures.refuse(AdminRefusal.ADDRESS)
             sock.close()
             return False
         if len(self._open) >= self._connections_max and not self._make_room():
-            self._figures.refuse(Refusal.CROWDED)
+            self._figures.refuse(AdminRefusal.CROWDED)
             sock.close()
             return False
         socket, context = trio.SocketStream(sock), self._context()
@@ -99,12 +100,12 @@ class Server:
         return True
 
     def _make_room(self) -> bool:
-        """End the connection that has waited longest for its own request, if one does."""
+        """Close the connection that has waited longest for its own request. Return whether there was one."""
         for scope, conversation in self._open.items():
             if conversation.waiting:
                 del self._open[scope]
                 scope.cancel()
-                self._figures.refuse(Refusal.CROWDED)
+                self._figures.refuse(AdminRefusal.CROWDED)
                 return True
         return False
 
@@ -129,7 +130,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """When it is its turn, and the pause after the one before is over."""
+        """Answer a request when its turn has come and the pause after the previous answer is over."""
         async with self._turn:
             await trio.sleep_until(self._rested)
             began = trio.current_time()
@@ -147,13 +148,13 @@ class Server:
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # Its end needs no proof: every message of HTTP says how long it is.
+    # The end of the stream needs no proof, because every HTTP message states its length.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:
-    with within(HANDSHAKE_SECONDS, Refusal.HANDSHAKE):
+    with within(HANDSHAKE_SECONDS, AdminRefusal.HANDSHAKE):
         try:
             await stream.do_handshake()
         except trio.BrokenResourceError as problem:
-            raise EndedError(Refusal.HANDSHAKE) from problem
+            raise EndedError(AdminRefusal.HANDSHAKE) from problem

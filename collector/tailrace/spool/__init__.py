@@ -1,3 +1,3 @@
-"""Chunks made durable before anyone decodes them."""
+"""The log of received chunks, durable before anything is decoded."""
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""States of the ingest, saved beside the log so that a start need not read all of it.
+"""Checkpoints of the ingest's state, beside the log, so that a start need not decode the whole log.
 
-One file a checkpoint, named by its position: a header of 32 bytes (8s magic with version, u64
-position, u64 length, u32 crc32 of position, length, reach if there is one, and state, u32 reach;
-little-endian) and the state, which is opaque here. A file is complete from the moment it has its name.
+One file for each checkpoint, named by its position: a header of 32 bytes (8s magic with version, u64
+position, u64 length, u32 crc32 of position, length, reach unless it is 0, and state, u32 reach;
+little-endian), then the state, which is opaque here. A file that has its name is complete.
 The *reach* is how many bytes of the log before its position the state still needs.
 
-Checkpoints belong in the spool's own directory: moved together, they always fit together.
-Called by one thread at a time.
+Checkpoints belong in the spool's own directory, so that whoever moves the spool moves them with it.
+One thread at a time may call this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.spool.disk import SYSTEM, Disk
 
 MAGIC = b"tailckp1"
 KEPT = 2
-"""Two, so that one file the disk spoiled does not cost reading the whole log."""
+"""Two, so that one damaged file does not make a start decode the whole log."""
 
 _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
@@ -31,7 +31,7 @@ _NAME = re.compile(r"(\d{20})\.checkpoint")
 
 
 class Checkpoint(NamedTuple):
-    """The state the ingest had when it had taken in all entries below `position`."""
+    """The ingest's state after all entries below `position`."""
 
     position: int
     state: bytes
@@ -44,23 +44,22 @@ class Checkpoints:
         self.directory = directory
         self._disk = disk
         self.size_max: int | None = None
-        """Files of more bytes are not read; None reads all."""
+        """Files larger than this many bytes are not read; None sets no limit."""
         self.too_large: list[str] = []
-        """What `newest` did not read for that: one sentence a file."""
+        """The files that `newest` did not read because of `size_max`: one sentence each."""
         self.damaged: list[str] = []
-        """What `newest` passed over, and why: one sentence a file."""
+        """The files that `newest` passed over as damaged, and why: one sentence each."""
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                disk.files.make_way(
-                    path
-                )  # or `save` could not replace it, and would end the process
+                # `save` could not replace an obstacle, and would end the process.
+                disk.files.make_way(path)
         except OSError as error:
             raise StoreError(f"{directory}: {error.strerror}") from error
 
     @property
     def needed_from(self) -> int | None:
-        """Up to here the log may be released; None, and nothing may, while there are fewer than two."""
+        """The position up to which the log may be released; None (release nothing) with fewer than two files."""
         files = self._files()
         if len(files) < KEPT:
             return None
@@ -68,15 +67,15 @@ class Checkpoints:
 
     @property
     def size(self) -> int:
-        """Bytes of the largest file; 0 while there is none."""
+        """The size of the largest file in bytes; 0 while there is none."""
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save durably, then delete all but the newest two. The state needs the log from `since` on,
-        its own position if that is None.
+        """Save a checkpoint durably, then delete all but the newest two.
 
-        To be called once the table holds all rows from below `position`: a start needs a checkpoint
-        that is not beyond the commit. Raise FullError or SyncError; those saved before stay.
+        The state needs the log from `since` on, by default from its own position. Call this once the table
+        holds all rows from below `position`: a start needs a checkpoint that is not beyond the commit.
+        Raise FullError or SyncError; the earlier checkpoints stay.
         """
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
@@ -88,7 +87,7 @@ class Checkpoints:
         self._disk.sync_directory(self.directory)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest sound one whose position is at most this, or None."""
+        """Return the newest sound checkpoint at or below the position `not_beyond`, or None."""
         files = self._files()
         for position in sorted(files, reverse=True):
             if position <= not_beyond:
@@ -107,7 +106,7 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return how far before its position a checkpoint needs the log; 0 for one that cannot be read."""
+        """Return how many bytes of log before its position a checkpoint needs; 0 if it cannot be read."""
         try:
             header = self._disk.read(path, _HEADER.size)
         except OSError:
@@ -115,7 +114,7 @@ class Checkpoints:
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 
     def _read(self, path: Path, position: int, size: int) -> bytes:
-        """Return the state; raise ValueError when it is not what was saved."""
+        """Return the state. Raise ValueError when it is not what was saved."""
         header = self._disk.read(path, _HEADER.size)
         if len(header) < _HEADER.size:
             raise ValueError("is shorter than its header")

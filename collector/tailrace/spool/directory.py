@@ -1,13 +1,13 @@
-"""The spool's directory: whose it is, and which segments are in it.
+"""The spool's directory: which spool it belongs to, and which segments are in it.
 
-    lock               held by the daemon that has it open; the text is its pid
+    lock               held by the daemon that has the spool open; contains its pid
     identity           32 hexadecimal digits, drawn when the spool was made
     DIGITS.segment     the log; see `segment`
-    next.segment       preallocated, nothing in it yet; see `writer`
+    next.segment       preallocated and still empty; see `writer`
 
-The first segment is made before `identity`, and each segment repeats it in its header. So there
-is no crash after which an `identity` stands without a segment, and no way to take a directory
-whose segments were removed for a new one and use its positions again.
+The first segment is made before `identity`, and each segment repeats the identity in its header. So
+no crash leaves an `identity` without a segment, and a directory whose segments were removed is never
+taken for a new one: its positions would be used again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
-    """Return the segments, oldest first; the newest ends, until it is surveyed, where it begins.
+    """Return the segments, oldest first. The newest ends where it begins until `survey` has read it.
 
-    An empty directory becomes a spool. What `identity` and segments' headers say is in several places,
-    so that damage to one of them is repaired. A segment that cannot be opened is renamed to
-    `<digits>.segment.bad`, and its positions are damage. Raise StoreError for a directory of which the
-    beginning or the end is lost, and for files of another spool.
+    An empty directory becomes a spool. `identity` and the segments' headers repeat each other, so damage to
+    one of them is repaired. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its
+    positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if files
+    of another spool are in the directory.
     """
     disk.make_way(directory / SPARE_NAME)
     disk.unlink(directory / SPARE_NAME)
@@ -67,7 +67,7 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 
 
 def _read_identity(mark: Path, disk: Disk) -> bytes | None:
-    """Return what `identity` says; None where it is not there, or not whole."""
+    """Return the content of `identity`; None where the file is missing or not whole."""
     try:
         text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
     except OSError:
@@ -76,22 +76,22 @@ def _read_identity(mark: Path, disk: Disk) -> bytes | None:
 
 
 def _readable(directory: Path, disk: Disk) -> list[Path]:
-    """Return the segments that can be opened; the others are moved away, but for the newest."""
+    """Return the segments that can be opened, and move the others away. Raise StoreError for the newest one."""
     paths = segment_paths(directory, disk)
     for path in paths:
         if disk.files.is_file(path):
             continue
         if path == paths[-1]:
             raise StoreError(
-                f"{path}: is no file any more, so nobody knows how far the log went: restore it from a copy,"
-                f" or move {directory} away to begin a new spool; what had not reached the table is lost then"
+                f"{path}: is not a file any more, so the end of the log is unknown: restore it from a copy, or move"
+                f" {directory} away to begin a new spool; what had not reached the table is lost then"
             )
         disk.make_way(path)
     return [path for path in paths if disk.files.exists(path)]
 
 
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
-    """Read the segments' headers. A damaged one says nothing that is not known from elsewhere."""
+    """Read the segments' headers. A damaged header is rebuilt from the identity and the segment's name."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

@@ -1,9 +1,9 @@
-"""What the spool asks of a disk, with every refusal turned into what the caller can do about it.
+"""The spool's disk operations: every OSError of a write becomes an error that tells the caller what to do.
 
-Before data is complete, "no room" (also a quota and a file system that became read-only) is a
-`FullError`: nothing was promised yet, so all of it may be written again. Every other error, and
-every error of a sync, is a `SyncError`: after a failed fsync the kernel may drop the pages and
-report success the next time, so nobody may ask twice.
+"No room" (also a quota, or a file system that became read-only) before the data is complete is a
+`FullError`: nothing was promised yet, so the caller may write all of it again. Every other error, and
+every error of a sync, is a `SyncError`: after a failed fsync the kernel may drop the pages and report
+success the next time, so a sync must not be repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
-from tailrace.spool.files import Files, SystemFiles
+from tailrace.spool.files import FileSystem, SystemFiles
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -24,7 +24,7 @@ _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of changing `path` into FullError or SyncError."""
+    """Turn an OSError while `path` is changed into FullError or SyncError."""
     try:
         yield
     except OSError as error:
@@ -35,11 +35,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 class Disk:
-    """A file system, of which some calls mean the same to every caller.
+    """A file system. Operations that write raise FullError or SyncError.
 
-    What only reads, and what `files` is asked for directly, raises OSError."""
+    Operations that only read, and direct calls of `files`, raise OSError."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileSystem) -> None:
         self.files = files
 
     def sync_data(self, fd: int, path: Path) -> None:
@@ -47,11 +47,11 @@ class Disk:
         _synced(self.files.sync_data, fd, path)
 
     def sync_file(self, fd: int, path: Path) -> None:
-        """Return once the file and all that the file system knows of it are on disk."""
+        """Return once the file and all its metadata are on disk."""
         _synced(self.files.sync, fd, path)
 
     def sync_directory(self, path: Path) -> None:
-        """Return once names made, changed or removed in `path` are on disk."""
+        """Return once the names that were made, changed or removed in `path` are on disk."""
         with writing(path):
             fd = self.files.open_directory(path)
         try:
@@ -60,15 +60,16 @@ class Disk:
             self.files.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; OSError as it comes."""
+        """Make a directory and its missing parents, durably. Raise OSError."""
         missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
         self.files.make_directory(path)
         for made in missing:
             self.sync_directory(made.parent)
 
     def create(self, path: Path) -> int:
-        """Open a new, empty file, in place of one that may be there. To have no descriptor is to have no
-        room: raise FullError."""
+        """Open a new, empty file; a file of that name is emptied.
+
+        Raise FullError when no descriptor is free, too."""
         with writing(path):
             try:
                 return self.files.open(path, write=True, create=True, truncate=True)
@@ -80,7 +81,7 @@ class Disk:
     def preallocate(self, fd: int, size: int, path: Path) -> None:
         """Reserve room up to `size`, which then reads as zeros.
 
-        Where the file system cannot, the file only gets that size, and a full disk shows at a write.
+        On a file system that cannot reserve, only set the size; a full disk then shows at a write.
         """
         with writing(path):
             try:
@@ -92,7 +93,7 @@ class Disk:
                     self.files.truncate(fd, size)
 
     def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
-        """Write all of `data`; after a FullError a part of it may be there."""
+        """Write all of `data`. After a FullError a part of it may be in the file."""
         view = memoryview(data)
         with writing(path):
             while view:
@@ -109,7 +110,7 @@ class Disk:
             self.files.rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file that may be gone already."""
+        """Remove a file, which may be gone already."""
         with writing(path), contextlib.suppress(FileNotFoundError):
             self.files.unlink(path)
 
@@ -118,22 +119,22 @@ class Disk:
             self.files.make_way(path)
 
     def paths(self, directory: Path) -> list[Path]:
-        """Return what is in a directory, by name; OSError as it comes."""
+        """Return the paths in a directory, sorted by name. Raise OSError."""
         return [directory / name for name in sorted(self.files.names(directory))]
 
     def size(self, path: Path) -> int:
-        """Return a file's size; OSError as it comes."""
+        """Return a file's size. Raise OSError."""
         with self.opened(path) as fd:
             return self.files.size(fd)
 
     def read(self, path: Path, size: int, offset: int = 0) -> bytes:
-        """Return up to `size` bytes of a file; OSError as it comes."""
+        """Return up to `size` bytes of a file. Raise OSError."""
         with self.opened(path) as fd:
             return self.files.read(fd, size, offset)
 
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
-        """Open a file to read; OSError as it comes."""
+        """Open a file to read it. Raise OSError."""
         fd = self.files.open(path)
         try:
             yield fd
@@ -141,8 +142,7 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Give `path` these parts as its content, on disk when it returns; after any crash it is the old
-        or the new."""
+        """Replace the content of `path`, durably. After a crash it has the old content or the new."""
         new = path.with_name(f"{path.name}.new")
         fd = self.create(new)
         try:
@@ -161,9 +161,9 @@ class Disk:
         self.sync_directory(path.parent)
 
     def lock(self, directory: Path) -> int:
-        """Make the directory ours, and no other process's, until the returned descriptor is closed.
+        """Lock the directory for this process, until the returned descriptor is closed.
 
-        Raise LockedError when it is in use, StoreError when this process may not write there.
+        Raise LockedError when another process has it, StoreError when this process may not write there.
         """
         path, files = directory / "lock", self.files
         try:
@@ -172,13 +172,11 @@ class Disk:
         except OSError as error:
             kind = FullError if error.errno in _NO_ROOM else StoreError
             obstacle = files.exists(path) and not files.is_file(path)
-            advice = ": it is no file, remove it" if obstacle else ""
+            advice = ": it is not a file; remove it" if obstacle else ""
             raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
         try:
             files.lock(fd)
-            with contextlib.suppress(
-                FullError
-            ):  # a lock without its owner's pid is one all the same
+            with contextlib.suppress(FullError):  # the lock holds without the pid in it
                 self.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
         except BlockingIOError:
             owner = files.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
@@ -198,4 +196,4 @@ def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
 
 
 SYSTEM = Disk(SystemFiles())
-"""This machine's."""
+"""The disk of this machine."""

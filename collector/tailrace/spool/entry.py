@@ -7,19 +7,19 @@ A frame, all numbers little-endian:
     u64 position    logical offset of this frame in the whole log
     u64 mark        kind in the low byte; above it, how far position was ahead of what was synced
     u64 session
-    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; wall time is this and
-                    what the last CLOCK entry says
+    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; add the offset of the
+                    last CLOCK entry to get wall time
     payload         at most `PAYLOAD_MAX` bytes
 
-Three fields defend against bytes that look like an entry and are not the one written here:
+Three fields tell the entries written here from other bytes that look like an entry:
 
 - *position* is unique in the life of a spool, so a frame copied or left elsewhere is refused;
 - the *salt* is drawn with the spool, so a producer cannot send a payload that holds a frame;
-- the *mark* says up to where the log had been synced when the frame was written. A bad place
-  below that was once acknowledged and is damage; a bad place above it is merely a torn tail.
+- *mark* says up to where the log was synced when the frame was written. A bad place below that
+  position had been acknowledged and is damage; a bad place above it is only a torn tail.
 
-A frame left over from before a crash lies beyond the cut that recovery makes, and the cut fills
-that place with zeros before anything is written there; no frame of an earlier life can come back.
+A frame left over from before a crash lies behind the place where recovery cuts the log. The cut fills
+that place with zeros before anything is written there, so no frame of an earlier life can come back.
 
 Pure: no I/O and no clock.
 """
@@ -35,25 +35,25 @@ from typing import Literal, NamedTuple
 from zlib import crc32
 
 PAYLOAD_MAX = 2**20
-"""Large enough for the largest read of a source, small enough to be read in one piece."""
+"""As much as a source reads at once at most, and small enough to be read in one piece."""
 
 Fault = Literal["torn", "zeros", "corrupt"]
-"""Why a scan ended: the frame goes beyond the bytes given, was never written, or is damaged."""
+"""Why a scan ended: the frame goes beyond the given bytes, was never written, or is damaged."""
 
 PREFIX = struct.Struct("<II")
 COVERED = struct.Struct("<QQQq")
 HEAD = struct.Struct("<IIQQQq")
 HEAD_SIZE = HEAD.size
 FRAME_MAX = HEAD_SIZE + PAYLOAD_MAX
-_UNCOUNTED = HEAD_SIZE - 24  # length counts from behind position
+_UNCOUNTED = HEAD_SIZE - 24  # bytes of a frame that its length does not count
 _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 
 class EntryKind(IntEnum):
-    """What happened. Numbers are part of the format on disk; zero is not among them."""
+    """The kinds of entries. The numbers are part of the format on disk; none is zero."""
 
     START = 1
-    """A daemon began; msgpack."""
+    """A daemon started; msgpack."""
     OPEN = 2
     """A session begins; msgpack."""
     DATA = 3
@@ -65,15 +65,15 @@ class EntryKind(IntEnum):
     TICK = 6
     """Time passed; no payload."""
     STOP = 7
-    """The daemon ended in order; with the payload `LAST`, nobody comes back to its sessions."""
+    """The daemon stopped in order. With the payload `LAST`, nobody continues its sessions."""
     FILE = 8
-    """Where a session's file is now; msgpack."""
+    """The present path of a session's file; msgpack."""
     DOCUMENT = 9
-    """A document that tells of a session; see `pack_document`."""
+    """A document about a session; see `pack_document`."""
     LOSS = 10
-    """Bytes of a session that are not to be had; msgpack."""
+    """Bytes of a session that cannot be obtained; msgpack."""
     DROPS = 11
-    """The kernel has dropped datagrams at a source's socket; msgpack."""
+    """The kernel dropped datagrams at a source's socket; msgpack."""
     HEARTBEAT = 12
     """The daemon is alive; msgpack."""
     CLOCK = 13
@@ -86,7 +86,7 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class Entry(NamedTuple):
-    """One entry; it takes the positions from `position` up to, not including, `end`."""
+    """One entry. It occupies the positions from `position` up to, not including, `end`."""
 
     position: int
     end: int
@@ -97,18 +97,18 @@ class Entry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The entries at the start of a buffer, how many bytes they take, and what ended them."""
+    """The entries at the start of a buffer, how many bytes they take, and why the scan ended."""
 
     entries: list[Entry]
     consumed: int
     fault: Fault | None
     """None when the entries take the whole buffer."""
     synced: int
-    """Position up to which the log had been synced when the last of the entries was written."""
+    """The position up to which the log was synced when the last entry was written."""
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries, to be written while the log is synced up to `synced`."""
+    """Return the frames of consecutive entries; the log is synced up to `synced` when they are written."""
     pieces: list[bytes] = []
     for position, _, kind, session, time_ns, payload in entries:
         covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
@@ -118,7 +118,7 @@ def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Read entries until the end of `buffer`, which begins at `position`, or the first bad frame."""
+    """Read entries of `buffer`, which begins at `position`, up to its end or the first bad frame."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0
@@ -139,7 +139,7 @@ def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
 
 
 def name_fault(rest: bytes | memoryview, position: int) -> Fault:
-    """Name what is wrong with the frame that should begin `rest` at this position."""
+    """Name the fault of the bad frame at the start of `rest`, which begins at `position`."""
     head = rest[:HEAD_SIZE]
     if not any(head):
         return "zeros"
@@ -154,7 +154,7 @@ def name_fault(rest: bytes | memoryview, position: int) -> Fault:
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
     """Return the offset of the first whole frame in `buffer`, wherever it begins, or None.
 
-    `buffer` begins at `position`. Up to 100 ns a byte: for what lies behind damage only.
+    `buffer` begins at `position`. Takes up to 100 ns a byte: use it only behind damage.
     """
     for offset in sorted(_candidates(buffer, position)):
         if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
@@ -163,7 +163,7 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Yield every offset whose position field is right."""
+    """Yield every offset where a frame with the right position field may begin."""
     field = PREFIX.size
     for shift in range(8):
         words = (len(buffer) - shift - field) // 8
@@ -181,7 +181,7 @@ def pack_datagrams(datagrams: list[bytes]) -> bytes:
 
 
 def unpack_datagrams(payload: bytes) -> list[bytes]:
-    """Undo `pack_datagrams`; raise ValueError when the sizes do not add up to the payload."""
+    """Return the datagrams of a payload. Raise ValueError when their sizes do not match the payload."""
     try:
         (count,) = struct.unpack_from("<I", payload)
         sizes = struct.unpack_from(f"<{count}I", payload, 4)
@@ -206,6 +206,6 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Give a document's name, a part of its content and whether more follow."""
+    """Return a document's name, a part of its content, and whether more follow."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

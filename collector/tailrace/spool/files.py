@@ -1,7 +1,7 @@
-"""The calls that the spool makes to a file system, as they are.
+"""The file system calls of the spool.
 
-`SystemFiles` is the real file system. `tests/simulation/disk.py` has another one, which loses at a power cut
-what was not synced. What an error means for the caller is in `disk`.
+`SystemFiles` makes them on the real file system. `tests/simulation/disk.py` has a simulated file system
+that loses unsynced data at a power cut. `disk` turns errors into what they mean for the caller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 from tailrace.away import make_way
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
-"""Nobody else may read what is in here: who knows a session's id can go on with the session."""
+"""No other user may read the spool: whoever knows a session's id can continue the session."""
 
 
-class Files(Protocol):
-    """A file system. Every call may raise OSError; `fd` is what `open` or `open_directory` returned."""
+class FileSystem(Protocol):
+    """A file system. Every call may raise OSError; `fd` is a result of `open` or `open_directory`."""
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
@@ -35,7 +35,7 @@ class Files(Protocol):
         ...
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write some bytes or all; return how many."""
+        """Write all bytes or some; return how many."""
         ...
 
     def truncate(self, fd: int, size: int) -> None: ...
@@ -55,11 +55,11 @@ class Files(Protocol):
         ...
 
     def lock(self, fd: int) -> None:
-        """Lock the file until it is closed. Raise BlockingIOError if another process has the lock."""
+        """Lock the file until it is closed. Raise BlockingIOError if another process holds the lock."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, which another file may have had until now."""
+        """Rename a file; a file that had the new name is replaced."""
         ...
 
     def unlink(self, path: Path) -> None: ...
@@ -71,11 +71,11 @@ class Files(Protocol):
     def is_file(self, path: Path) -> bool: ...
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, and those above, that may be there."""
+        """Make a directory and its missing parents; it may exist already."""
         ...
 
     def make_way(self, path: Path) -> None:
-        """Move away what is in a file's place and is none."""
+        """Move away what stands in a file's place without being a file."""
         ...
 
     def free(self, directory: Path) -> int:
@@ -84,7 +84,7 @@ class Files(Protocol):
 
 
 class SystemFiles:
-    """The files of this machine."""
+    """The real file system of this machine."""
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False

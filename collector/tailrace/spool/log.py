@@ -1,8 +1,8 @@
-"""The log on disk: the chain of segments, without anything in memory.
+"""The log on disk: a chain of segments. Nothing is buffered here.
 
-Segments follow one another without a hole: each ends where the next begins. What changes the log
-(`write`, `prepare`, `release`, `close`) is called by one thread at a time; reading is for any
-thread, because the list of segments is replaced and never changed.
+Each segment ends where the next one begins. One thread at a time may change the log (`write`,
+`prepare`, `release`, `close`). Any thread may read, because the list of segments is replaced and
+never changed.
 
 Invariant: when a segment has its name, all segments before it are on disk. `recovery` relies on it.
 """
@@ -19,13 +19,13 @@ from tailrace.errors import FullError, StoreError
 from tailrace.spool.directory import load
 from tailrace.spool.disk import Disk
 from tailrace.spool.entry import Entry
-from tailrace.spool.recovery import Recovery, survey
+from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment
-from tailrace.spool.writer import Spare, Writer
+from tailrace.spool.writer import SegmentWriter, Spare
 
 
 class Log:
-    """Entries in begin..durable, in the segments of one directory."""
+    """The entries from `begin` up to `durable`, in the segments of one directory."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class Log:
         segment_size: int,
         *,
         segments: list[Segment],
-        recovery: Recovery,
-        writer: Writer,
+        recovery: SpoolRecovery,
+        writer: SegmentWriter,
         lock_fd: int,
         disk: Disk,
     ) -> None:
@@ -42,9 +42,9 @@ class Log:
         self.identity = segments[0].header.identity
         self.recovery = recovery
         self.durable = recovery.end
-        """Position below which all is on disk."""
+        """The position below which everything is on disk."""
         self.shortage: str | None = None
-        """Why there is no room for the next segment, or even for what was to be written."""
+        """Why there is no room for the next segment, or for the entries of the last `write`; else None."""
         self._segment_size = segment_size
         self._segments = segments
         self._writer = writer
@@ -54,9 +54,9 @@ class Log:
 
     @classmethod
     def open(cls, directory: Path, segment_size: int, disk: Disk) -> Self:
-        """Lock the directory, cut the torn tail off and go on behind what is left.
+        """Lock the directory, cut off the torn tail and continue behind what is left.
 
-        Raise LockedError, StoreError when it cannot be used, FullError when it cannot be made.
+        Raise LockedError, StoreError when the log cannot be used, FullError when it cannot be made.
         """
         with contextlib.ExitStack() as undo:
             lock_fd = disk.lock(directory)
@@ -66,7 +66,7 @@ class Log:
                 recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
-            writer = Writer.resume(segments[-1], recovery)
+            writer = SegmentWriter.resume(segments[-1], recovery)
             undo.callback(writer.close)
             disk.sync_directory(directory)
             log = cls(
@@ -90,7 +90,7 @@ class Log:
 
     @property
     def begin(self) -> int:
-        """Position of the oldest entry."""
+        """The position of the oldest entry."""
         return self._segments[0].first
 
     @property
@@ -105,13 +105,13 @@ class Log:
 
     @property
     def releasable(self) -> bool:
-        """Whether there is a segment that `release` could delete, given the position."""
+        """Whether there is a segment that `release` could delete, given the right position."""
         return len(self._segments) > 1
 
     def write(self, entries: list[Entry]) -> None:
-        """Make entries durable that follow one another from `durable` on.
+        """Make durable the entries that follow `durable`.
 
-        After a FullError some of them may be, see there; call again with the rest, or with more.
+        After a FullError the entries below `durable` are on disk; call again with the rest, or with more.
         """
         done = 0
         try:
@@ -129,7 +129,7 @@ class Log:
             raise
 
     def prepare(self) -> None:
-        """Have room ahead, or say why not in `shortage`."""
+        """Preallocate room for the next entries, or set `shortage` to the reason why that failed."""
         shortage = None
         try:
             self._writer.extend(self._segment_size)
@@ -144,18 +144,18 @@ class Log:
         while self.releasable and self._segments[0].end <= position:
             released, *self._segments = self._segments
             self._disk.unlink(released.path)
-            # One by one, so that those a crash leaves behind have no hole between them.
+            # One by one, so that the segments that a crash leaves behind have no hole between them.
             self._disk.sync_directory(self.directory)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries of one segment: at least one, unless at `durable`, and about `limit` bytes."""
+        """Return entries of one segment: none at `durable`, else at least one and about `limit` bytes."""
         segment = self._segment_at(position)
         if position == segment.end:
             return []
         try:
             found = segment.scan(position, limit, segment.end)
         except OSError as error:
-            self._segment_at(position)  # ValueError if it was released in the meantime
+            self._segment_at(position)  # raises ValueError if it was released in the meantime
             raise StoreError(self._damage(segment, position, str(error))) from error
         if not found.entries:
             raise StoreError(
@@ -164,9 +164,9 @@ class Log:
         return found.entries
 
     def next_readable(self, position: int) -> int:
-        """Return the first position behind `position` where an entry, or the end, is.
+        """Return the first position behind `position` at which an entry begins or the log ends.
 
-        Where the disk fails to give the bytes at all, the rest of their segment is passed over.
+        If the disk cannot read the segment at all, that is the segment's end.
         """
         segment = self._segment_at(position)
         with contextlib.suppress(OSError):

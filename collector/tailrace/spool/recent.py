@@ -1,7 +1,7 @@
-"""The newest durable entries, still in memory: a reader that keeps up reads nothing back from disk.
+"""The newest durable entries, kept in memory: a reader that keeps up reads nothing back from disk.
 
-That saves a third of the spool's work. What a reader has passed is forgotten at its next read, and
-one that has fallen behind by more than the limit gets its entries from the files.
+This saves a third of the spool's work. Each read forgets the entries before its position. A reader
+that is more than the limit behind gets its entries from the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tailrace.spool.entry import Entry
 
 
 class Recent:
-    """At most about `limit` bytes of consecutive entries; `add` and `read` are for any thread."""
+    """About `limit` bytes of consecutive entries at most. Any thread may call `add` and `read`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -22,14 +22,14 @@ class Recent:
         self._entries: list[Entry] = []
 
     def add(self, entries: list[Entry]) -> None:
-        """Add entries that follow those added before."""
+        """Append entries that follow those added before."""
         if entries:
             with self._lock:
                 self._entries += entries
                 self._forget(entries[-1].end - self._limit)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return at least one entry and about `limit` bytes from a position on; nothing if it is not here."""
+        """Return at least one entry and about `limit` bytes from `position` on; nothing if that is not in memory."""
         with self._lock:
             self._forget(position)
             if not self._entries or self._entries[0].position != position:

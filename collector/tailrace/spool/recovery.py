@@ -1,15 +1,15 @@
-"""Where the log ends, after a stop of any kind.
+"""Find the end of the log after a stop of any kind.
 
-The newest segment is read through, across bad places. What was synced once must not be cut off,
-and what was not must not be kept behind a hole; frames tell which is which, because each says up
-to where the log was synced when it was written:
+The newest segment is read through, across bad places. Entries that were synced must not be cut off, and
+unsynced ones must not be kept behind a hole. Each frame says up to where the log was synced when it
+was written, so the frames behind a bad place tell the two cases apart:
 
-- a bad place below that is *damage*. It stays, is reported, and reading it raises StoreError;
-- the log ends at the first bad place that is not. What lies behind was never acknowledged and goes.
+- a bad place below a synced position is *damage*. It stays and is reported; reading it raises StoreError;
+- the log ends at the first other bad place. The bytes behind were never acknowledged and are cut off.
 
-A power cut leaves the second kind: half a frame, or zeros where the file system had reserved room
-but not written yet. Damage takes a failing disk, or one that lied about a sync. The entries of
-the very last sync have no successor to vouch for them; damage among them is taken for a torn tail.
+A power cut leaves the second kind: half a frame, or zeros where the file system had reserved room but
+written nothing yet. Damage takes a failing disk, or one that lied about a sync. No later frame says that
+the entries of the very last sync were synced, so damage among them counts as a torn tail.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tailrace.spool.entry import FRAME_MAX, Fault, name_fault
 from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
-"""What a new segment is full of. Comparing with it takes a tenth of the time of a search in it."""
+"""The content of a new segment. A comparison with it takes a tenth of the time of a search for it."""
 
 
-class Damage(NamedTuple):
+class DamagedRange(NamedTuple):
     """Positions that were acknowledged once and cannot be read now."""
 
     position: int
@@ -31,23 +31,23 @@ class Damage(NamedTuple):
     fault: Fault
 
 
-class Recovery(NamedTuple):
-    """What was found at start."""
+class SpoolRecovery(NamedTuple):
+    """The findings of a start in the newest segment."""
 
     entries: int
-    """Readable ones in the newest segment."""
+    """Number of readable entries."""
     synced: int
-    """Up to where the log had been synced when the last of the entries was written."""
+    """The position up to which the log was synced when the last of the entries was written."""
     end: int
-    """Where the log ends, and goes on."""
+    """The position where the log ends and continues."""
     time_ns: int
     """Time of the last readable entry."""
     cut: int
-    """Bytes behind the end, up to the last that was not zero."""
+    """Number of bytes behind the end, up to the last one that is not zero."""
     fault: Fault | None
-    """What ended the log; None when nothing had to be cut."""
-    damage: list[Damage]
-    """Bad places before the end, in the newest segment."""
+    """Why the log ends there; None when nothing had to be cut."""
+    damage: list[DamagedRange]
+    """The bad places before the end."""
 
 
 class _Run(NamedTuple):
@@ -60,28 +60,30 @@ class _Run(NamedTuple):
     synced: int
 
 
-def survey(segment: Segment) -> Recovery:
-    """Read the newest segment; nothing is changed."""
+def survey(segment: Segment) -> SpoolRecovery:
+    """Read the newest segment and say where its log ends. Change nothing."""
     data_end = _data_end(segment)
     runs = [_run(segment, segment.first)]
-    faults: list[Damage] = []
+    faults: list[DamagedRange] = []
     while runs[-1].end < data_end:
         bad = runs[-1].end
         resumed = segment.find(bad + 1, data_end + FRAME_MAX)
         rest = segment.bytes_at(bad, min(FRAME_MAX, data_end - bad))
-        faults.append(Damage(bad, resumed or data_end, name_fault(rest, bad)))
+        faults.append(DamagedRange(bad, resumed or data_end, name_fault(rest, bad)))
         if resumed is None:
             break
         runs.append(_run(segment, resumed))
     return _conclude(segment, runs, faults, data_end)
 
 
-def _conclude(segment: Segment, runs: list[_Run], faults: list[Damage], data_end: int) -> Recovery:
+def _conclude(
+    segment: Segment, runs: list[_Run], faults: list[DamagedRange], data_end: int
+) -> SpoolRecovery:
     synced = max(run.synced for run in runs)
     ending = next((bad for bad in faults if bad.end > synced), None)
     end = max(ending.position, synced) if ending else runs[-1].end
     kept = [run for run in runs if run.entries and run.position < end]
-    return Recovery(
+    return SpoolRecovery(
         entries=sum(run.entries for run in kept),
         synced=min(synced, end),
         end=end,
@@ -93,7 +95,7 @@ def _conclude(segment: Segment, runs: list[_Run], faults: list[Damage], data_end
 
 
 def _run(segment: Segment, position: int) -> _Run:
-    """Read on from a position to the first bad place."""
+    """Read entries from a position on, up to the first bad place."""
     start, count, time_ns, synced = position, 0, 0, segment.first
     stop = segment.first + segment.size - HEADER_SIZE
     while (found := segment.scan(position, WINDOW, stop)).entries:
@@ -105,7 +107,7 @@ def _run(segment: Segment, position: int) -> _Run:
 
 
 def _data_end(segment: Segment) -> int:
-    """Return the position behind the last byte that is not zero; the first one if all are."""
+    """Return the position behind the last byte that is not zero; the segment's first position if all are."""
     end = segment.first + segment.size - HEADER_SIZE
     while end > segment.first:
         start = max(segment.first, end - len(ZEROS))

@@ -3,9 +3,9 @@
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
     u32 crc32 of these, zeros up to 64                                     (all little-endian)
 
-A segment gets its name, the first position in 20 digits, once all segments before it and its own
-header are on disk (see `writer`). Hence: everything in a segment that is not the newest was
-acknowledged, it ends where the next one begins, and a bad frame there is damage.
+A segment gets its name, its first position in 20 digits, once all segments before it and its own
+header are on disk (see `writer`). Hence in any segment but the newest everything was acknowledged,
+the segment ends where the next one begins, and a bad frame is damage.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tailrace.spool.disk import Disk
 from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Scan, find, scan
 
 MAGIC = b"tailspl1"
-"""Ends in the version of the format, which covers `entry` as well."""
+"""The last character is the version of the format, which includes that of `entry`."""
 HEADER_SIZE = 64
 WINDOW = 4 * FRAME_MAX
-"""Read and written in pieces of about this much, so that memory stays bounded."""
+"""The size of one read or write, about, so that memory stays bounded."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _HEADER = struct.Struct("<8s16sQq")
 _CHECKSUM = struct.Struct("<I")
 
 
 class Header(NamedTuple):
-    """What a segment says about itself: whose it is, where and when it begins."""
+    """A segment's header: the spool's identity, the first position, and a time before its entries."""
 
     identity: bytes
     first: int
@@ -49,7 +49,7 @@ class Header(NamedTuple):
     def read_whole(cls, path: Path, disk: Disk) -> Header | None:
         """Return the header of a segment; None when it is damaged.
 
-        Raise StoreError for another version of the format, and for a segment with another name."""
+        Raise StoreError for another version of the format, and for a segment under a wrong name."""
         data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
@@ -62,12 +62,12 @@ class Header(NamedTuple):
             return None
         _, identity, first, time_ns = _HEADER.unpack_from(data)
         if path.name != segment_name(first):
-            raise StoreError(f"{path}: was written as {segment_name(first)}; put the name back")
+            raise StoreError(f"{path}: was written as {segment_name(first)}: rename it back")
         return cls(identity, first, time_ns)
 
 
 def segment_first(path: Path) -> int:
-    """Return the position that a segment's name says."""
+    """Return the first position of a segment, by its name."""
     return int(path.name.partition(".")[0])
 
 
@@ -83,7 +83,7 @@ def segment_paths(directory: Path, disk: Disk) -> list[Path]:
 class Segment:
     """A segment as readers see it, from any thread.
 
-    Each read opens the file anew, so that no reader depends on a descriptor somebody may close.
+    Each read opens the file anew, so that no reader depends on a descriptor that another thread may close.
     """
 
     def __init__(self, path: Path, header: Header, *, end: int, size: int, disk: Disk) -> None:
@@ -92,12 +92,12 @@ class Segment:
         self.header = header
         self.first = header.first
         self.end = end
-        """Position up to which its entries are on disk."""
+        """The position up to which its entries are on disk."""
         self.size = size
-        """Bytes it takes on disk."""
+        """Bytes that the file takes on disk."""
 
     def offset(self, position: int) -> int:
-        """Return where in the file a position is."""
+        """Return the offset of a position in the file."""
         return HEADER_SIZE + position - self.first
 
     def bytes_at(self, position: int, size: int) -> bytes:
@@ -105,7 +105,7 @@ class Segment:
         return self.disk.read(self.path, size, self.offset(position))
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Scan entries from `position` on, in `size` bytes or twice what the first takes, up to `stop`."""
+        """Scan entries between `position` and `stop` in about `size` bytes, in more if the first entry is longer."""
         size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
@@ -113,7 +113,7 @@ class Segment:
         return result
 
     def find(self, position: int, stop: int) -> int | None:
-        """Return where the first entry begins that lies wholly in `position`..`stop`, or None."""
+        """Return the position of the first whole entry in `position`..`stop`, or None."""
         while position < stop:
             window = self.bytes_at(position, min(WINDOW, stop - position))
             offset = find(window, position, self.header.salt)

@@ -1,9 +1,9 @@
-"""One ordered log on local disk of all that happened to the network sources.
+"""One ordered log on local disk of everything that the sources received.
 
-Nothing is decoded before it is here and synced; the whole ingest is a function of this log, so a
-daemon that starts again reads it from a checkpoint on and comes to the same rows.
+Nothing is decoded before it is synced here. The ingest is a function of this log: a restarted daemon
+reads the log from a checkpoint on and produces the same rows.
 
-A *position* is a byte offset in the log, over all segments ever, never reused. Three of them move:
+A *position* is a byte offset in the whole log, across all segments ever; none is used twice. Three move:
 
     begin ≤ durable ≤ end          entries in begin..durable can be read; durable..end is in memory
 
@@ -11,10 +11,10 @@ Which thread calls what:
 
 - the event loop calls `append` and reads the properties; none of them ever waits for the disk;
 - a worker thread calls `sync` and `release`, which do wait for it (a lock keeps them apart);
-- one thread at a time calls `read`, and it may be a third; it waits only for what is not in memory.
+- one thread at a time calls `read`, possibly a third; it waits for the disk unless memory has the entries.
 
-Entries wait in memory between `append` and `sync`, without bound: whoever appends watches
-`buffered` and `full` and makes the sources wait.
+Entries wait in memory between `append` and `sync`, without bound: the caller of `append` must watch
+`buffered` and `full` and make the sources wait.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ from tailrace.spool.disk import SYSTEM, Disk
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.log import Log
 from tailrace.spool.recent import Recent
-from tailrace.spool.recovery import Recovery
+from tailrace.spool.recovery import SpoolRecovery
 
 RECENT_MAX = 8 * 2**20
-"""Several syncs at 100 MB/s, and little beside what the daemon may use."""
+"""Room for several syncs at 100 MB/s, and little compared with the daemon's memory."""
 
 _SESSIONS = range(2**64)
 
 
 class Spool:
-    """The log with what is on its way to it. After a SyncError every call raises one."""
+    """The log and the entries on their way to it. After a SyncError every call raises a SyncError."""
 
     def __init__(self, log: Log, config: SpoolConfig, clock: Clock) -> None:
         self._log = log
         self._max_size = config.max_size
-        self._lock = threading.Lock()  # of what is appended; never held while waiting for the disk
-        self._disk_lock = threading.Lock()  # of changes to the log
+        self._lock = (
+            threading.Lock()
+        )  # guards appended entries; never held while waiting for the disk
+        self._disk_lock = threading.Lock()  # guards changes to the log
         self._refusal: TailraceError | None = None  # what every call raises from now on
         self._closed = False
         self._appended: list[Entry] = []
@@ -57,21 +59,21 @@ class Spool:
         self._recent = Recent(RECENT_MAX)
         self._end = log.durable
         self.timeline = Timeline(clock, log.recovery.time_ns)
-        """Of the entries: when they happened."""
+        """The times of entries."""
 
     @classmethod
     def open(cls, directory: Path, config: SpoolConfig, clock: Clock, disk: Disk = SYSTEM) -> Self:
         """Open the spool in `directory`, which becomes one if it is empty or missing.
 
-        A torn tail is cut off; `recovery` tells. Raise LockedError when another process has the
+        A torn tail is cut off; `recovery` reports it. Raise LockedError when another process has the
         spool open, StoreError when it cannot be used, FullError when there is no room to make it.
         """
-        # A quarter at most: the newest segment and the one in waiting alone must not fill it.
+        # A quarter at most, so that the newest segment and the preallocated one do not fill the spool.
         segment_size = min(config.segment_size, config.max_size // 4)
         return cls(Log.open(directory, segment_size, disk), config, clock)
 
     def close(self) -> None:
-        """Let go of the files; what was not synced is not in the log."""
+        """Close the files; entries that were not synced are lost."""
         with self._disk_lock:
             if not self._closed:
                 self._closed = True
@@ -80,7 +82,7 @@ class Spool:
 
     @property
     def directory(self) -> Path:
-        """Where the segments are."""
+        """The directory of the segments."""
         return self._log.directory
 
     @property
@@ -89,23 +91,23 @@ class Spool:
         return self._log.identity.hex()
 
     @property
-    def recovery(self) -> Recovery:
-        """What was found when it was opened."""
+    def recovery(self) -> SpoolRecovery:
+        """The findings of `open` in the log."""
         return self._log.recovery
 
     @property
     def begin(self) -> int:
-        """Position of the oldest entry still here."""
+        """The position of the oldest entry that is still here."""
         return self._log.begin
 
     @property
     def durable(self) -> int:
-        """Position below which all is on disk."""
+        """The position below which everything is on disk."""
         return self._log.durable
 
     @property
     def end(self) -> int:
-        """Position the next entry will get."""
+        """The position of the next entry."""
         return self._end
 
     @property
@@ -128,7 +130,7 @@ class Spool:
 
     @property
     def shortage(self) -> str | None:
-        """Why there is no room on disk for the next segment, or even for what is buffered; else None."""
+        """Why the disk has no room for the next segment, or for what is buffered; else None."""
         return self._log.shortage
 
     @property
@@ -136,13 +138,13 @@ class Spool:
         """Whether sources must wait.
 
         Either the spool holds `max_size` and `release` could help, or the disk has no room for the
-        next segment (what is left of the newest one is for what is on its way). Then call `sync`
-        now and then, with nothing to write as well: it tries again.
+        next segment (the rest of the newest one is for entries that are on their way). Then call `sync`
+        now and then, even with nothing to write: it tries again to make room.
         """
         return self.shortage is not None or (self.size >= self._max_size and self._log.releasable)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Add an entry that happened now, in memory; return its position."""
+        """Append an entry that happened now, in memory; return its position."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
             raise ValueError(
                 f"an entry of {len(payload)} bytes of session {session}: at most {PAYLOAD_MAX}, and a u64"
@@ -156,10 +158,10 @@ class Spool:
         return position
 
     def sync(self) -> int:
-        """Return, once all that was appended before this call is on disk, how far `durable` is.
+        """Bring to disk all entries appended before this call; return how far `durable` is then.
 
-        FullError: there is no room; nothing is lost, and the same call may be made again. What
-        found room is durable. SyncError: the disk failed; what is not durable never will be.
+        Raise FullError when there is no room: entries below `durable` are on disk, none is lost, and the
+        call may be repeated. Raise SyncError when the disk failed: entries beyond `durable` are lost.
         """
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
@@ -175,23 +177,23 @@ class Spool:
             return self.durable
 
     def release(self, position: int) -> None:
-        """Delete the segments that lie wholly below `position`; never the newest."""
+        """Delete the segments that lie wholly below `position`, but never the newest one."""
         with self._disk_lock, self._refusing_after_sync_error():
             self._log.release(position)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order: at least one, and about `limit` bytes.
+        """Return entries from `position` on, in order: none at `durable`, else at least one and about `limit` bytes.
 
-        Nothing at `durable`. `position` is that of an entry in begin..durable, or ValueError.
-        StoreError says what and where: an entry was acknowledged and cannot be read any more.
-        `next_readable` tells where to go on, once what lies between is named as missing.
+        Raise ValueError unless `position` is the position of an entry in begin..durable. Raise StoreError,
+        saying what and where, when an acknowledged entry cannot be read any more: then name it as missing
+        and continue at `next_readable`.
         """
         self._check()
         in_memory = self._recent.read(position, limit) if position >= self.begin else []
         return in_memory or self._log.read(position, limit)
 
     def next_readable(self, position: int) -> int:
-        """Return the first position behind `position` from which on `read` works."""
+        """Return the first position behind `position` from which `read` works."""
         self._check()
         return self._log.next_readable(position)
 

@@ -1,10 +1,10 @@
-"""Writing segments: the preallocated file in waiting, and the newest segment.
+"""Write segments: the newest one, and the preallocated file that becomes the next.
 
-Preallocated because a sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and
-because a disk that is nearly full is noticed while the newest segment still has room.
+Segments are preallocated because a sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB),
+and because a nearly full disk is noticed while the newest segment still has room.
 
-All of this is called by one thread at a time. What raises FullError may be called again: the same
-bytes go to the same places.
+One thread at a time may call this module. A call that raised FullError may be repeated: it writes the
+same bytes to the same places.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple, Self
 
 from tailrace.spool.disk import Disk, writing
 from tailrace.spool.entry import Entry, encode
-from tailrace.spool.recovery import Recovery
+from tailrace.spool.recovery import SpoolRecovery
 from tailrace.spool.segment import WINDOW, Header, Segment, segment_name
 
 SPARE_NAME = "next.segment"
 
 
 class Spare(NamedTuple):
-    """A preallocated file without a name of its own: the next segment."""
+    """A preallocated file that will become the next segment."""
 
     path: Path
     fd: int
@@ -32,7 +32,7 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, directory: Path, size: int, disk: Disk) -> Self:
-        """Raise FullError, leaving nothing behind, when the disk has no room for it."""
+        """Preallocate a file. Raise FullError, leaving nothing behind, when the disk has no room for it."""
         path = directory / SPARE_NAME
         fd = disk.create(path)
         try:
@@ -44,21 +44,23 @@ class Spare(NamedTuple):
             raise
         return cls(path, fd, size, disk)
 
-    def become(self, header: Header) -> Writer:
-        """Put the header in place, then the name; both are on disk when this returns."""
+    def become(self, header: Header) -> SegmentWriter:
+        """Write the header, then give the file its name; both are on disk when this returns."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         disk.write_at(self.fd, header.pack(), 0, self.path)
         disk.sync_file(self.fd, self.path)
         disk.rename(self.path, path)
         disk.sync_directory(path.parent)
-        return Writer(Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd)
+        return SegmentWriter(
+            Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd
+        )
 
     def close(self) -> None:
         self.disk.files.close(self.fd)
 
 
-class Writer:
-    """The newest segment, which alone is written to."""
+class SegmentWriter:
+    """The newest segment, the only one that is written to."""
 
     def __init__(self, segment: Segment, fd: int) -> None:
         self.segment = segment
@@ -66,12 +68,12 @@ class Writer:
         self._disk = segment.disk
 
     @classmethod
-    def resume(cls, segment: Segment, found: Recovery) -> Self:
-        """Go on writing where the log ends. What lies behind, if it is to be cut, reads as zeros from now on.
+    def resume(cls, segment: Segment, found: SpoolRecovery) -> Self:
+        """Continue writing where the log ends; a torn tail is cut and reads as zeros from now on.
 
-        What lies before the end is on disk when this returns. The process before may have been killed
-        between a write and its sync. Or its sync failed: then the kernel may read out what it did not
-        write, and call the next sync a success. So what no later frame says was synced is written again.
+        Everything before the end is on disk when this returns. The earlier process may have been killed
+        between a write and its sync, or its sync may have failed: then the kernel may return data that it did
+        not write, and report the next sync as a success. So what no frame says was synced is written again.
         """
         disk = segment.disk
         with writing(segment.path):
@@ -89,7 +91,7 @@ class Writer:
         return cls(segment, fd)
 
     def extend(self, size: int) -> None:
-        """Preallocate up to `size` again, where that was cut or never done."""
+        """Preallocate up to `size` again, if the file was cut or never preallocated."""
         if self.segment.size < size:
             self._disk.preallocate(self._fd, size, self.segment.path)
             self._disk.sync_file(self._fd, self.segment.path)
@@ -103,14 +105,14 @@ class Writer:
             self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
 
     def sync(self, end: int) -> None:
-        """Return once all that was written, up to `end`, is on disk."""
+        """Return once everything written, up to the position `end`, is on disk."""
         segment = self.segment
         self._disk.sync_data(self._fd, segment.path)
         segment.end = end
         segment.size = max(segment.size, segment.offset(end))
 
     def seal(self) -> None:
-        """Give back the room behind the last entry; the next segment must be in place."""
+        """Close the segment and give back the room behind its last entry; the next one must be in place."""
         segment = self.segment
         self._disk.truncate(self._fd, segment.offset(segment.end), segment.path)
         segment.size = segment.offset(segment.end)
@@ -121,7 +123,7 @@ class Writer:
 
 
 def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    """Write what a part of the log is in the place where it is."""
+    """Write a part of the log again at the place where it is."""
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)

@@ -1,3 +1,3 @@
-"""Rows, gap rows and offsets committed together."""
+"""The table: rows, gap rows and the spool's position, committed together."""
 
 from __future__ import annotations

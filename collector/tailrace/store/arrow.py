@@ -1,8 +1,8 @@
 """A batch as Arrow, in the order of the table's columns.
 
-Row columns are lists of Python values: 9 ns an integer, 20 to 40 ns a short string. A run's columns
-are made from one value a run: `take` repeats it for 3 ns a row, a list of strings would cost 25.
-About 250 ns a row of 17 columns altogether, with the GIL held.
+Row columns are lists of Python values: 9 ns an integer, 20 to 40 ns a short string. A run column is
+made from one value for each run, which `take` repeats for 3 ns a row; a list of strings would take 25.
+A row of 17 columns takes about 250 ns, with the GIL held.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ _ROW_TYPES = {column.name: TYPES[column.type] for column in COLUMNS}
 
 
 def to_arrow(batch: Batch) -> RecordBatch:
-    """The rows of `batch`. Raise TypeError, OverflowError or UnicodeError, with the column's name
-    as a note, for a value that its column cannot hold: such a row is a bug of what made it."""
+    """Return the rows of `batch`.
+
+    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that its
+    column cannot hold: the code that made such a row has a bug."""
     rows = dict(zip(ROW, batch.columns, strict=True))
     index = _run_of_each_row(batch)
     arrays = [
@@ -47,6 +49,6 @@ def _run_column(batch: Batch, name: str) -> Array:
 
 
 def _run_of_each_row(batch: Batch) -> Array:
-    """For each row the number of its run: an int32's four bytes repeated `rows` times."""
+    """Return each row's run number: the four bytes of an int32, repeated for each row of the run."""
     numbers = (i.to_bytes(4, sys.byteorder) * run.rows for i, run in enumerate(batch.runs))
     return Array.from_buffer(memoryview(b"".join(numbers)).cast("i"))

@@ -1,9 +1,9 @@
-"""Set damaged data files aside: one version takes them out of the table and names what is lost.
+"""Set damaged data files aside: one new version removes them from the table and names what is lost.
 
-The version removes the files and adds their gap rows in one log entry, so that a reader sees the file
-or the gaps, and a process that is killed leaves one of both. The library commits no such pair;
-the entry is written here, with a hard link that fails where another writer took the number. The damaged
-files go to `DIRECTORY`, for whoever wants to look at them; nothing reads or removes them there.
+One log entry removes the files and adds their gap rows. A reader sees either the file or the gaps, and
+so it stays if the process is killed. The library cannot commit both at once, so we write the log entry
+here, with a hard link, which fails if another writer took the version number. The damaged files are
+moved to `DIRECTORY` for people to look at; no code reads or removes them there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tailrace.clock import Clock
 from tailrace.store import durable, layout
 from tailrace.store.arrow import to_arrow
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
-from tailrace.store.losses import Loss, gap_rows, known, losses
+from tailrace.store.log import DeltaLog
+from tailrace.store.losses import LostEvents, gap_rows, known, losses
 from tailrace.store.refusal import refusal
 from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile, data_files, same_values
 
 DIRECTORY = "damaged"
-"""In the store's directory."""
+"""Name of the directory for damaged files, in the store's directory."""
 
 
 ENGINE = "tailrace"
-"""What an entry written here names as its engine."""
+"""The engine that log entries written here name."""
 
 
 class Damaged(NamedTuple):
@@ -45,10 +45,10 @@ class Damaged(NamedTuple):
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Take the files that the newest version still has out of the table in `root`.
+    """Remove damaged files from the table in `root`, as far as its newest version still has them.
 
-    Return a sentence for each. Durable on return. Raise StoreError, FullError or SyncError; then the
-    files are in the table as before, or out of it and named."""
+    Return a sentence about each file. Durable on return. Raise StoreError, FullError or SyncError; each
+    file is then either in the table as before, or removed and named by gaps."""
     try:
         return _set_aside(root, damaged, clock)
     except (DeltaError, OSError) as error:
@@ -76,7 +76,7 @@ def _set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str
         actions = [_commit_info(now), *(_remove(each.file, now) for each in wanted)]
         actions += _added_gap_rows(root, wanted, lost)
         version = table.version() + 1
-        if _put(Log(root), version, actions):
+        if _put(DeltaLog(root), version, actions):
             durable.sync(root, version - 1, version)
             Journal(root).note([version], merges=True)
             return [_moved(root, each, lost[each.file.path]) for each in wanted]
@@ -87,7 +87,7 @@ def _commit_info(now: int) -> dict[str, Any]:
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    """Return the action; `now` in Unix milliseconds."""
+    """Return the log action that removes a file at `now` (Unix milliseconds)."""
     return {
         "remove": {
             "path": file.path,
@@ -101,9 +101,9 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 
 
 def _added_gap_rows(
-    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[Loss]]
+    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows into files of the table; the actions that add these."""
+    """Write the gap rows into files of the table; return the log actions that add these files."""
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
         for each in damaged:
@@ -115,7 +115,7 @@ def _added_gap_rows(
                 writer_properties=layout.writer_properties(),
                 post_commithook_properties=durable.NO_HOOKS,
             )
-        copy = Log(Path(scratch))
+        copy = DeltaLog(Path(scratch))
         lines = [
             msgspec.json.decode(line)
             for version in copy.versions()
@@ -129,8 +129,8 @@ def _added_gap_rows(
     return added
 
 
-def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
-    """Write a log entry whole, unless there is one; return whether it was."""
+def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
+    """Write a whole log entry unless that version exists; return whether it was written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         new.write_bytes(b"\n".join(map(msgspec.json.encode, actions)))
@@ -143,7 +143,7 @@ def _put(log: Log, version: int, actions: Sequence[dict[str, Any]]) -> bool:
     return True
 
 
-def _moved(root: Path, damaged: Damaged, lost: Sequence[Loss]) -> str:
+def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
     """Move the file out of the table's directory, if it is there; return the sentence about it."""
     path = root / damaged.file.path
     place = root.parent / DIRECTORY / path.name
@@ -160,5 +160,5 @@ def _moved(root: Path, damaged: Damaged, lost: Sequence[Loss]) -> str:
     )
 
 
-def _name(loss: Loss) -> str:
+def _name(loss: LostEvents) -> str:
     return f"source {loss.source}, session {loss.session}"

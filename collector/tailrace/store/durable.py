@@ -1,20 +1,20 @@
-"""What makes a table on a local disk survive a power cut: rules 2 and 3 of five.
+"""Rules that let a table on a local disk survive a power cut. Rules 2 and 3 are implemented here.
 
-The library never syncs. So here, and only here, is said when something is on disk:
+The library never syncs, so every sync of the table happens by these rules:
 
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
 2. After a commit `sync` brings to disk every file it added, its log file and their directories.
    Only then may anything be acknowledged.
-3. `checkpoint` syncs a checkpoint before it lets go of the log files that it replaces.
-4. What a merge wrote is synced before the files it replaces may be deleted (`upkeep`).
-5. At start the newest versions are validated, and damage is repaired (`recovery`), with what the
-   `journal` says of each version.
+3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
+4. The files that a merge wrote are synced before the files they replace may be deleted (`upkeep`).
+5. A start validates the newest versions and repairs damage (`recovery`) with the help of the
+   `journal`.
 
-An object store keeps what it has accepted; none of this is called for one.
+An object store keeps what it has accepted; nothing here is called for one.
 
-A failed sync is a SyncError and final: the kernel may have dropped the pages, and would say yes
-the next time. Two collectors and an upkeep may write beside one another: whoever acknowledges a
-version has synced all versions below it too, so a hole can only be above what was acknowledged.
+A failed sync is a SyncError and final: the kernel may have dropped the pages and would report success
+the next time. Two collectors and an upkeep may write at the same time. Each of them syncs all lower
+versions before it acknowledges its own, so a hole can only be above every acknowledged version.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from tailrace.errors import SyncError
 from tailrace.store.journal import Journal
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log, is_parquet
+from tailrace.store.log import DeltaLog, is_parquet
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Rule 1: to be passed to every operation on the table."""
+"""Rule 1: pass it to every operation on the table."""
 
 UNSYNCED_MAX = 16
-"""Versions that can be on disk and not synced: one of each writer, and at most two of an upkeep
-(it syncs after each of its steps; a vacuum is two versions). The newest so many are doubted."""
+"""How many of the newest versions may not be synced yet: one of each writer, and at most two of an upkeep
+(it syncs after each of its steps; a vacuum is two versions). A start doubts as many."""
 
 LOG_VERSIONS_KEPT = 800
-"""Log files kept below a checkpoint, whatever their age: with the 100 commits between checkpoints
+"""Log files kept below a checkpoint, whatever their age. With the 100 commits between checkpoints
 the log stays below 1,000 files at any rate of commits. A commit takes 11 ms of CPU beside 100 log
-files, 16 ms beside 800. A merge must end before as many versions have passed: at the most commits
-there can be, some 15 a second, within 50 s."""
+files, 16 ms beside 800. A merge must end before as many versions have passed: within 50 s at the
+highest rate of commits, some 15 a second."""
 
 LOG_LOCK = "log.lock"
-"""Name of the lock file in the store. A process holds the lock while it repairs the log or removes log files."""
+"""Name of a lock file in the store. A process holds the lock while it repairs the log or removes log files."""
 
 
 def sync(root: Path, after: int, upto: int) -> None:
-    """Rule 2 for the versions above `after`, up to `upto`. Raise SyncError.
+    """Follow rule 2 for the versions above `after`, up to `upto`. Raise SyncError.
 
-    `upto` must be whole. Files of versions below may be gone: another process has merged, synced
-    and vacuumed them away since."""
-    log = Log(root)
+    All files of `upto` must be there. Files of lower versions may be gone: another process has merged,
+    synced and vacuumed them away since."""
+    log = DeltaLog(root)
     directories = {root}
     try:
         for version in range(after + 1, upto + 1):
@@ -67,7 +67,7 @@ def sync(root: Path, after: int, upto: int) -> None:
 
 
 def sync_new(root: Path) -> None:
-    """All of a new table's version 0, and the way to it from the store's parent. Raise SyncError."""
+    """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError."""
     sync(root, -1, 0)
     try:
         for directory in (root.parent, root.parent.parent):
@@ -77,19 +77,19 @@ def sync_new(root: Path) -> None:
 
 
 def sync_newest(root: Path) -> int:
-    """Rule 2 for all versions that may not be on disk; the newest one. Raise SyncError."""
-    versions = Log(root).versions()
+    """Follow rule 2 for all versions that may be unsynced; return the newest one. Raise SyncError."""
+    versions = DeltaLog(root).versions()
     newest = versions[-1] if versions else -1
     sync(root, max(newest - UNSYNCED_MAX, -1), newest)
     return newest
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Rule 3: shorten the log. `table` must stand at a version that is synced.
+    """Follow rule 3 and shorten the log. `table` must stand at a version that is synced.
 
-    Raise SyncError; LockedError when another process is at it; and what the library raises, after
-    which the log is as long as before."""
-    log = Log(root)
+    Raise SyncError; LockedError while another process shortens or repairs the log; and the library's own
+    errors, after which the log is as long as before."""
+    log = DeltaLog(root)
     version = table.version()
     with DirectoryLock(root.parent, name=LOG_LOCK):
         table.create_checkpoint()
@@ -120,8 +120,8 @@ def fsync(path: Path) -> None:
         os.close(fd)
 
 
-def _sync_data(log: Log, version: int, *, required: bool) -> set[Path]:
-    """Sync what a version added; the directories it is in."""
+def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
+    """Sync the files that a version added; return their directories."""
     try:
         actions = log.read(version)
     except FileNotFoundError:
@@ -142,9 +142,10 @@ def _sync_file(path: Path, *, required: bool) -> None:
             raise
 
 
-def _trim(log: Log, checkpoint: int, keep: int) -> None:
-    """Delete what is more than `keep` versions below `checkpoint`, but not the checkpoint before
-    it, which somebody may be reading. Oldest first, so that what is left has no hole."""
+def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
+    """Delete what is more than `keep` versions below `checkpoint`, oldest first, so that no hole is left.
+
+    The checkpoint before it stays, since a reader may be using it."""
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     _delete(log.path(version) for version in log.versions() if version < below)

@@ -1,7 +1,7 @@
-"""Whether a data file of the table is what was written.
+"""Examine a data file of the table: is it what was written?
 
-A file that the journal knows is compared by its checksum. Any other file is read: damage that
-changes values without breaking the encoding stays unseen then, so such a file is not *verified*.
+A file in the journal is compared by its checksum. Any other file is read in full: that does not notice
+damage that changes values and keeps the encoding valid, so such a file is not *verified*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Schema as DeltaSchema
 
 from tailrace.errors import StoreError
 from tailrace.store.journal import Checksum, checksum
-from tailrace.store.log import Action, Add, Log, is_parquet
+from tailrace.store.log import Action, Add, DeltaLog, is_parquet
 from tailrace.store.refusal import line, os_error
 from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile
@@ -25,7 +25,7 @@ _ZEROS = bytes(1024)
 
 
 def place_damage(path: Path, size: int) -> str | None:
-    """Return what is wrong with a file without reading its content, None if nothing is."""
+    """Return what is wrong with a file, without reading its content; None if nothing is."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -33,16 +33,16 @@ def place_damage(path: Path, size: int) -> str | None:
     except OSError as error:
         return f"cannot be opened: {error.strerror}"
     if not stat.S_ISREG(found.st_mode):
-        return "is no file"
+        return "is not a file"
     if found.st_size != size:
         return f"has {found.st_size} of {size} bytes"
     return None
 
 
 def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
-    """Return what is wrong with a file of the table in `root`, None if nothing is.
+    """Return what is wrong with a file of the table in `root`; None if nothing is.
 
-    `noted` is its checksum by the journal. Raise StoreError where the system keeps us from reading,
+    `noted` is its checksum in the journal. Raise StoreError when the system refuses to read it; raise
     OSError."""
     path = root / file.path
     if reason := place_damage(path, file.size):
@@ -53,17 +53,17 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:  # zstd leaves none
+        if data.find(_ZEROS) >= 0:  # zstd never writes so many
             return "has a hole of zeros"
     return _undecodable(root, file)
 
 
 def _undecodable(root: Path, file: DataFile) -> str | None:
-    """Read all rows of a file through a scratch table that consists of nothing else."""
+    """Read all rows of a file, as the only file of a scratch table; return what is wrong with them."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
-        copy = Log(Path(scratch))
+        copy = DeltaLog(Path(scratch))
         link = copy.data_path(add)
         link.parent.mkdir(exist_ok=True)
         link.symlink_to((root / file.path).resolve())

@@ -1,15 +1,18 @@
 """A second record of the table: a copy of each log entry, and a checksum of each file.
 
 `_journal`, in the table's directory, is text. A line is the CRC-32 of its rest (8 hexadecimal digits), a
-space, and a JSON object: `version`, the `entry` (the text of that version's log file, null without),
-`files`, which maps a path below the table's directory to the file's CRC-32 and size, and, of files that
-upkeep made, `rows`: how many of each source, format, session, stream and kind are in a file. Where two
-lines speak of one thing, the later line holds. A line that is not whole is passed over, so that damage
-to the journal costs only what that line says.
+space, and a JSON object with these members:
 
-A writer adds a line after a version is synced and before anything of it is acknowledged. Parquet's own
-page checksums would be the standard place, but the library writes none, and a Delta log entry is
-written before its files can be read back.
+- `version`, and `entry`, the text of that version's log file, or null;
+- `files`, which maps a path below the table's directory to the file's CRC-32 and size;
+- `rows`, for files that upkeep made: the number of rows of each source, format, session, stream and kind.
+
+If two lines are about the same thing, the later one holds. A damaged line is passed over, so damage to the
+journal costs no more than the content of that line.
+
+A writer adds a line after a version is synced and before anything of it is acknowledged. Parquet's page
+checksums would be the standard place, but the library writes none, and a Delta log entry is written
+before its files can be read back.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from msgspec import structs
 
 from tailrace.away import make_way
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Log, decode
+from tailrace.store.log import DeltaLog, decode
 
 NAME = "_journal"
 """The underscore keeps Delta's vacuum from removing it."""
@@ -38,7 +41,7 @@ _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """CRC-32 and bytes of a file when it was written."""
+    """The CRC-32 and size of a file when it was written."""
 
     crc: int
     size: int
@@ -48,10 +51,10 @@ Group = tuple[str, str, str, str, str]
 """Source, format, session, stream and kind."""
 
 GROUPS_MAX = 1000
-"""A file with more groups has none in the journal."""
+"""For a file with more groups than this the journal holds no numbers of rows."""
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class JournalLine(msgspec.Struct, omit_defaults=True):
     version: int | None
     entry: str | None
     files: dict[str, Checksum]
@@ -59,8 +62,8 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 class Notes(NamedTuple):
-    """All that the journal says: log entries by version, checksums and numbers of rows by path; and how
-    many of its lines are damaged."""
+    """The content of the journal: log entries by version, checksums and numbers of rows by path, and the
+    number of damaged lines."""
 
     entries: dict[int, bytes]
     files: dict[str, Checksum]
@@ -74,10 +77,10 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self.path = root / NAME
         self._root = root
-        self._log = Log(root)
+        self._log = DeltaLog(root)
 
     def read(self) -> Notes:
-        """Return what whole lines say. Raise OSError, but not for a journal that is not there."""
+        """Return the content of all whole lines; a missing journal is empty. Raise OSError."""
         entries: dict[int, bytes] = {}
         files: dict[str, Checksum] = {}
         rows: dict[str, Counter[Group]] = {}
@@ -90,30 +93,32 @@ class Journal:
         return Notes(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add what is on disk of these versions, but for files that are gone since. Without `merges`,
-        leave files that hold the rows of other files to the upkeep that made them. Raise OSError."""
+        """Add the entries of these versions and the checksums of their files that still exist.
+
+        Without `merges`, leave out files that hold the rows of other files: the upkeep that made them adds
+        them. Raise OSError."""
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add how many rows of each group are in a file, if there are few groups. Raise OSError."""
+        """Add how many rows of each group a file has, unless there are too many groups. Raise OSError."""
         if len(counts) <= GROUPS_MAX:
-            self._append([Line(None, None, {}, {path: list(counts.items())})])
+            self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
-        """Add checksums of files in the table's directory. Raise OSError."""
+        """Add the checksums of files in the table's directory. Raise OSError."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
-        self._append([Line(None, None, files)])
+        self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
         """Forget files that are gone, and entries below the log's first. Raise OSError."""
         first = min(self._log.versions(), default=0)
 
-        def kept(line: Line) -> Line:
+        def kept(line: JournalLine) -> JournalLine:
             files = {p: found for p, found in line.files.items() if (self._root / p).exists()}
             rows = {p: found for p, found in line.rows.items() if (self._root / p).exists()}
             old = line.version is not None and line.version < first
-            return Line(line.version, None if old else line.entry, files, rows)
+            return JournalLine(line.version, None if old else line.entry, files, rows)
 
         self._rewrite(kept)
 
@@ -124,10 +129,10 @@ class Journal:
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
         )
 
-    def _line(self, version: int, *, merges: bool) -> Line | None:
+    def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # shortened away since
+        except FileNotFoundError:  # the log was shortened since
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -135,21 +140,21 @@ class Journal:
                 path = self._log.data_path(action.add)
                 if path.exists():
                     files[action.add.path] = checksum(path)
-        return Line(version, entry.decode(), files)
+        return JournalLine(version, entry.decode(), files)
 
-    def _lines(self) -> tuple[list[Line], int]:
+    def _lines(self) -> tuple[list[JournalLine], int]:
         try:
             data = self.path.read_bytes()
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # it is not there, or something else is in its place
+            return [], 0  # missing, or something else is in its place
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
 
-    def _append(self, lines: list[Line]) -> None:
-        """Return once the lines are on disk."""
+    def _append(self, lines: list[JournalLine]) -> None:
+        """Append lines; they are on disk when this returns."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             make_way(self.path)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -166,7 +171,7 @@ class Journal:
             finally:
                 os.close(fd)
 
-    def _rewrite(self, change: Callable[[Line], Line]) -> None:
+    def _rewrite(self, change: Callable[[JournalLine], JournalLine]) -> None:
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
@@ -190,12 +195,12 @@ def checksum(path: Path) -> Checksum:
     return Checksum(crc, size)
 
 
-def _format(line: Line) -> bytes:
+def _format(line: JournalLine) -> bytes:
     text = msgspec.json.encode(line)
     return b"%08x %s\n" % (crc32(text), text)
 
 
-def _parse(line: bytes) -> Line | None:
+def _parse(line: bytes) -> JournalLine | None:
     text = line[9:]
     if line[:9] != b"%08x " % crc32(text):
         return None
@@ -205,7 +210,7 @@ def _parse(line: bytes) -> Line | None:
         return None
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(JournalLine)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:

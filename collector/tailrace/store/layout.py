@@ -1,11 +1,11 @@
-"""How the table `events` lies on disk: where, its properties and its encodings.
+"""The table `events` on disk: its place, its properties and its encodings.
 
 The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log
-clean-up are off, because they delete log files before what replaces them is on disk.
+clean-up are off, because they delete log files before their replacement is on disk.
 
-Encodings, measured on 100,000-row commits: zstd level 1 with delta-packed counters and times takes
-0.40 CPU s and 9.6 B a row where the library's defaults take 0.92 CPU s and 29.6 B. Arrow
-dictionaries for the repeating strings were as fast to write and dearer to make.
+The encodings were measured on 100,000-row commits: zstd level 1 with delta-packed counters and times
+takes 0.40 CPU s and 9.6 B a row, the library's defaults take 0.92 CPU s and 29.6 B. Arrow dictionaries
+for the repeating strings were as fast to write and took longer to build.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MERGED_ROW_GROUP = 131_072
 """Rows of a row group in merged files: small enough to skip, large enough to compress."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""How long a version's log file outlives the checkpoint above it. A merge that began before it must
-find the log from there on. About 1,000 commits at the rate usual for each."""
+"""How long a version's log file outlives the checkpoint above it. A merge must find the log from the
+version where it began. At each kind's usual rate this keeps about 1,000 commits."""
 
 REMOVED_HOURS = 1
 """A file that was merged away or deleted stays on disk for so long: readers may have it open."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""How long the log remembers a file that was merged away. Longer than `REMOVED_HOURS`
-plus the hour between vacuums, or vacuum would never hear of some files."""
+"""How long the log remembers a file that was merged away: longer than `REMOVED_HOURS` plus the hour
+between vacuums, or vacuum would never learn of some files."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""How long a collector's position is remembered after its last commit: for good. Were it hidden
-(a collector that was silent for long, a clock that was wrong), its spool would be stored twice."""
+"""How long a collector's position is remembered after its last commit: for good. If the position were
+forgotten (a collector silent for long, a wrong clock), the spool would be stored twice."""
 
 OPEN_TRIES = 5
 
@@ -48,12 +48,12 @@ _PACKED = ("seq", "id", "parent", "start", "end", "time", "offset")
 
 
 def table_root(store: str) -> str:
-    """The table's directory or URL in a store, which is a directory or a URL."""
+    """Return the table's directory or URL, given the store's."""
     return f"{store.removeprefix('file://').rstrip('/')}/{TABLE_NAME}"
 
 
 def is_local(root: str) -> bool:
-    """Whether the table is on a local file system, where durability is our work."""
+    """Return whether the table is on a local file system, where durability is our task."""
     return "://" not in root
 
 
@@ -89,9 +89,9 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 
 
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
-    """The table at its newest version; None where there is none. Raise StoreError.
+    """Return the table at its newest version; None if there is no table. Raise StoreError.
 
-    Tried again when the log was shortened while the library was reading it."""
+    Try again if the log was shortened while the library was reading it."""
     for attempt in range(1, OPEN_TRIES + 1):
         try:
             return DeltaTable(root, storage_options=options)
@@ -106,7 +106,7 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
 ) -> DeltaTable:
-    """The table at its newest version, if it passes. Raise StoreError."""
+    """Return the table at its newest version if it passes `check`. Raise StoreError."""
     table = open_or_none(root, options)
     if table is None:
         raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
@@ -115,7 +115,7 @@ def open_table(
 
 
 def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
-    """Make the table, or open it if another collector was faster."""
+    """Make the table, or open it if another collector made it first."""
     return DeltaTable.create(
         root,
         DeltaSchema.from_arrow(SCHEMA),

@@ -1,7 +1,7 @@
-"""One process at a time in a directory.
+"""A lock that lets one process at a time into a directory.
 
-The lock is the kernel's (flock) on a file in it, so it ends with the process that holds it, however
-that ends. The file stays: removing it would let two processes lock two files of one name.
+It is a kernel lock (flock) on a file in the directory, so it ends with its process, however that
+ends. The file stays: after a removal two processes could lock two files of the same name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tailrace.errors import LockedError, StoreError
 NAME = "lock"
 
 PATIENCE_SECONDS = 0.2
-"""How long a taken lock is tried again: `is_held` of another process takes it for a moment."""
+"""How long to retry a taken lock: another process's `is_held` takes it for a moment."""
 
 
 def is_held(directory: Path) -> bool:
-    """Return whether a process is inside; true when that cannot be told."""
+    """Return whether a process holds the directory's lock; true when that cannot be told."""
     try:
         fd = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -39,9 +39,9 @@ def is_held(directory: Path) -> bool:
 
 
 class DirectoryLock:
-    """A context manager; entering raises LockedError when another process is inside.
+    """A context manager; entering raises LockedError when another process holds the lock.
 
-    Who enters with `wait` waits for it instead: only for locks that are held for seconds.
+    With `wait`, entering waits for the lock: only for locks that are held for seconds.
     """
 
     def __init__(self, directory: Path, *, name: str = NAME, wait: bool = False) -> None:
@@ -53,7 +53,7 @@ class DirectoryLock:
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            advice = ": it is no file, remove it" if is_obstacle(self.path) else ""
+            advice = ": it is not a file; remove it" if is_obstacle(self.path) else ""
             raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{advice}") from error
         try:
             self._take(fd)
@@ -76,7 +76,7 @@ class DirectoryLock:
         self._fd = -1
 
     def _take(self, fd: int) -> None:
-        """Lock the file. Raise BlockingIOError when another process keeps it."""
+        """Lock the file. Raise BlockingIOError when another process keeps the lock."""
         if self._wait:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return
@@ -92,7 +92,7 @@ class DirectoryLock:
                 return
 
     def _write_pid(self) -> None:
-        """For the message of who is refused; a full disk must not keep us from starting."""
+        """Write our pid for the error message of other processes; a full disk must not stop us."""
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)

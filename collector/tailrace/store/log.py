@@ -1,9 +1,9 @@
 """The files of a Delta log on a local disk, read without the library.
 
-`_delta_log` holds one JSON file a version, `N.json` (N has 20 digits), one action a line; and
-checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library names what it is
-still writing `NAME#1`. What is here reads what durability needs: which files a version adds and
-removes. Delta transaction log protocol, "Delta Log Entries" and "Actions".
+`_delta_log` holds one JSON file for each version, `N.json` (N has 20 digits), with one action a line; and
+checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library names a file that it is
+still writing `NAME#1`. We read only what durability needs: which files a version adds and removes.
+Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Stats(msgspec.Struct, rename="camel"):
 
 
 def row_count(file: Add) -> int | None:
-    """Return how many rows the log says a file has; None where it does not."""
+    """Return the number of rows that the log states for a file; None where it states none."""
     return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
 
 
@@ -52,13 +52,13 @@ class CommitInfo(msgspec.Struct, rename="camel"):
 
 
 class Txn(msgspec.Struct, rename="camel"):
-    """How far the writer `app_id` has got."""
+    """A transaction of the writer `app_id`."""
 
     app_id: str
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line; of the fields at most one is set, none for actions that are not read here."""
+    """One line of a log entry: at most one field is set, none for actions that we do not read."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -71,7 +71,7 @@ class LastCheckpoint(msgspec.Struct):
     version: int
 
 
-class Log:
+class DeltaLog:
     """The log of the table in `root`."""
 
     def __init__(self, root: Path) -> None:
@@ -86,20 +86,20 @@ class Log:
         return self.root / unquote(file.path)
 
     def versions(self) -> list[int]:
-        """The versions that have a JSON file, in order."""
+        """Return the versions that have a JSON file, in order."""
         return sorted(self._numbered(_VERSION))
 
     def checkpoints(self) -> dict[int, list[Path]]:
-        """The parts of each checkpoint, by version, in order."""
+        """Return the parts of each checkpoint, by version, in order."""
         found = self._numbered(_CHECKPOINT)
         return {version: found[version] for version in sorted(found)}
 
     def read(self, version: int) -> list[Action]:
-        """The actions of a version. Raise OSError, or ValueError for a file that is not whole."""
+        """Return the actions of a version. Raise OSError, or ValueError for a file that is not whole."""
         return decode(self.path(version).read_bytes())
 
     def last_checkpoint(self) -> LastCheckpoint | None:
-        """What `_last_checkpoint` says; None when it is not there or not whole."""
+        """Return the content of `_last_checkpoint`; None when it is missing or not whole."""
         try:
             return msgspec.json.decode(self.last_checkpoint_path.read_bytes(), type=LastCheckpoint)
         except (OSError, msgspec.DecodeError):
@@ -114,10 +114,10 @@ class Log:
 
 
 def decode(data: bytes) -> list[Action]:
-    """The actions of a version's bytes. Raise ValueError when they cannot be all of it.
+    """Return the actions in a version's bytes. Raise ValueError when the bytes cannot be the whole version.
 
-    delta-rs ends no file with a newline, so one of its files that does was cut between two lines;
-    other writers end theirs so.
+    delta-rs ends no file with a newline, so a newline at the end means that its file was cut between two
+    lines. Other writers do end their files with one.
     """
     lines = data.split(b"\n")
     ended = not lines[-1]
@@ -138,7 +138,7 @@ _ACTION = msgspec.json.Decoder(Action)
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file has the marks at both ends and room for the footer that it speaks of."""
+    """Return whether a file has Parquet's marks at both ends and room for the footer of the stated size."""
     with path.open("rb") as file:
         head = file.read(4)
         size = file.seek(0, 2)

@@ -1,10 +1,16 @@
 """The rows that are lost with a damaged data file, as gap rows.
 
-The journal says it of files that upkeep made. Any other damaged file is believed where its own columns agree with the rest of the table: the log's number of
-rows, and sessions that other files have, too, or that the log's statistics name. Then each of its streams
-has a gap of its size. Otherwise the statistics tell the source, and the session if all rows were of one. Where
-they do not, each source of the table has a gap. A gap of no known session is of the session
-`DAMAGED_SESSION`, and readers take it for a gap of each session of its source.
+Three sources say what is lost, the best one first:
+
+1. The journal, for files that upkeep made.
+2. The file's own columns, where they agree with the rest of the table: they have as many rows as the log
+   states, and sessions that other files have or that the log's statistics name. Each stream then has a
+   gap of its size.
+3. The log's statistics: they tell the source, and the session if all rows were of one session. Where
+   they do not, each source of the table has a gap.
+
+A gap whose session is unknown gets the session `DAMAGED_SESSION`; readers treat it as a gap of each
+session of its source.
 """
 
 from __future__ import annotations
@@ -34,8 +40,8 @@ Who = tuple[str, str, str]
 """Source, format and session."""
 
 
-class Loss(NamedTuple):
-    """So many `events` of a stream; 0 where nobody knows how many."""
+class LostEvents(NamedTuple):
+    """How many events of a stream are lost; 0 where nobody knows how many."""
 
     source: str
     format: str
@@ -46,7 +52,7 @@ class Loss(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return the sessions that have rows in files of the table in `root`, but for unreadable ones."""
+    """Return the sessions that have rows in files of the table in `root`; unreadable files are left out."""
     found: set[Who] = set()
     for file in files:
         counts = _counts(root / file.path, _WHO)
@@ -55,7 +61,7 @@ def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
 
 
 def counts_of(path: Path) -> Counter[Group] | None:
-    """Count the rows of a file by group; None where they cannot be read."""
+    """Count the rows of a file by group; return None where they cannot be read."""
     counts = _counts(path, _GROUP)
     return None if counts is None else Counter(cast("dict[Group, int]", counts))
 
@@ -66,9 +72,11 @@ def losses(
     noted: Counter[Group] | None,
     sessions: set[Who],
     same: Mapping[str, str],
-) -> list[Loss]:
-    """Return what is lost with a file. `noted` is what the journal has of its rows, `sessions` are those that the rest of the table has, `same` the
-    columns that have one value in all of the file's rows, by the log's statistics."""
+) -> list[LostEvents]:
+    """Return what is lost with a file.
+
+    `noted` are the file's rows by the journal, `sessions` those of the rest of the table, and `same` the
+    columns that have one value in all of the file's rows by the log's statistics."""
     if noted is not None:
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
@@ -79,16 +87,16 @@ def losses(
         session = same.get("session")
         stream = same.get("stream", "") if session else ""
         who = (same["source"], same["format"], session or DAMAGED_SESSION, stream)
-        return [Loss(*who, file.rows, estimate=True)]
+        return [LostEvents(*who, file.rows, estimate=True)]
     sources = sorted({(source, format_) for source, format_, _ in sessions if source != OWN_SOURCE})
     one = len(sources) == 1
     return [
-        Loss(source, format_, DAMAGED_SESSION, "", file.rows if one else 0, estimate=one)
+        LostEvents(source, format_, DAMAGED_SESSION, "", file.rows if one else 0, estimate=one)
         for source, format_ in sources or [_UNKNOWN]
     ]
 
 
-def gap_rows(file: DataFile, reason: str, lost: Sequence[Loss]) -> Batch:
+def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
     """Return the gap rows of a lost file, in its day. `reason` is what was wrong with the file."""
     batch = Batch()
     for loss in lost:
@@ -108,7 +116,7 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[Loss]) -> Batch:
     return batch
 
 
-def _by_stream(counts: Counter[Group]) -> Iterator[Loss]:
+def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
     streams: dict[tuple[str, str, str, str], Counter[str]] = {}
     for group, count in counts.items():
         streams.setdefault(group[:4], Counter())[group[4]] += count
@@ -116,14 +124,14 @@ def _by_stream(counts: Counter[Group]) -> Iterator[Loss]:
         begun = max(kinds[Kind.BEGIN] - kinds[Kind.SPAN], 0)
         events = begun + sum(kinds[kind] for kind in _EVENTS)
         if events:
-            yield Loss(source, format_, session, stream, events, estimate=begun > 0)
+            yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
-            # Rows about the session, or what was known to be missing: nobody knows what they said.
-            yield Loss(source, format_, session, stream, 0)
+            # Rows about the session, or gaps: nobody knows what they said.
+            yield LostEvents(source, format_, session, stream, 0)
 
 
 def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
-    """Count a file's rows by these columns; None where they cannot be read."""
+    """Count a file's rows by these columns; return None where they cannot be read."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 

@@ -1,12 +1,12 @@
-"""Bytes that could not be decoded, kept for whoever wants to know why.
+"""Bytes that could not be decoded, kept so that people can find out why.
 
-A file a session holds the session's frames (`model.quarantine`), one after the other. Who writes
-says where each frame goes, so that a replay writes the same bytes to the same places. Two bounds: a
-session's file never grows beyond `session_size`, and all files together not beyond `max_size`: then
-the file that was written longest ago is removed. A session that goes on after that begins its new
-file with a frame without a reason in the place of what is gone; it takes no room on disk.
+Each session has a file of frames (`model.quarantine`). The caller says where in the file each frame goes,
+so a replay writes the same bytes to the same places. There are two limits: a session's file never exceeds
+`session_size`, and all files together never exceed `max_size`: the file written longest ago is removed.
+If the session of a removed file continues, its new file begins with a frame without a reason, which
+stands for the removed bytes and takes no room on disk.
 
-A file counts as the whole blocks that it takes, so that the number of files is bounded too: 65,536
+A file counts as the whole blocks that it occupies, so the number of files is bounded too: 65,536
 at the default of 256 MiB.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from tailrace.away import make_way, move_away
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
-from tailrace.model.quarantine import Quarantined, frame, frames
+from tailrace.model.quarantine import QuarantineFrame, frame, frames
 from tailrace.store.durable import fsync
 from tailrace.store.refusal import refusal
 
@@ -33,12 +33,12 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_:@+-]")
 
 
 class Quarantine:
-    """The files in one directory, which is made if it is missing. One thread at a time."""
+    """The files in one directory, which is made if it is missing. One thread at a time may call it."""
 
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
         self.config = config
-        self._sizes: dict[str, int] = {}  # by file name, the one written longest ago first
+        self._sizes: dict[str, int] = {}  # by file name; the file written longest ago is first
         self._unsynced: set[str] = set()
         try:
             if os.path.lexists(directory) and not directory.is_dir():
@@ -57,14 +57,14 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Bytes that all files take in whole blocks; removed frames count as well."""
+        """Bytes that all files occupy, in whole blocks; removed frames count as well."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        """Put the frame `data` at byte `at` of the session's file; whether there is room for it.
+        """Write the frame `data` at byte `at` of the session's file; return whether there is room for it.
 
-        `at` is where the session's frames so far end, kept or not. Raise FullError or StoreError:
-        the same call may be made again."""
+        `at` is where the session's earlier frames end, whether they were kept or not. Raise FullError or
+        StoreError; the same call may be repeated."""
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
         if size > self.config.session_size or _charge(size) > self.config.max_size:
@@ -82,7 +82,7 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """Return once all that was written is on disk. Raise SyncError."""
+        """Return once everything written is on disk. Raise SyncError."""
         try:
             for name in self._unsynced:
                 if name in self._sizes:
@@ -92,8 +92,8 @@ class Quarantine:
             raise SyncError(f"{self.directory}: cannot be brought to disk: {error}") from error
         self._unsynced.clear()
 
-    def read(self, session: str, at: int = 0) -> list[Quarantined]:
-        """The session's frames from byte `at` on, as far as they were kept."""
+    def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
+        """Return the session's frames from byte `at` on, as far as they were kept."""
         try:
             data = (self.directory / file_name(session)).read_bytes()
         except FileNotFoundError:
@@ -122,14 +122,14 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # what a full disk took of it would only be in the way
+                os.ftruncate(fd, end)  # a part of a frame would only be in the way
                 raise
         finally:
             os.close(fd)
 
 
 def file_name(session: str) -> str:
-    """The name of the session's file: printable, safe, and another one for another session."""
+    """Return the name of the session's file: printable, safe, and different for each session."""
     name = _UNSAFE.sub(
         lambda match: b"%%%02X" % match[0][0], session.encode(errors="surrogatepass")
     )
@@ -144,7 +144,7 @@ def _charge(size: int) -> int:
 
 
 def _pwrite(fd: int, data: bytes, at: int) -> None:
-    """All of `data`, in as many writes as the system takes."""
+    """Write all of `data`, in as many calls as the system needs."""
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)

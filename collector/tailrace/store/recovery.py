@@ -1,19 +1,19 @@
-"""Rule 5 of `durable`: at start the table is put right, after a power cut and after damage.
+"""Rule 5 of `durable`: a start repairs the table after a power cut or damage.
 
-A version that was not synced may be there in part, and a disk may spoil what was synced. Both look
-alike, so nothing is changed before it is known what can be had again, from the best source there is:
+After a power cut an unsynced version may be there in part, and a disk may damage what was synced. Both
+look alike. So recovery changes nothing before it knows what can be restored, from the best source:
 
-1. A *log entry* that is missing, unreadable, or not as it was written is restored from the journal.
-2. A *checkpoint* that is not whole is removed, where older ones and log entries replace it.
-3. A version with an entry that nothing restores, or with a damaged file, is taken out with all above
-   it, **if the spool can give their rows again**: the entries become `N.json.bad`, the collector's
-   position goes back with them, and the rows come once more from the spool.
+1. A *log entry* that is missing, unreadable or changed is restored from the journal.
+2. A *checkpoint* that is not whole is removed, if older ones and log entries replace it.
+3. A version with an entry that nothing restores, or with a damaged file, is taken out with all versions
+   above it, **if the spool still has their rows**: the entries become `N.json.bad`, the collector's
+   position goes back with them, and the rows are decoded from the spool again.
 4. Otherwise a damaged *file* is set aside and its rows become gaps (`aside`): all other rows stay.
-   An entry that nothing restores is a StoreError that says what to do, and nothing is changed.
+   For an entry that nothing restores, a StoreError says what to do, and nothing is changed.
 
-A start reads the files of the newest versions, which may be unsynced, and `READ_MAX` bytes of others. Of
-the rest it looks at size and marks. `upkeep` verifies a file before it merges it, and all once a day.
-Each step leaves what the next start begins with, whenever the process is killed.
+A start reads the files of the newest versions, which may be unsynced, and `READ_MAX` bytes of others. It
+checks the size and marks of the rest. `upkeep` verifies a file before it merges it, and all files once a
+day. If the process is killed at any step, the next start continues from what that step left.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ from tailrace.store.durable import LOG_LOCK, UNSYNCED_MAX, fsync
 from tailrace.store.examine import damage, place_damage
 from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Action, Log, is_parquet
+from tailrace.store.log import Action, DeltaLog, is_parquet
 from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.snapshot import DataFile, data_files
 
 Refills = Callable[[int | None], bool]
-"""Whether the spool can give again all rows from a position on; None is its beginning."""
+"""Return whether the spool still has all rows from a position on; None stands for its beginning."""
 
 
 READ_MAX = 32 * 2**20
-"""Bytes of older files that are compared with their checksums before sources are received: 0.03 s of
-CPU, and what the disk takes."""
+"""How many bytes of older files a start compares with their checksums before it receives: 0.03 s of
+CPU, and the time of the disk."""
 
 
-class Recovery(msgspec.Struct):
-    """What was repaired. `reasons` are sentences for people; empty when all was whole."""
+class TableRecovery(msgspec.Struct):
+    """The repairs of a start. `reasons` are sentences for people; empty when everything was whole."""
 
     versions: list[int] = []
     """Versions that the recovery took out of the log."""
     restored: list[int] = []
-    """Versions whose log entries the recovery wrote again, from the journal."""
+    """Versions whose log entries the recovery restored from the journal."""
     checkpoints: list[int] = []
-    """Versions whose log checkpoints the recovery removed."""
+    """Versions whose checkpoints the recovery removed."""
     aside: list[str] = []
     """Paths of the data files that were set aside."""
     reasons: list[str] = []
 
 
-def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> Recovery:
-    """Validate and repair the table in `root`, which need not exist, for a collector of this name.
+def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> TableRecovery:
+    """Validate and repair the table in `root`, which need not exist, for the collector of this name.
 
-    Raise StoreError, with nothing changed, for what cannot be repaired."""
-    log = Log(root)
+    Raise StoreError, with nothing changed, when the damage cannot be repaired."""
+    log = DeltaLog(root)
     if not os.path.lexists(root):
-        return Recovery()
+        return TableRecovery()
     with DirectoryLock(root.parent, name=LOG_LOCK, wait=True):
         try:
             return _Repair(log, collector, refills, clock).run()
@@ -77,15 +77,15 @@ def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> Re
 
 
 class _Repair:
-    def __init__(self, log: Log, collector: str, refills: Refills, clock: Clock) -> None:
+    def __init__(self, log: DeltaLog, collector: str, refills: Refills, clock: Clock) -> None:
         self.log = log
-        self.done = Recovery()
+        self.done = TableRecovery()
         self._journal = Journal(log.root)
         self._collector = collector
         self._refills = refills
         self._clock = clock
 
-    def run(self) -> Recovery:
+    def run(self) -> TableRecovery:
         notes = self._journal.read()
         if not self.log.directory.is_dir():
             if not notes.entries and not any(self.log.root.glob("day=*/*.parquet")):
@@ -131,11 +131,11 @@ class _Repair:
     # 2. Checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
-        """The version of the newest whole checkpoint, -1 without; those above it are removed."""
+        """Remove damaged checkpoints above the newest whole one; return its version, or -1 if none is whole."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)
-            self.done.reasons.append("_last_checkpoint was no file: moved away")
+            self.done.reasons.append("_last_checkpoint was not a file: moved away")
         parts = self.log.checkpoints()
         for version in sorted(parts, reverse=True):
             reason = self._checkpoint_damage(version, parts[version], notes)
@@ -167,7 +167,7 @@ class _Repair:
         return None
 
     def _remove_checkpoint(self, version: int, parts: dict[int, list[Path]], reason: str) -> None:
-        """Only where the log files that it stands for are all there."""
+        """Move a checkpoint away, if the log files that it stands for are all there. Raise StoreError."""
         versions = set(self.log.versions())
         first = version
         while first in versions and first - 1 not in parts:
@@ -182,7 +182,7 @@ class _Repair:
     # 3. and 4. The end of the log
 
     def _repair_end(self, above: list[int], base: int, notes: Notes) -> None:
-        """Take out, or set aside, what is damaged of the versions `above` the checkpoint `base`."""
+        """Take out, or set aside, what is damaged in the versions `above` the checkpoint `base`."""
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
         removed: set[str] = set()
@@ -199,9 +199,9 @@ class _Repair:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                removed.clear()  # what was replaced above counts again
+                removed.clear()  # the files that versions above replaced are in the table again
             elif version in broken:
-                deeper = True  # an entry cannot be set aside: perhaps with more below it
+                deeper = True  # an entry cannot be set aside; maybe a lower version can be taken out with it
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
         below = {version: found for version, found in wrong.items() if out is None or version < out}
@@ -216,7 +216,7 @@ class _Repair:
         self._set_aside([each for found in below.values() for each in found])
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Return what the entries `above` say, and why others cannot be read.
+        """Return the actions of the entries `above`, and why other entries cannot be read.
 
         Raise StoreError for a table of a newer version."""
         actions: dict[int, list[Action]] = {}
@@ -242,7 +242,7 @@ class _Repair:
     def _damaged_files(
         self, actions: list[Action], removed: set[str], notes: Notes
     ) -> list[Damaged]:
-        """Examine the files that a version adds and that no later one in `removed` replaced."""
+        """Return the damaged files among those that a version adds, except for the replaced ones in `removed`."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
@@ -254,9 +254,10 @@ class _Repair:
     def _can_take_out(
         self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
     ) -> bool:
-        """Return whether without `bad` and all versions above no row is lost: ours come again from our
-        spool, and files that were merged away are still there. Of other collectors' spools nobody
-        here knows."""
+        """Return whether no row is lost when `bad` and all versions above it are taken out.
+
+        Our rows come again from our spool, and files that were merged away must still be there. Versions of
+        other collectors stay, since nobody here knows what their spools have."""
         if any(version < bad for version in broken):
             return False
         ours = {self._collector, f"{self._collector}/spool"}
@@ -285,7 +286,7 @@ class _Repair:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> None:
-        """The newest first, so that a cut while at it leaves no hole."""
+        """Take versions out of the log, the newest first, so that a kill in between leaves no hole."""
         for version in versions:
             self.done.reasons += [
                 f"version {version} has {each.file.path}, which {each.reason}"
@@ -305,7 +306,7 @@ class _Repair:
     # 4. All other files
 
     def _set_damaged_aside(self, notes: Notes) -> None:
-        """Set aside the files of the table that are gone or visibly damaged."""
+        """Set aside the files of the table that are missing or visibly damaged."""
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
             return
@@ -332,12 +333,12 @@ class _Repair:
 
 
 def _is_ours(action: Action) -> bool:
-    """Return whether this is the first line of an entry that sets files aside."""
+    """Return whether the action is the first line of an entry that sets files aside."""
     return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Give a log entry this content; what stands in its place stays as `N.json.bad`."""
+    """Replace a log entry; what stood in its place stays as `N.json.bad`."""
     new = path.with_name(f"{path.name}#{os.getpid()}")
     new.write_bytes(data)
     fsync(new)

@@ -1,4 +1,4 @@
-"""What the library's exceptions mean to us. It has few types; the rest is in their text."""
+"""Translate the library's exceptions into ours. The library has few types; the rest is in their text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LONGEST = 300
 
 
 def line(error: Exception) -> str:
-    """Its text on one line, at most some hundred characters of it, without colours."""
+    """Return an error's text on one line, without colours, cut after some hundred characters."""
     text = " ".join(_COLOUR.sub("", str(error)).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def os_error(error: Exception) -> int | None:
-    """The errno, if the system refused something to the library or to us."""
+    """Return the errno, if the system refused something to the library or to us; else None."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -35,15 +35,15 @@ def os_error(error: Exception) -> int | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether another writer was in the way: with the table opened anew it may succeed.
+    """Return whether another writer caused the error, so that a retry with the table opened anew may succeed.
 
-    Either its commit touched what this one read, or it shortened the log that a long-open table
+    Either its commit changed what this one had read, or it shortened the log that a long-open table
     had to catch up on."""
     return isinstance(error, CommitFailedError) or _LOG_GONE.search(str(error)) is not None
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
-    """FullError when there was no room, else StoreError with the reason."""
+    """Return a FullError when there was no room, else a StoreError with the reason."""
     number = os_error(error)
     if number in _NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {os.strerror(number or 0)}")

@@ -1,13 +1,13 @@
-"""Which days are old enough to go: by the clock, as far as the table bears the clock out.
+"""Which days are old enough to be deleted: by the clock, as far as the table confirms the clock.
 
-A clock that is set far ahead makes every day look old. So time that the table has no rows of counts only
-within limits. A *jump* is a time without a day in the table that is longer than half of `retention_age`,
-and longer than a day. Behind a jump, the clock may be wrong, or nobody collected: the two look
-alike. The clock is believed again once the days behind the jump span as much as a jump, or a person says
-that it is right (`State.trusted`). Until then days are as old as they were before the jump.
+A clock that is set far ahead makes every day look old. So time without rows in the table counts only
+within limits. A *jump* is a time without rows that is longer than half of `retention_age`, and longer
+than a day. After a jump, either the clock is wrong or nobody collected: the two look alike. The clock
+is believed again once the days after the jump span as much as a jump, or once a person says that it is
+right (`UpkeepState.trusted`). Until then the days keep the age that they had before the jump.
 
-So a wrong clock that is noticed in that time deletes no day that is younger than half of
-`retention_age`. The newest day with rows is never deleted for its age.
+So a wrong clock that is noticed in that time deletes no day younger than half of `retention_age`. The
+newest day with rows is never deleted for its age.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DAY_NS = 86_400 * 10**9
 
 
 class Jump(NamedTuple):
-    """The days on both sides of a time without rows; days count from 1970-01-01."""
+    """The days before and after a time without rows; days count from 1970-01-01."""
 
     before: int
     after: int
@@ -38,7 +38,7 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Days before `below` are to go; None for no day. `held` is a jump that keeps some from going."""
+    """Days before `below` are to be deleted; None for no day. `held` is a jump that protects some days."""
 
     below: int | None
     held: Jump | None
@@ -47,7 +47,7 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return what is to go at `now`. Somebody said at `trusted` that the clock was right (both Unix ns)."""
+    """Return what to delete at `now`. A person said at `trusted` that the clock was right (both Unix ns)."""
     today = now // DAY_NS
     days = {file.day for file in files}
     below, held = _by_age(days, config, now, trusted)
@@ -58,7 +58,7 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the day before which all is too old, and the jump without which there would be more."""
+    """Return the day before which all days are too old, and the jump that protects some of them."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -86,7 +86,7 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
 
 
 def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    """Return the day before which all is too much; today is never."""
+    """Return the day before which all days are too much; never a day after today."""
     below = 0
     if config.retention_size is not None:
         sizes: Counter[int] = Counter()

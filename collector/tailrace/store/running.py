@@ -1,4 +1,4 @@
-"""Which collector runs on a store, and whether the last one has finished, by its directories."""
+"""Find out, from a store's directories, which collector runs on it and whether the last one finished."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from typing import NamedTuple
 from tailrace.away import make_way
 
 UNFINISHED = "unfinished"
-"""A file that is there while there may be something that the table does not have yet."""
+"""Name of a file that exists while a collector may have received something that the table lacks."""
 
 
-class Daemon(NamedTuple):
+class RunningCollector(NamedTuple):
     """A collector that runs on a store."""
 
     pid: int
     addresses: dict[str, str]
-    """Where its sources listen, by name, and `admin`; empty when it does not say."""
+    """The addresses of its sources, by name, and of `admin`; empty when the collector does not say."""
 
 
-def find(data: Path, directories: Iterable[Path], root: Path = Path("/")) -> Daemon | None:
-    """Return the collector that holds a lock in one of these directories, None if none does.
+def find(
+    data: Path, directories: Iterable[Path], root: Path = Path("/")
+) -> RunningCollector | None:
+    """Return the collector that holds the lock of one of these directories; None if none does.
 
-    `data` is the directory of its `ports.json`; `root` has the /proc that is read. A collector in
-    another container, or on another host, is not seen; `is_finished` tells of it."""
+    `data` is the directory of its `ports.json`; `root` contains the /proc to read. A collector in another
+    container or on another host is not seen; `is_finished` tells whether it finished."""
     held = (_holder(directory / "lock", root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
-    return None if pid is None else Daemon(pid, _addresses(data / "ports.json", pid))
+    return None if pid is None else RunningCollector(pid, _addresses(data / "ports.json", pid))
 
 
 def begin(data: Path) -> None:
-    """Note in a collector's directory that it has begun. A full disk must not keep a collector from
-    beginning."""
+    """Note in a collector's directory that the collector has begun. A full disk must not stop it."""
     with suppress(OSError):
         make_way(data / UNFINISHED)
         (data / UNFINISHED).touch()
 
 
 def finish(data: Path) -> None:
-    """Note that all that was received is in the table."""
+    """Note that everything received is in the table."""
     with suppress(OSError):
         (data / UNFINISHED).unlink(missing_ok=True)
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether the last collector here noted that it finished, or none ever began; false where
-    this process may not look."""
+    """Return whether the last collector here finished, or none ever began; false where this process may
+    not look."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -56,16 +57,17 @@ def is_finished(data: Path) -> bool:
 
 
 def _holder(lock: Path, root: Path) -> int | None:
-    """Return the process that holds a lock, read from the kernel's list: to try the lock would, for a
-    moment, keep out a daemon that is about to start."""
+    """Return the process that holds a lock, read from the kernel's list of locks.
+
+    Trying the lock would keep out, for a moment, a daemon that is about to start."""
     try:
         inode = str(lock.stat().st_ino)
         pid = int(lock.read_text())
         locks = (root / "proc/locks").read_text(errors="replace")
     except (OSError, ValueError):
         return None
-    # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared: some
-    # file systems have another one there than `stat` has.
+    # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared: on some
+    # file systems the list has another device than `stat`.
     for line in locks.splitlines():
         fields = line.split()
         held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
@@ -78,7 +80,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            return {}  # left by an earlier one: this one is still starting
+            return {}  # left by an earlier collector: the present one is still starting
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}

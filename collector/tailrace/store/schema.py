@@ -1,16 +1,16 @@
-"""The table's columns, which version of them a table has, and how an older one becomes today's.
+"""The table's columns, the version of a table's schema, and the steps that upgrade an older table.
 
-The version is the table's property `tailrace.schema`. It is part of the metadata that every engine
-reads and passes over, and it changes in one commit, wherever the table is. It says more than what
-the columns are: a reader of a version understands every row that its writers wrote, so it rises also
-when rows come to mean what an older reader would get wrong.
+The version is the table's property `tailrace.schema`. Every engine reads that metadata and ignores it,
+and one commit changes it, wherever the table is. The version covers more than the columns: a reader of
+a version understands every row that writers of that version wrote. So it also rises when the meaning of
+rows changes in a way that older readers would get wrong.
 
-A collector brings an older table to today's version when it starts, step by step; rows that are there
-stay as they are, and the views read those of all versions. Whoever only reads takes an older table as
-it is, what it lacks being NULL, and a newer one as far as it goes. A step that adds columns adds them
-first, nullable and in one commit, and sets the property last: what lies between is a table of the
-older version that the next start goes on with. There is no step yet: the first one that adds columns
-must also let DuckDB unite the files of before and after by their columns' names (`query/engine.py`).
+A starting collector upgrades an older table step by step. Existing rows stay as they are, and the views
+read the rows of all versions. A process that only reads takes an older table as it is, with NULL for
+what it lacks, and a newer one as far as it understands it. A step that adds columns must add them first,
+nullable and in one commit, and set the property last: in between the table has the older version, and
+the next start continues. There is no step yet. The first step that adds columns must also let DuckDB
+unite the files before and after it by column name (`query/engine.py`).
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLU
 logger = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
-    """From the version before to `version`; `news` is what rows say since, for the log."""
+class SchemaStep(NamedTuple):
+    """An upgrade from the version before to `version`; `news`, for the log, is what rows can say since."""
 
     version: int
     news: str
 
 
-STEPS: tuple[Step, ...] = ()
-"""One a version, in order, from version 2 to today's."""
+STEPS: tuple[SchemaStep, ...] = ()
+"""One for each version, in order, from version 2 to today's."""
 
 
 def version_of(table: DeltaTable) -> int:
-    """Raise StoreError for a table that is not one of ours."""
+    """Return the schema version of a table. Raise StoreError unless Tailrace made the table."""
     return parse_version(table.metadata().configuration.get(VERSION_PROPERTY), table.table_uri)
 
 
 def parse_version(stated: str | None, root: str) -> int:
-    """The property's value. Raise StoreError unless it is a version."""
+    """Return the version that the property states. Raise StoreError unless it states one."""
     if stated is None or not stated.isdecimal() or int(stated) < 1:
         raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
     return int(stated)
 
 
 def refuse_newer(version: int, root: str) -> None:
-    """Raise StoreError for a version that we cannot write."""
+    """Raise StoreError for a version that this Tailrace cannot write."""
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{root}: was written by a newer Tailrace (schema {version}; this one knows"
@@ -69,7 +69,7 @@ def refuse_newer(version: int, root: str) -> None:
 
 
 def check_writable(table: DeltaTable) -> None:
-    """Raise StoreError unless this is a table that this version, or one before it, has written."""
+    """Raise StoreError unless this version of Tailrace, or an earlier one, has written the table."""
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
@@ -78,7 +78,7 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Raise StoreError unless our columns can be read from the table; warn of a newer one."""
+    """Raise StoreError unless our columns can be read from the table; warn if it is newer."""
     version = version_of(table)
     ours = {field.name: field for field in DeltaSchema.from_arrow(SCHEMA).fields}
     theirs = {field.name: field for field in table.schema().fields}
@@ -95,14 +95,14 @@ def check_readable(table: DeltaTable) -> None:
         )  # fmt: skip
 
 
-def next_step(table: DeltaTable) -> Step | None:
-    """What brings the table nearer to today's version; None when it has it."""
+def next_step(table: DeltaTable) -> SchemaStep | None:
+    """Return the next step towards today's version; None when the table has it."""
     version = version_of(table)
     return next((step for step in STEPS if step.version > version), None)
 
 
-def take(step: Step, table: DeltaTable) -> None:
-    """Do it, in one commit. Raises what the library does: it may have landed all the same."""
+def take(step: SchemaStep, table: DeltaTable) -> None:
+    """Take a step in one commit. Raise the library's errors; the commit may be in the table all the same."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
         raise_if_not_exists=False,  # the library knows only Delta's own properties

@@ -1,6 +1,6 @@
-"""The table as readers see it: one version, its files, and how to go on to the next.
+"""The table as readers see it: one version, its files, and the way to the next version.
 
-Opening one changes nothing on disk and needs no lock. Its files stay on disk for at least
+A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least
 `layout.REMOVED_HOURS` after a newer version has replaced them.
 """
 
@@ -31,27 +31,27 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add) -> Self:
-        """Return the file that a log entry adds; its rows are 0 where the entry does not say."""
+        """Return the file that a log entry adds; `rows` is 0 where the entry does not say."""
         day = date.fromisoformat(add.partition_values["day"] or "")
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
 
-class Snapshot:
-    """One version of the table in the store `path`, a directory or URL."""
+class TableSnapshot:
+    """One version of the table in a store."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
 
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
-        """The newest version. Raise StoreError if there is no table, or not one we can read."""
+        """Open the newest version in the store `path`, a directory or URL. Raise StoreError if it cannot be read."""
         return cls(layout.open_table(layout.table_root(path), options, check_readable))
 
     def version(self) -> int:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Go on to the newest version; whether there is a newer one. Raise StoreError."""
+        """Advance to the newest version; return whether it is a newer one. Raise StoreError."""
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -60,9 +60,9 @@ class Snapshot:
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
-        """The Parquet files of this version: absolute paths, or URLs.
+        """Return the Parquet files of this version: absolute paths, or URLs.
 
-        The column `day` is not in them; it is in their paths (`day=2025-01-31/`)."""
+        The files lack the column `day`; their paths have it (`day=2025-01-31/`)."""
         return self._table.file_uris()
 
     def files(self) -> list[DataFile]:
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """All files of the version that `table` stands at, in the order of their days."""
+    """Return all files of the version that `table` stands at, in the order of their days."""
     actions = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
@@ -81,7 +81,7 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return by file which of the columns have one value in all of its rows, by the log's statistics."""
+    """Return for each file the columns that have one value in all of its rows, by the log's statistics."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -1,17 +1,17 @@
-"""The table `events`: rows and the spool's position, committed together, once.
+"""The table `events`: rows and the spool's position, committed together, exactly once.
 
-One Delta commit carries a batch and two transactions: `COLLECTOR/spool`, whose version is the
-spool's position up to which all is in the table, and `COLLECTOR`, whose version says which instance
-of the collector wrote it (its epoch, a time in nanoseconds). So a restart goes on exactly where the
-table ends, and of two instances under one name the older one is refused and ends.
+One Delta commit carries a batch and two transactions. The version of `COLLECTOR/spool` is the spool's
+position up to which everything is in the table. The version of `COLLECTOR` is the epoch (a time in
+nanoseconds) of the collector instance that wrote it. So a restart continues exactly where the table
+ends; and of two instances under one name, the older one is refused and ends.
 
-A commit that raises may have landed all the same (an object store's answer can be lost). What the
-table says then decides: the new position means that it did, the old one that it did not, anything
-else that somebody else writes under our name.
+A commit that raises may have succeeded all the same (an object store's answer can be lost). The table
+decides: the new position means that it did, the old one that it did not, and any other position means
+that another instance writes under our name.
 
 Costs on a local disk: 15 to 20 ms for a commit of few rows, 75 for one of 100,000, of which 2 for
 the syncs on a quiet disk; 0.75 CPU s a million rows in commits of 100,000, 1.8 in commits of 10,000.
-Calls come from one thread at a time and block.
+All calls block; one thread at a time may make them.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from tailrace.model.columns import Batch
 from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
 from tailrace.store.journal import Journal
-from tailrace.store.log import Log
-from tailrace.store.recovery import Recovery, Refills, recover
+from tailrace.store.log import DeltaLog
+from tailrace.store.recovery import Refills, TableRecovery, recover
 from tailrace.store.refusal import is_conflict, refusal
 
 CHECKPOINT_DUE = 100
-"""Versions since the last checkpoint at which `open` makes one: collectors that live for a few
-commits only would otherwise never shorten the log."""
+"""`open` makes a checkpoint when the last one is this many versions back; otherwise collectors that live
+for a few commits only would never shorten the log."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
-"""Seconds before the second try, doubled for each further one, and less by chance up to half."""
+"""Seconds before the second try; doubles for each further try, less a random part of up to a half."""
 
 LIBRARY_TRIES = 15
-"""The library's own, for commits that merely wanted the same version number."""
+"""The library's own retries, for commits that only wanted the same version number."""
 
 
 class Committed(NamedTuple):
-    """`seconds` in all, of which `sync_seconds` for bringing it to disk."""
+    """A commit: it took `seconds`, of which `sync_seconds` were needed to bring it to disk."""
 
     version: int
     rows: int
@@ -59,12 +59,12 @@ class Committed(NamedTuple):
 
 
 class Table:
-    """The table as one collector writes it; see `open`. After a SyncError every call raises one."""
+    """The table as one collector writes it; see `open`. After a SyncError every call raises a SyncError."""
 
     def __init__(self, root: str, options: dict[str, str], collector: str, clock: Clock) -> None:
         self.root = root
-        self.recovery = Recovery()
-        """What `open` found damaged and repaired."""
+        self.recovery = TableRecovery()
+        """The damage that `open` found and repaired."""
         self._options = options
         self._collector = collector
         self._clock = clock
@@ -72,10 +72,10 @@ class Table:
         self._table: DeltaTable
         self._position: int | None = None
         self._epoch = 0
-        self._fence: int | None = None  # the epoch that the table must hold, until we write ours
-        self._unsure = False  # whether a write may have landed without our knowing
+        self._fence: int | None = None  # the epoch that the table must hold until we write ours
+        self._unsure = False  # whether a write may be in the table without our knowing
         self._synced = -1
-        self._noted = -1  # the newest version that the journal has
+        self._noted = -1  # the newest version that is in the journal
         self._broken: SyncError | None = None
 
     @classmethod
@@ -89,10 +89,11 @@ class Table:
         clock: Clock,
         refills: Refills,
     ) -> Self:
-        """Open or make the table in the store `path`, a directory or URL; repair it if local.
+        """Open or make the table in the store `path`, a directory or URL; repair it if it is local.
 
-        `collector` names us in the table, for good; `refills` says what its spool can give again. Raise StoreError for a table that cannot be
-        used, FullError when there is no room to make it, SyncError."""
+        `collector` names us in the table, for good. `refills` says whether the spool still has the rows from a
+        position on. Raise StoreError for a table that cannot be used, FullError when there is no room to make
+        it, or SyncError."""
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
@@ -110,25 +111,25 @@ class Table:
         return self
 
     def position(self) -> int | None:
-        """How far into this collector's spool all is in the table; None if nothing ever was."""
+        """Return the position in our spool up to which everything is in the table; None if nothing ever was."""
         return self._position
 
     def version(self) -> int:
         return self._table.version()
 
     def file_uris(self) -> list[str]:
-        """The Parquet files of this version: absolute paths, or URLs."""
+        """Return the Parquet files of this version: absolute paths, or URLs."""
         return self._table.file_uris()
 
     def commit(self, batch: Batch, position: int) -> Committed:
-        """Store `batch`, which is all that the spool held from `position()` up to `position`.
+        """Store `batch`, which must be everything in the spool from `position()` up to `position`.
 
-        It is durable on return. A batch without rows is stored as well when the position advances
-        (a version without files), and does nothing when it does not.
-        FullError or StoreError: it is not known to be stored; call again with the same batch.
-        FencedError, SyncError: end the process, and acknowledge nothing.
-        ValueError: the position does not advance, and the table could not tell this batch from the
-        one before it. TypeError, OverflowError, UnicodeError: see `to_arrow`."""
+        The batch is durable on return. A batch without rows is stored as well if the position advances (as a
+        version without files); otherwise nothing happens.
+        Raise FullError or StoreError when it is not known to be stored: repeat the call with the same batch.
+        Raise FencedError or SyncError: then end the process, and acknowledge nothing.
+        Raise ValueError when the batch has rows and the position does not advance: the table could not tell
+        this batch from the one before. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does."""
         if self._broken is not None:
             raise self._broken
         begun = self._clock.monotonic()
@@ -150,10 +151,10 @@ class Table:
         return Committed(version, len(batch), now - begun, now - written)
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
-        """Shorten the log to `keep` versions, to be called every 100 commits; whether that was done.
+        """Shorten the log to `keep` versions; return whether that was done. Call this every 100 commits.
 
-        If not (no room, another process is at it), commits only become slower: try again later.
-        Raise SyncError or FencedError."""
+        If it was not done (no room, or another process is at it), commits only become slower: try again
+        later. Raise SyncError or FencedError."""
         if self._broken is not None:
             raise self._broken
         try:
@@ -175,12 +176,12 @@ class Table:
     def schema_version(self) -> int:
         return schema.version_of(self._table)
 
-    def upgrade(self) -> list[schema.Step]:
-        """Bring the table to today's schema, if it has an older one, a commit a step; those taken.
+    def upgrade(self) -> list[schema.SchemaStep]:
+        """Upgrade the table to today's schema, in one commit for each step; return the steps taken.
 
-        Durable on return. FullError, StoreError: it has the schema before a step or after it, and the
-        next start goes on. FencedError, SyncError: end the process."""
-        taken: list[schema.Step] = []
+        Durable on return. Raise FullError or StoreError: the table then has the schema before or after a
+        step, and the next start continues. Raise FencedError or SyncError: then end the process."""
+        taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
             try:
                 while step := schema.next_step(self._table):
@@ -188,7 +189,7 @@ class Table:
                     taken.append(step)
                     self._renew()
             except (DeltaError, OSError) as error:
-                # Another collector on the same table may be at it, too.
+                # Another collector may be upgrading the same table.
                 if attempt == CONFLICT_TRIES or not is_conflict(error):
                     raise refusal(error, self.root, "change the schema") from error
                 self._renew()
@@ -216,7 +217,7 @@ class Table:
     def _note_newest(self, root: Path) -> None:
         """Note in the journal the newest versions that it lacks, as far as `recover` has read them."""
         self._noted = self._synced
-        newest = [v for v in Log(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
+        newest = [v for v in DeltaLog(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
         with suppress(OSError, StoreError):
             journal = Journal(root)
             noted = journal.read().entries
@@ -224,12 +225,12 @@ class Table:
                 journal.note(missing, merges=True)
 
     def _since_checkpoint(self, root: Path) -> list[int]:
-        log = Log(root)
+        log = DeltaLog(root)
         newest = max(log.checkpoints(), default=-1)
         return [version for version in log.versions() if version > newest]
 
     def _write(self, data: RecordBatch, position: int) -> None:
-        """Return once the table holds `data`. Raise FullError, StoreError or FencedError."""
+        """Write `data`; the table holds it on return. Raise FullError, StoreError or FencedError."""
         for attempt in range(1, CONFLICT_TRIES + 1):
             self._unsure = True
             try:
@@ -263,7 +264,9 @@ class Table:
         )
 
     def _landed(self, position: int) -> bool:
-        """Open the table anew and ask it. Raise FencedError, or StoreError when it cannot be asked."""
+        """Return whether the commit up to `position` is in the table, opened anew.
+
+        Raise FencedError, or StoreError when the table cannot be read."""
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
             raise self._fenced(found)
@@ -271,24 +274,24 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _renew(self) -> None:
-        """Open the table anew: one that stays open goes through all versions since at each commit,
-        whatever the log was shortened to (10 ms of CPU a commit, and 6 more for each 100)."""
+        """Open the table anew. A table that stays open reads all versions since its opening at each commit,
+        however short the log is (10 ms of CPU a commit, and 6 more for each 100 versions)."""
         table, found, epoch = self._ask()
         if (found, epoch) != (self._position, self._fence):
             raise self._fenced(found)
         self._table = table
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """The table at its newest version, our position in it and its epoch. Raise StoreError.
+        """Return the table at its newest version, our position in it and its epoch. Raise StoreError.
 
-        Not to be used for a commit before position and epoch are known to be what we left: a table
-        that was just opened is not refused for what others wrote before."""
+        Do not commit with this table before position and epoch are known to be what we left: a table that was
+        just opened is not refused because of what others wrote before."""
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
             try:
                 position = table.transaction_version(self._spool_id)
                 return table, position, table.transaction_version(self._collector)
-            except (DeltaError, OSError) as error:  # it reads them only now
+            except (DeltaError, OSError) as error:  # the library reads the log only now
                 if attempt == layout.OPEN_TRIES or not is_conflict(error):
                     raise refusal(error, self.root, "read the position") from error
         raise AssertionError("the last attempt returns or raises")
@@ -311,8 +314,8 @@ class Table:
         self._synced = version
 
     def _note(self, root: Path, version: int) -> None:
-        """Note the versions up to this one in the journal. Where that fails, rows are stored all the
-        same, and it is tried again with the next commit."""
+        """Note the versions up to this one in the journal. If that fails, the rows are stored all the same,
+        and the next commit tries again."""
         with suppress(OSError, StoreError):
             Journal(root).note(range(self._noted + 1, version + 1), merges=False)
             self._noted = version

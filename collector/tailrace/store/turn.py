@@ -1,12 +1,12 @@
-"""Whose turn it is to keep up a table, and what was last done when.
+"""A lease that lets one upkeep at a time work on a table, and the times of its last steps.
 
-One upkeep at a time is not a matter of manners: the library (deltalake 1.6.6) lets two merges of the
-same files both succeed, and every row is in the table twice then. Nor may another program merge
+Two upkeeps at once would do damage: the library (deltalake 1.6.6) lets two merges of the same files
+both succeed, and then every row is in the table twice. For the same reason no other program may merge
 (Spark's OPTIMIZE) while an upkeep is at work.
 
 On a local disk a turn is a lock, which the kernel ends with the process, and a small file beside it.
-At a URL both are transactions in the table (ids `tailrace/...`): there a turn ends after
-`LEASE_NS` if its process died, and a process that was stopped for longer than that must not go on.
+At a URL both are transactions in the table (ids `tailrace/...`): there the turn of a process that died
+ends after `LEASE_NS`, and a process that was stopped for longer than that must not continue.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Many times what a run takes; also more than the clocks of two hosts may differ."""
+"""Many times the duration of an upkeep, and more than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of the transaction whose version is when the turn began (Unix ms), 0 when it has ended."""
+"""Id of a transaction whose version is the time when the turn began (Unix ms); 0 when it has ended."""
 
 
-class State(msgspec.Struct):
-    """When what was last done, in Unix nanoseconds."""
+class UpkeepState(msgspec.Struct):
+    """The times of the last steps, in Unix nanoseconds."""
 
     merged: int = 0
     vacuumed: int = 0
     swept: int = 0
     trusted: int = 0
-    """When somebody said that the clock was right."""
+    """When a person said that the clock was right."""
 
 
 class Turn(Protocol):
-    """A context manager; entering raises LockedError when it is somebody else's turn."""
+    """A context manager; entering raises LockedError while another upkeep has the turn."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
-    def read(self) -> State: ...
+    def read(self) -> UpkeepState: ...
 
-    def write(self, state: State) -> None: ...
+    def write(self, state: UpkeepState) -> None: ...
 
 
 def turn(root: str, options: dict[str, str], clock: Clock) -> Turn:
-    """The turn at the table in `root`, a directory or URL."""
+    """Return the turn of the table in `root`, a directory or URL."""
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock)
 
 
 class LocalTurn:
-    """The turn at a store in a local directory."""
+    """The turn of a store in a local directory."""
 
     def __init__(self, store: Path) -> None:
         self._file = store / STATE_NAME
@@ -80,14 +80,14 @@ class LocalTurn:
     def __exit__(self, *exc_info: object) -> None:
         self._lock.__exit__(*exc_info)
 
-    def read(self) -> State:
-        """A state that is missing or damaged is an empty one: then all is due."""
+    def read(self) -> UpkeepState:
+        """Return the state; a missing or damaged state is an empty one, so that all steps are due."""
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=State)
+            return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
-            return State()
+            return UpkeepState()
 
-    def write(self, state: State) -> None:
+    def write(self, state: UpkeepState) -> None:
         temporary = self._file.with_suffix(".tmp")
         try:
             make_way(self._file)
@@ -98,7 +98,7 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The turn at a table at a URL."""
+    """The turn of a table at a URL."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
         self._root = root
@@ -123,15 +123,15 @@ class RemoteTurn:
     def __exit__(self, *exc_info: object) -> None:
         self._try_note({HOLDER: 0})
 
-    def read(self) -> State:
+    def read(self) -> UpkeepState:
         table = self._open()
         seen = {
             name: (table.transaction_version(f"tailrace/{name}") or 0) * 10**6
-            for name in State.__struct_fields__
+            for name in UpkeepState.__struct_fields__
         }
-        return State(**seen)
+        return UpkeepState(**seen)
 
-    def write(self, state: State) -> None:
+    def write(self, state: UpkeepState) -> None:
         self._try_note(
             {
                 f"tailrace/{name}": time // 10**6
@@ -149,7 +149,7 @@ class RemoteTurn:
             raise refusal(error, self._root, "note what was done") from error
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """A version without rows. The library refuses it if one of the ids changed since `table`."""
+        """Write a version without rows. The library refuses it if one of the ids changed since `table`."""
         now = self._clock.wall_ns() // 10**6
         write_deltalake(
             table,

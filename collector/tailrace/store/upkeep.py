@@ -1,23 +1,24 @@
-"""What keeps the table small and quick: merging small files, deleting old days, vacuum.
+"""Upkeep keeps the table small and fast: it merges small files, deletes old days and vacuums.
 
-`decide` says what is due from the list of files and the time, and does nothing; `run` does it, in a
-process of its own (a merge takes up to 150 MB, which only the end of a process gives back), beside
-live writers, who are never held up and lose nothing: the table's commit protocol decides, and a step
-that met another writer is tried again once, then left to the next run. Upkeeps take turns (`turn`).
+`decide` returns what is due, from the list of files and the time. `run` does it, in a process of its
+own, because a merge takes up to 150 MB that only the end of a process gives back. Writers go on
+meanwhile: they never wait and lose nothing, because the table's commit protocol decides. A step that
+conflicts with a writer is tried once more, then left to the next run. Upkeeps take turns (`turn`).
 
-* A first merge, of days with many small files, to 4 MiB; a second one, every hour or once there are
-  very many, to `compact_size`. Two steps, because merging everything every time would copy each row
-  a dozen times. 0.4 to 0.5 CPU s a million rows each.
+* A first merge joins the files of days with many small files into files of 4 MiB; a second merge, every
+  hour or once there are very many, into files of `compact_size`. Two steps, because merging everything
+  every time would copy each row a dozen times. A step takes 0.4 to 0.5 CPU s a million rows.
 * A day is deleted once all of it is older than `retention_age`, if the clock can be believed (see
-  `retention`); and the oldest days while the table is larger than `retention_size`. Today is never
-  deleted, so the table may be one day larger.
-* Before a merge each file is compared with its checksum: a damaged one is set aside and named, and never
+  `retention`); the oldest days are deleted while the table is larger than `retention_size`. Today is
+  never deleted, so the table may be one day larger.
+* Before a merge each file is compared with its checksum. A damaged file is set aside and named, and never
   becomes part of a new one. Once a day all files are compared.
-* Files that no version needs any more go an hour after they were replaced (`layout.REMOVED_HOURS`);
-  files that no version ever needed (a refused commit's, a killed process's) once a day.
+* Files that no version needs any more are removed an hour after they were replaced
+  (`layout.REMOVED_HOURS`); files that no version ever needed (of a refused commit, of a killed process)
+  once a day.
 
-Deleting goes before merging, which needs room. After each step all that it wrote is synced (rule 4
-of `durable`), and everything is synced before a vacuum.
+Deletion comes before merging, which needs room. After each step everything that it wrote is synced (rule
+4 of `durable`), and everything is synced before a vacuum.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ from tailrace.store.aside import Damaged, set_aside
 from tailrace.store.examine import damage
 from tailrace.store.journal import Journal
 from tailrace.store.layout import date_of
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.losses import counts_of
 from tailrace.store.refusal import is_conflict, line, refusal
 from tailrace.store.retention import DAY_NS, Jump, retention
 from tailrace.store.snapshot import DataFile, data_files
-from tailrace.store.turn import State, turn
+from tailrace.store.turn import UpkeepState, turn
 
 FIRST_SIZE = 4 * 2**20
 """Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
 
 FIRST_FILES = 30
-"""Small files (below half of `FIRST_SIZE`, so that two always fit in one) that make a first merge
-worth its version; half of `CROWDED`."""
+"""How many small files of a day make a first merge worth its version: half of `CROWDED`. Small means
+below half of `FIRST_SIZE`, so that two always fit in one."""
 
 CROWDED = 60
-"""Small files of one day that call for an upkeep before its hour has come."""
+"""How many small files of one day call for an upkeep before its hour has come."""
 
 SECOND_FILES = 200
-"""Files below half of `compact_size` in one day that do not wait for the hour to be over."""
+"""How many files of one day below half of `compact_size` call for a second merge before its hour has come."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -66,7 +67,7 @@ VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
 _STAGING = re.compile(r".*#\d+")
-"""What the library calls a file that it is still writing; a killed process leaves it behind."""
+"""Names of files that the library is still writing; a killed process leaves them behind."""
 
 
 class Merge(NamedTuple):
@@ -77,10 +78,11 @@ class Merge(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is due, in this order. Days count from 1970-01-01.
+    """The steps that are due, in this order. Days count from 1970-01-01.
 
-    `delete_below`: days before it go; `held`: what keeps others from going. `vacuum`: files that the log says were removed, or all that
-    it does not know of. `second`: whether `merges` include second ones."""
+    `delete_below`: days before it are deleted; `held`: the jump that protects others. `vacuum`: the files
+    that the log says were removed, or all that the log does not know. `second`: whether `merges` include
+    second merges."""
 
     delete_below: int | None
     held: Jump | None
@@ -89,10 +91,9 @@ class Plan(NamedTuple):
     merges: list[Merge]
 
 
-class Report(msgspec.Struct):
-    """What was done; `skipped` are steps left to the next run, with the reason, `held` is why days are not
-    deleted although the clock says that they are too old, `damaged` a sentence for each file that was
-    set aside; empty if there are none."""
+class UpkeepReport(msgspec.Struct):
+    """The work that was done. `skipped` are the steps left to the next run, with the reason; `held` is why days that
+    are too old by the clock are not deleted; `damaged` is a sentence for each file that was set aside."""
 
     deleted_days: list[str] = []
     held: str = ""
@@ -104,8 +105,8 @@ class Report(msgspec.Struct):
     seconds: float = 0.0
 
 
-def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> Plan:
-    """What is due at `now` (Unix nanoseconds) for a table of these files."""
+def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
+    """Return what is due at `now` (Unix nanoseconds) for a table of these files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -127,11 +128,11 @@ def decide(files: Sequence[DataFile], state: State, config: StoreConfig, now: in
     return Plan(below, held, vacuum, second, merges)
 
 
-def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int) -> bool:
+def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether a table of these files calls for an upkeep at `now` (Unix nanoseconds).
 
-    The answer depends on the table and on what was last done to it, not on who asks or for how long
-    the asker has run. A small table that no upkeep has seen yet waits until it has `CROWDED` files."""
+    The answer depends only on the table and on the last upkeeps, not on who asks or for how long the
+    caller has run. A small table that no upkeep has seen yet waits until it has `CROWDED` files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -140,10 +141,9 @@ def calls(files: Sequence[DataFile], state: State, config: StoreConfig, now: int
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether the store `path` calls for an upkeep, and what keeps old days from going. Changes
-    nothing and takes no turn.
+    """Return whether the store `path` calls for an upkeep, and the jump that protects old days.
 
-    Raise StoreError when the table cannot be read."""
+    Change nothing and take no turn. Raise StoreError when the table cannot be read."""
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
     state = turn(root, config.options, clock).read()
@@ -152,12 +152,12 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
-    """Count the files of each day that a first merge takes."""
+    """Count the files of each day that a first merge would take."""
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Also when `last` is in the future: then the clock has been put right since."""
+    """Return whether a step is due; it is if `last` lies in the future, since the clock was then corrected."""
     return not last <= now < last + every
 
 
@@ -168,12 +168,12 @@ def run(
     clock: Clock,
     everything: bool = False,
     clock_is_right: bool = False,
-) -> Report:
+) -> UpkeepReport:
     """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
     `clock_is_right`, believe the clock until now, and note that.
 
     Raise LockedError when another upkeep is at work, StoreError or FullError for a step that could
-    not be done (those before it stand), SyncError."""
+    not be done (earlier steps stand), or SyncError."""
     begun = clock.monotonic()
     root = layout.table_root(path)
     with turn(root, config.options, clock) as mine:
@@ -183,7 +183,7 @@ def run(
             state.trusted = clock.wall_ns()
             mine.write(state)
         if everything:
-            state = State(trusted=state.trusted)
+            state = UpkeepState(trusted=state.trusted)
         table = layout.open_table(root, config.options)
         plan = decide(data_files(table), state, config, clock.wall_ns())
         work.report.held = str(plan.held or "")
@@ -206,10 +206,10 @@ def run(
 
 
 class _Upkeep:
-    """The steps. Each returns whether it was done, or else was left to the next run."""
+    """The steps of an upkeep. Each returns whether it was done; otherwise it is left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
-        self.report = Report()
+        self.report = UpkeepReport()
         self._root = root
         self._options = options
         self._clock = clock
@@ -220,7 +220,7 @@ class _Upkeep:
             durable.sync_newest(self._local)
 
     def delete(self, below: int) -> bool:
-        """Delete the days before `below`: a change of the log only, the files stay for a while."""
+        """Delete the days before `below`. Only the log changes; the files stay for a while."""
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})
@@ -230,14 +230,14 @@ class _Upkeep:
         return self._step("delete old days", step)
 
     def vacuum(self, *, everything: bool) -> bool:
-        """Remove files that no version of the last hour needs; with `everything`, also those that
-        the log does not know of, if they are older than that."""
+        """Remove files that no version of the last hour needs; with `everything`, also files older than
+        that which the log does not know."""
 
         def step(table: DeltaTable) -> None:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                enforce_retention_duration=False,  # of the log's memory, which is longer on purpose
+                enforce_retention_duration=False,  # the log remembers files for longer, on purpose
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
             )
@@ -249,8 +249,9 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the chosen files with what was written, and set the damaged ones aside. Nothing is
-        known of the files of a table at a URL: an object store keeps checksums of its own."""
+        """Compare the chosen files with what was written, and set the damaged ones aside.
+
+        Do nothing for a table at a URL: an object store keeps checksums of its own."""
         if (root := self._local) is None:
             return
         try:
@@ -284,7 +285,7 @@ class _Upkeep:
 
     def _note(self, root: Path, versions: range) -> None:
         """Note in the journal what a step wrote, and which rows are in its files."""
-        journal, log = Journal(root), Log(root)
+        journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
             for action in log.read(version):
@@ -292,7 +293,7 @@ class _Upkeep:
                     journal.note_rows(action.add.path, counts)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
-        """Do `step` on the newest version and bring what it wrote to disk."""
+        """Do `step` on the newest version and sync what it wrote; return whether it was done."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
             before = table.version()
@@ -307,19 +308,19 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                with suppress(OSError):  # then the new files are not verified
+                with suppress(OSError):  # the new files then stay unverified
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
         return False
 
 
 def _remove_staging(root: Path, now: int) -> int:
-    """Remove files that a process was writing when it was killed; how many there were."""
+    """Remove files that a process was writing when it was killed; return how many."""
     removed = 0
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        except FileNotFoundError:  # it has its name by now
+        except FileNotFoundError:  # the library has renamed it by now
             continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""Whether all files of a store are what was written. Nothing is changed.
+"""Verify that all files of a store are what was written. Change nothing.
 
-Of a local table: log entries, checkpoints and data files by the journal, and quarantine files by their
-frames. A file that the journal does not know is read; whether its values are those that were written,
-nobody can say, so it counts as unverifiable. At a URL no file has a checksum of ours.
+A local table's log entries, checkpoints and data files are compared with the journal; quarantine files are
+checked by their frames. A data file that the journal does not know is read; nobody can say whether its
+values are the written ones, so it counts as unverifiable. Files at a URL have no checksums of ours.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tailrace.model.quarantine import frame, frames
 from tailrace.store import layout
 from tailrace.store.examine import damage
 from tailrace.store.journal import Journal, Notes, checksum
-from tailrace.store.log import Log
+from tailrace.store.log import DeltaLog
 from tailrace.store.quarantine import SUFFIX
 from tailrace.store.refusal import line, refusal
 from tailrace.store.schema import check_readable
-from tailrace.store.snapshot import DataFile, Snapshot
+from tailrace.store.snapshot import DataFile, TableSnapshot
 
 
-class Damage(msgspec.Struct):
+class FileDamage(msgspec.Struct):
     """A file that is not what was written, and `lost`, what is lost with it."""
 
     path: str
@@ -32,37 +32,36 @@ class Damage(msgspec.Struct):
     lost: str
 
 
-class Verification(msgspec.Struct):
-    """Data files of the table: `files` in all, of which the journal has checksums of `verified` that
-    are as written, and `unverifiable` can be read, but nobody knows their checksum."""
+class StoreVerification(msgspec.Struct):
+    """How many data `files` the table has. `verified` files have the checksum of the journal;
+    `unverifiable` files can be read, but no checksum of them is known."""
 
     files: int = 0
     verified: int = 0
     unverifiable: int = 0
-    damage: list[Damage] = []
+    damage: list[FileDamage] = []
 
 
-def verify(store: str, options: dict[str, str]) -> Verification:
-    """Verify the store, a directory or URL. Raise StoreError when there is no table in it, or the system
-    keeps us from reading it."""
+def verify(store: str, options: dict[str, str]) -> StoreVerification:
+    """Verify the store, a directory or URL. Raise StoreError when it has no table or cannot be read."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
-            return _Local(Path(root)).run()
+            return _LocalStore(Path(root)).run()
         return _remote(store, options)
     except (DeltaError, OSError) as error:
         raise refusal(error, root, "verify the table") from error
 
 
-class _Local:
+class _LocalStore:
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._log = Log(root)
+        self._log = DeltaLog(root)
         self._journal = Journal(root)
         self._log_is_damaged = False
-        self.found = Verification()
+        self.found = StoreVerification()
 
-    def run(self) -> Verification:
+    def run(self) -> StoreVerification:
         notes = self._journal.read()
         if self._log.directory.is_dir() or notes.entries:
             self.found.damage += [*self._entries(notes), *self._checkpoints(notes)]
@@ -74,16 +73,16 @@ class _Local:
             lost = "nothing yet: data files are not verified before a start has repaired the log"
             self._add(self._log.directory, "has damaged files", lost)
             return self.found
-        snapshot = Snapshot(layout.open_table(str(self._root), {}, check_readable))
+        snapshot = TableSnapshot(layout.open_table(str(self._root), {}, check_readable))
         for file in snapshot.files():
             self._file(file, notes, snapshot)
         return self.found
 
     def _add(self, path: Path, reason: str, lost: str) -> None:
-        self.found.damage.append(Damage(str(path), reason, lost))
+        self.found.damage.append(FileDamage(str(path), reason, lost))
 
-    def _entries(self, notes: Notes) -> Iterator[Damage]:
-        """Damaged log entries, but for those that were shortened away meanwhile."""
+    def _entries(self, notes: Notes) -> Iterator[FileDamage]:
+        """Yield the damage of log entries; entries that a checkpoint replaced meanwhile are left out."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
@@ -99,18 +98,18 @@ class _Local:
             except (ValueError, OSError) as error:
                 reason = f"cannot be read: {error}"
             if reason and version in notes.entries:
-                yield Damage(str(path), reason, "nothing: a start restores it from the journal")
+                yield FileDamage(str(path), reason, "nothing: a start restores it from the journal")
             elif reason:
-                yield Damage(str(path), reason, "the log entry: a start says what can be had")
+                yield FileDamage(str(path), reason, "the log entry: a start says what can be had")
 
-    def _checkpoints(self, notes: Notes) -> Iterator[Damage]:
+    def _checkpoints(self, notes: Notes) -> Iterator[FileDamage]:
         parts = self._log.checkpoints() if self._log.directory.is_dir() else {}
         for path in (path for paths in parts.values() for path in paths):
             noted = notes.files.get(str(path.relative_to(self._root)))
             if not path.is_file() or (noted is not None and checksum(path) != noted):
-                yield Damage(str(path), "is not what was written", "a checkpoint of the log")
+                yield FileDamage(str(path), "is not what was written", "a checkpoint of the log")
 
-    def _file(self, file: DataFile, notes: Notes, snapshot: Snapshot) -> None:
+    def _file(self, file: DataFile, notes: Notes, snapshot: TableSnapshot) -> None:
         self.found.files += 1
         noted = notes.files.get(file.path)
         reason = damage(self._root, file, noted)
@@ -123,20 +122,20 @@ class _Local:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)
 
-    def _quarantine(self) -> Iterator[Damage]:
-        """A frame whose lengths are damaged ends the file's frames too early."""
+    def _quarantine(self) -> Iterator[FileDamage]:
+        """Yield the quarantine files whose bytes are not all whole frames, as with a damaged length."""
         for path in sorted(self._root.parent.glob(f"quarantine/*{SUFFIX}")):
             data = path.read_bytes() if path.is_file() else b""
             whole = sum(len(frame(*each)) for each in frames(data))
             if whole != len(data) or not data:
                 lost = f"{len(data) - whole} bytes that could not be decoded"
-                yield Damage(str(path), "does not consist of whole frames", lost)
+                yield FileDamage(str(path), "does not consist of whole frames", lost)
 
 
-def _remote(store: str, options: dict[str, str]) -> Verification:
-    found = Verification()
+def _remote(store: str, options: dict[str, str]) -> StoreVerification:
+    found = StoreVerification()
     table = layout.open_table(layout.table_root(store), options, check_readable)
-    stated = {Path(file.path).name: file.rows for file in Snapshot(table).files()}
+    stated = {Path(file.path).name: file.rows for file in TableSnapshot(table).files()}
     for fragment in table.to_pyarrow_dataset().get_fragments():
         found.files += 1
         rows = stated.get(Path(fragment.path).name, 0)
@@ -148,5 +147,5 @@ def _remote(store: str, options: dict[str, str]) -> Verification:
         if reason is None:
             found.unverifiable += 1
         else:
-            found.damage.append(Damage(fragment.path, reason, f"{rows} rows"))
+            found.damage.append(FileDamage(fragment.path, reason, f"{rows} rows"))
     return found

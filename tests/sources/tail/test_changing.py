@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 from types import SimpleNamespace
 
+import pytest
 import trio
 from msgspec import structs
 
@@ -113,14 +115,14 @@ async def test_what_the_next_run_has_written_over_since_the_look_is_not_overwrit
 ):
     """It is another one: nothing of the last is missing."""
     again = TEXT[::-1]
-    step = identity.Verification.step
+    step = identity.ContentCheck.step
 
     def late(verification, fd):
         files.overwrite("a", again)
         return step(verification, fd)
 
     await followed(TEXT)
-    monkeypatch.setattr(identity.Verification, "step", late)
+    monkeypatch.setattr(identity.ContentCheck, "step", late)
     files.overwrite("a", TEXT[:8])
     await settle()
     assert intake.contents == [TEXT, again]
@@ -379,19 +381,51 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
     assert intake.sessions[0].closed == "deleted"
 
 
+@pytest.fixture
+def born_again(followed, files, settle):
+    """A function that reads the files `a` and `b`. What is at their paths later was made later, and has the
+    same inodes."""
+
+    async def read() -> None:
+        born = []
+        system = System(birth=lambda fd: born[0] if born else identity.birth(fd))
+        await followed(TEXT, descriptors_max=1, system=system)
+        files.write("b", b"b")
+        await settle()
+        born.append(12345)
+
+    return read
+
+
 async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_another(
-    autojump_clock, followed, files, intake, settle
+    autojump_clock, born_again, files, intake, settle
 ):
-    born = []
-    system = System(birth=lambda fd: born[0] if born else identity.birth(fd))
-    await followed(TEXT, descriptors_max=1, system=system)
-    files.write("b", b"b")
+    await born_again()
+    files.write("a", b"another text")
     await settle()
-    born.append(12345)
+    assert sorted(intake.contents) == sorted([TEXT, b"b", b"another text"])
+    assert intake.sessions[0].closed == "replaced"
+
+
+async def test_a_longer_copy_in_the_place_of_a_file_goes_on_with_it_though_the_inode_is_the_same(
+    autojump_clock, born_again, files, intake, settle
+):
+    await born_again()
     files.append("a", b"more")
     await settle()
-    assert intake.contents == [TEXT, b"b", TEXT + b"more"]
-    assert intake.sessions[0].closed == "replaced"
+    assert intake.contents == [TEXT + b"more", b"b"]
+    assert intake.sessions[0].closed is None
+
+
+async def test_a_packed_copy_goes_on_with_a_file_whose_inode_and_path_another_one_has(
+    autojump_clock, born_again, files, intake, settle
+):
+    await born_again()
+    (files / "a.gz").write_bytes(gzip.compress(TEXT + b"more"))
+    files.write("a", b"another text")
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT + b"more", b"b", b"another text"])
+    assert intake.sessions[0].closed is None
 
 
 async def test_where_births_are_unknown_the_content_tells(

@@ -12,8 +12,9 @@ import trio
 
 from tailrace.ingest.state import Loss
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail import raw
+from tailrace.sources.tail import identity, raw
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.system import System
 from tests.sources.tail.recorder import TestClock
 
 BIG = bytes(range(251)) * 4000
@@ -190,6 +191,68 @@ async def test_a_copy_of_what_was_lost_while_it_waited_for_a_place_is_read_and_n
     assert [session.losses for session in intake.sessions] == [[], []]
 
 
+async def test_a_packed_file_that_was_there_before_is_no_copy_of_what_was_lost_while_it_waited(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(BIG, files_max=1, descriptors_max=1)
+    files.write("a.gz", gzip.compress(BIG))
+    (files / "a").unlink()
+    await trio.sleep(2)
+    files.write("a", b"b" * 70)
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [BIG, b""]
+    assert intake.sessions[1].losses == [Loss(detail="unread", size=70)]
+
+
+async def test_a_file_without_content_is_no_copy_of_what_was_lost_while_it_waited(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a")
+    follow(files_max=1, descriptors_max=1)
+    await settle()
+    files.write("b", b"b" * 70)
+    await settle()
+    files.write("b.gz", b"")
+    (files / "b").unlink()
+    await settle()
+    assert intake.sessions[1].losses == [Loss(detail="unread", size=70)]
+
+
+async def test_a_file_that_waits_is_known_by_its_birth_though_it_was_never_opened(
+    autojump_clock, follow, files, intake, settle
+):
+    births = []
+    system = System(birth=lambda fd: births[0] if births else identity.birth(fd))
+    files.write("a", b"a")
+    follow(files_max=1, descriptors_max=1, system=system)
+    await settle()
+    files.write("b", b"b" * 70)
+    await settle()
+    births.append(12345)
+    files.write("b", b"c" * 70, "r+b")
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"a", b"c" * 70, b""]
+    assert intake.sessions[2].losses == [Loss(detail="unread", size=70)]
+
+
+async def test_a_file_that_was_known_before_is_no_copy_of_what_was_lost_wherever_it_is_moved(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"a")
+    follow(files_max=1, descriptors_max=1)
+    await settle()
+    files.write("b", b"b" * 70)
+    await settle()
+    (files / "a").rename(files / "b.gz")
+    await settle()
+    (files / "b").unlink()
+    await settle()
+    assert intake.sessions[1].losses == [Loss(detail="unread", size=70)]
+
+
 async def test_places_are_given_in_the_order_of_waiting(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
@@ -205,6 +268,28 @@ async def test_places_are_given_in_the_order_of_waiting(
         await trio.sleep(2)
     await settle()
     assert intake.contents[:2] == [b"first", b"second"]
+
+
+async def test_a_file_in_the_place_of_one_that_ends_waits_for_its_turn_and_ends_in_time(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(b"first", files_max=1)
+    files.write("b", b"second")
+    await trio.sleep(2)
+    for content in (b"third", b"fourth"):
+        (files / "a").unlink()
+        files.write("a", content)
+        await settle()
+    assert intake.contents == [b"first", b"second"]
+    (files / "b").unlink()
+    await settle()
+    assert intake.contents == [b"first", b"second", b"third", b"fourth"]
+    assert [session.closed for session in intake.sessions] == [
+        "replaced",
+        "deleted",
+        "replaced",
+        None,
+    ]
 
 
 async def test_nothing_is_read_while_there_is_no_room_and_stopping_does_not_wait(

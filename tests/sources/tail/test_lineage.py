@@ -50,6 +50,18 @@ async def test_a_copy_of_what_was_sorted_in_place_is_one(
     assert intake.contents == [TEXT + b"more"]
 
 
+async def test_a_copy_is_known_though_its_original_is_begun_again_between_two_looks(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT)
+    files.write("a.gz", packed(TEXT)[:-50])
+    await settle()
+    (files / "a.gz").unlink()
+    files.write("a", b"another text")
+    await settle()
+    assert intake.contents == [TEXT, b"another text"]
+
+
 async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     autojump_clock, followed, files, intake, settle
 ):
@@ -141,14 +153,14 @@ async def test_an_original_that_cannot_be_read_holds_nothing_up(
     autojump_clock, followed, files, intake, settle, monkeypatch
 ):
     tail = await followed(b"")
-    open_ = tail.source.watch._roots.open
+    open_ = tail.source.watch._descriptors.roots.open
 
     def refuse(path):
         if path == str(files / "a"):
             raise PermissionError(EACCES, "no", path)
         return open_(path)
 
-    monkeypatch.setattr(tail.source.watch._roots, "open", refuse)
+    monkeypatch.setattr(tail.source.watch._descriptors.roots, "open", refuse)
     tail.source.watch._descriptors.close_all()
     files.append("a", TEXT)
     files.write("a.gz", packed(TEXT))
@@ -387,3 +399,20 @@ async def test_documents_come_first_and_at_the_end(
     await settle()
     assert intake.sessions[0].documents == {"stream.json": b"{more}"}
     assert intake.sessions[0].closed == "deleted"
+
+
+async def test_a_packed_copy_that_is_found_before_the_file_it_copies_waits_for_it(
+    autojump_clock, follow, files, intake, settle
+):
+    """The file is in the place of another one, so that its path is known and it is not found anew."""
+    files.write("a", b"another text")
+    follow()
+    await settle()
+    (files / "a").unlink()
+    files.write("a", TEXT)
+    files.write("a.gz", packed(TEXT, cut=100)[:110])
+    await trio.sleep(3)
+    files.write("a.gz", packed(TEXT, cut=100))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"another text", TEXT]

@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Exponential backoff between attempts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 
 def _chance() -> float:
-    """A number from 0 to 1/4."""
+    """Return a random number from 0 to 1/4."""
     return os.urandom(1)[0] / 1024
 
 
 class Backoff:
-    """A pause that doubles until it is reset, with some chance in it: not all clients of a
-    collector that begins anew are to come at the same moment."""
+    """A pause that doubles until it is reset, with some jitter, so that not all clients of a restarted
+    collector come at the same moment."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most = first, most
@@ -20,7 +20,7 @@ class Backoff:
         self.at = 0.0
 
     def left(self, now: float) -> float:
-        """Seconds until it is over."""
+        """Return the seconds until the pause is over."""
         return max(0.0, self.at - now)
 
     def grow(self, now: float) -> None:
@@ -29,5 +29,5 @@ class Backoff:
         self.after = min(2 * self.after, self._most)
 
     def shorten(self) -> None:
-        """The next pause is as short as the first."""
+        """Make the next pause as short as the first."""
         self.after = self._first

@@ -1,4 +1,4 @@
-"""What goes from the recorder to the sender."""
+"""Chunks, and the recorder as the sender sees it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 UNNUMBERED = -1
-"""The stream of packets, or lines, that have no numbers."""
+"""The stream of packets or lines without numbers."""
 
 
 class Chunk(NamedTuple):
-    """Whole packets of one stream, in the order of their numbers, which are unwrapped ones."""
+    """Whole packets of one stream, in the order of their numbers. Numbers are unwrapped."""
 
     data: bytes
     stream: int
     first: int
-    """Its first event's number."""
+    """The number of the first event."""
     next: int
-    """One more than its last event's number."""
+    """One more than the number of the last event."""
 
 
 class Recorder(Protocol):
-    """Where chunks come from, as their sender sees it."""
+    """A source of chunks."""
 
     @property
     def discarded(self) -> Mapping[str, int]:
@@ -29,21 +29,21 @@ class Recorder(Protocol):
         ...
 
     def take(self) -> list[Chunk]:
-        """All that is recorded."""
+        """Return all that is recorded."""
         ...
 
     def release(self, size: int, /) -> None:
-        """So many bytes of what was taken are let go."""
+        """Take note that `size` bytes of chunks are let go."""
         ...
 
     def next_numbers(self) -> Mapping[int, int]:
-        """The number that the next event of each stream will have."""
+        """Return the number of each stream's next event."""
         ...
 
     def discard(self, reason: str, /) -> None:
-        """Count an event that was taken and is let go unsent."""
+        """Count an event that was taken and is discarded."""
         ...
 
     def close(self) -> None:
-        """Discard what comes from now on."""
+        """Discard all events from now on."""
         ...

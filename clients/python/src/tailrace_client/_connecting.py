@@ -1,4 +1,4 @@
-"""What the sockets of all transports have in common."""
+"""Connect and poll the sockets of all transports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECT_SECONDS = 2.0
 
 
 def connect(host: bytes, port: int, kind: socket.SocketKind) -> socket.socket:
-    """A connected, non-blocking socket to the first address of `host` that takes it."""
+    """Return a connected, non-blocking socket to the first address of `host` that accepts it."""
     failure = OSError(f"{host.decode()} has no address")
     for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
         connection = socket.socket(family, type_, protocol)
@@ -20,7 +20,7 @@ def connect(host: bytes, port: int, kind: socket.SocketKind) -> socket.socket:
             connection.settimeout(CONNECT_SECONDS)
             connection.connect(address)
             if connection.getsockname() == connection.getpeername():
-                # A port of the ephemeral range that nobody listens on may be given to us ourselves.
+                # The kernel may give our end the very port, if that is ephemeral and nobody listens.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
         except OSError as error:
             connection.close()
@@ -32,7 +32,7 @@ def connect(host: bytes, port: int, kind: socket.SocketKind) -> socket.socket:
 
 
 def wait(connection: socket.socket | None, seconds: float, *, to_send: bool) -> None:
-    """Until something came, or there is room to send if that is asked; at most so long."""
+    """Wait at most `seconds` until bytes have come or, with `to_send`, there is room to send."""
     if connection is not None:
         poll = select.poll()
         with suppress(ValueError):  # closed by another thread just now

@@ -1,4 +1,4 @@
-"""What a client shows to a collector on another host, and by what it knows the right one."""
+"""Credentials: what a client shows to a collector on another host, and how it checks that collector."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import re
 
 _FILE_BYTES_MAX = 64 * 1024
-_TOKEN = re.compile(rb"[!-~]{16,256}")  # what a collector takes
+_TOKEN = re.compile(rb"[!-~]{16,256}")  # as the collector checks it
 _ALLOWED = "16 to 256 printable ASCII characters without spaces"
 
 
 class Credentials:
-    """A token, for `tcp://` and `tls://`, and the files of `tls://`, in PEM. Files are read anew for
-    each connection, so that they may be replaced at any time.
+    """A token, for `tcp://` and `tls://`, and the files of `tls://`, in PEM. Each connection reads the
+    files anew, so that they may be replaced at any time.
 
-    `tls_authority` has the certificates of who signs collectors' certificates; without it those that
-    the system trusts are taken. `tls_certificate` and `tls_key` are the client's own.
+    `tls_authority` has the certificates of the authority that signs collectors' certificates. The
+    default is what the system trusts. `tls_certificate` and `tls_key` are the client's own.
     """
 
     __slots__ = ("_token", "tls_authority", "tls_certificate", "tls_key", "token_file")
@@ -29,8 +29,8 @@ class Credentials:
         tls_certificate: str | None = None,
         tls_key: str | None = None,
     ) -> None:
-        """`token` goes before `token_file`, the first line of which that is not empty and no comment
-        (`#`) is the token. Raise ValueError for a token that is none: 16 to 256 printable ASCII
+        """Prefer `token` to `token_file`, whose first line that is neither empty nor a comment (`#`) is
+        the token. Raise ValueError for an invalid token: valid are 16 to 256 printable ASCII
         characters without spaces."""
         if token is not None:
             _check(_encoded(token), "`token`")
@@ -42,9 +42,9 @@ class Credentials:
 
     @classmethod
     def of_environment(cls) -> Credentials:
-        """Those in TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
-        TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. A token that is none is the connection's
-        trouble, not the program's."""
+        """Return the credentials in TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
+        TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. An invalid token fails the connection, not
+        the program."""
         get = os.environ.get
         found = cls(
             token_file=get("TAILRACE_TOKEN_FILE") or None,
@@ -57,26 +57,26 @@ class Credentials:
 
     @property
     def has_token(self) -> bool:
-        """Whether a token is shown."""
+        """Whether there is a token to show."""
         return bool(self._token or self.token_file)
 
     def first_line(self) -> bytes:
-        """What comes first on a connection; empty without a token. Raise OSError for a file that
-        cannot be read, ValueError for what is no token; neither has the token in its words."""
+        """Return what comes first on a connection; empty without a token. Raise OSError for a file that
+        cannot be read, ValueError for an invalid token. Neither error's text has the token."""
         if self._token:
             return _line(_check(_encoded(self._token), "TAILRACE_TOKEN"))
         return _line(_read(self.token_file)) if self.token_file else b""
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Return a description without the token."""
         named = {name: getattr(self, name) for name in self.__slots__ if name != "_token"}
         shown = [f"token={'…' if self._token else None}", *(f"{n}={v!r}" for n, v in named.items())]
         return f"Credentials({', '.join(shown)})"
 
 
 def _read(path: str) -> bytes:
-    """The token in a file."""
-    # Not blocking: a pipe that nobody writes is empty.
+    """Return the token in a file."""
+    # The open does not block, and a pipe without a writer reads as empty.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         lines = os.read(descriptor, _FILE_BYTES_MAX).splitlines()
@@ -90,7 +90,7 @@ def _read(path: str) -> bytes:
 
 def _check(token: bytes, name: str) -> bytes:
     if not _TOKEN.fullmatch(token):
-        raise ValueError(f"{name} is no token: {_ALLOWED}")
+        raise ValueError(f"{name} is not a valid token: it must have {_ALLOWED}")
     return token
 
 

@@ -1,4 +1,4 @@
-"""Packets of one stream, cut into chunks."""
+"""Cut the packets of one stream into chunks, and read numbers back from packets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _U32_MAX = 2**32 - 1
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
-    """Chunks of at most `size` bytes; a longer packet is one of its own. `following` is as for
-    `number`. Each packet is an event's, perhaps with metadata packets in front."""
+    """Yield chunks of at most `size` bytes; a longer packet is a chunk of its own.
+
+    Each packet is an event's, perhaps with metadata packets in front. `following` is as for `number`.
+    """
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
     at = begin = 0
@@ -29,9 +31,9 @@ def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Ite
 
 
 def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """The numbers of a chunk's events, as runs of consecutive numbers: first, and one behind the last."""
+    """Yield the numbers of a chunk's events as runs: the first number, and one more than the last."""
     data, first, next_ = chunk.data, chunk.first, chunk.first
-    if _REPORT not in data:  # which comes in front of each event behind discarded ones
+    if _REPORT not in data:  # a report precedes each event that follows discarded events
         yield chunk.first, chunk.next
         return
     at = 0
@@ -48,7 +50,7 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """The event's number, unwrapped: it is less than `following`, by less than 2^32."""
+    """Return the event's unwrapped number, which is less than `following`, by at most 2^32."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

@@ -1,4 +1,4 @@
-"""Datagrams: many packets each, in no promised order, and none promised to arrive."""
+"""The transport over UDP. A datagram holds many packets, and may be lost or reordered."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from tailrace_client import _connecting
 
 DATAGRAM_BYTES = 1432
-"""What a datagram to another host holds at most: what an Ethernet frame carries over IPv6 with 20
-bytes to spare for a tunnel. A longer packet travels alone, in fragments."""
+"""Bytes of a datagram to another host: what an Ethernet frame carries over IPv6, less 20 bytes for a
+tunnel. A longer packet travels alone, in fragments."""
 
 LOCAL_DATAGRAM_BYTES = 16 * 1024
-"""To an address of this host, where nothing is cut into frames."""
+"""Bytes of a datagram to this host, where there are no frames."""
 
 _DATAGRAM_MAX = 65_507  # over IPv4
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Udp:
-    """A full send buffer is waited for; what the network or the peer's kernel throws away is not
-    noticed here."""
+    """A UDP socket. `send` takes nothing while the send buffer is full. It does not notice datagrams
+    that the network or the peer's kernel drops."""
 
     packet_max = _DATAGRAM_MAX
     datagrams = True
@@ -65,7 +65,7 @@ class Udp:
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
         _connecting.wait(self._socket, seconds, to_send=to_send)
 
-    def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - nobody reads it to an end
+    def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - datagrams have no end
         self.close()
 
     def close(self) -> None:
@@ -79,14 +79,14 @@ class Udp:
 
 
 def _is_this_host(host: bytes) -> bool:
-    """Whether an address is one of this machine. Names are not looked up, which may take long."""
+    """Return whether an address is one of this machine. A name is not resolved: that may take long."""
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET
     try:
         socket.inet_pton(family, host.decode())
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing: it chooses the address to send from
+            probe.connect((host, 9))  # sends nothing, but chooses the address to send from
             own: str = probe.getsockname()[0]
             other: str = probe.getpeername()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What the sender discards, and what the collector is told of all that was discarded."""
+"""The counts of events that the sender discards, and the reports of all discarded events."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from tailrace_client._session import Dialogue, Range
 
 _REPORT_SECONDS = 30.0
 _RANGES_PER_REPORT = 16
-"""So that a report fits into any datagram."""
+"""With so many ranges a report fits into any datagram."""
 
 
 class Discards:
-    """Counts in the recorder, and makes reports in the words of the dialogue."""
+    """Counts discarded events in the recorder, and makes reports by the dialogue."""
 
     def __init__(self, recorder: Recorder, dialogue: Dialogue) -> None:
         self._recorder = recorder
         self._dialogue = dialogue
         self._reported: dict[str, int] = {}
         self._report_at = 0.0
+        self._given_up: dict[int, int] = {}
+        """By stream, how many events that the collector has given up are counted."""
 
     def count(self, chunk: Chunk, reason: str) -> None:
-        """Count a chunk's events."""
-        for _ in range(self._dialogue.count(chunk.data)):
-            self._recorder.discard(reason)
+        """Count a chunk's events as discarded."""
+        self._count(self._dialogue.count(chunk.data), reason)
 
     def name(self, ranges: Sequence[Range]) -> Iterator[bytes]:
-        """Say which events were discarded."""
+        """Yield reports that these events were discarded."""
         for at in range(0, len(ranges), _RANGES_PER_REPORT):
             some = ranges[at : at + _RANGES_PER_REPORT]
             yield self._dialogue.report(self._recorder.discarded, some)
@@ -35,15 +36,23 @@ class Discards:
     def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
         """Count events that were lost after they were sent."""
         for missing in ranges:
-            self.lose_some(missing.next - missing.first, reason)
+            self._count(missing.next - missing.first, reason)
 
-    def lose_some(self, events: int, reason: str) -> None:
-        """Count so many of them."""
+    def give_up(self, stream: int, events: int) -> bool:
+        """Count the events that the collector has given up: `events` of a stream, in the session so
+        far. Return whether some were not counted before."""
+        more = events - self._given_up.get(stream, 0)
+        if more > 0:
+            self._given_up[stream] = events
+            self._count(more, "given_up")
+        return more > 0
+
+    def _count(self, events: int, reason: str) -> None:
         for _ in range(events):
             self._recorder.discard(reason)
 
     def report(self, now: float) -> bytes:
-        """Say how many there are, if there are more than were said, and not too often; empty if not."""
+        """Return a report of the counts; empty if nothing is new or the last report is too recent."""
         discarded = dict(self._recorder.discarded)
         if now < self._report_at or discarded == self._reported or not any(discarded.values()):
             return b""

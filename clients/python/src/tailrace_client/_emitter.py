@@ -1,4 +1,4 @@
-"""One connection to a collector: what is recorded, and the sender that gets it there."""
+"""One connection to a collector: a recorder, and the sender of what is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace_client._transport import parse
 __all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]
 
 BUFFER_BYTES = 4 * 2**20
-"""Some 50 000 events of usual size; two seconds of 25 000 a second."""
+"""Room for some 50 000 events of usual size: two seconds at 25 000 events a second."""
 
 _SUBSTREAM_MAX = 2**64 - 1
 
@@ -25,9 +25,9 @@ class Emitter:
     """Emits to one collector, from any thread. Without an address it is off: nothing is kept or
     sent.
 
-    Once made, it never raises into its program and never waits (`_sender`), but in `flush` and
-    `close`, and there no longer than asked. The functions here are those of an emitter that is off;
-    one that is on has those of its recorder in their places.
+    Once made, an emitter never raises into its program. It waits only in `flush` and `close`, and
+    no longer than asked. The functions here are those of an emitter that is off. An emitter that is
+    on has its recorder's functions in their places.
     """
 
     def __init__(
@@ -40,26 +40,26 @@ class Emitter:
         credentials: Credentials | None = None,
         acknowledge: bool = True,
     ) -> None:
-        """Raise ValueError for an address that is none.
+        """Begin to emit to `address`. Raise ValueError for an invalid address.
 
-        `buffer_bytes`: of events that wait, and, up to a half of it, of those that are sent and not
-        known to be durable. `clock` counts nanoseconds of a simulator's own time; by default times
-        are the monotonic clock's, and tied to wall time. `process`: a name for people to read.
-        `credentials`: for TCP and TLS; by default those of the environment. `acknowledge`: whether the
-        collector is asked what is durable, so that nothing is delivered which it has not answered
-        for; False is for a peer that never answers.
+        `buffer_bytes` bounds the events that wait and, with up to half of it, those that are sent
+        and not known to be durable. `clock` counts nanoseconds of a simulator's own time; by default
+        times are the monotonic clock's, and tied to wall time. `process` is a name for people.
+        `credentials`, for TCP and TLS, are by default those of the environment. `acknowledge`:
+        whether the collector is asked what is durable; only an answer counts as delivery then. Pass
+        False for a peer that never answers.
         """
         self.epoch: int | None = None
-        """Unix nanoseconds of tick 0; None with a clock of its own."""
+        """Tick 0 in Unix nanoseconds; None with a clock of the program's own."""
         self.session: str | None = None
-        """What the collector's table calls this process's session: `session` in the column `producer` of
-        the view `sessions`. None while it is off."""
+        """The session's name in the collector's table: `session` in the column `producer` of the view
+        `sessions`. None while the emitter is off."""
         self._own_clock = clock
         self._process = process
         self._acknowledge = acknowledge
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
-        """What records for it; None while it is off."""
+        """The recorder; None while the emitter is off."""
         if not address:
             return
         transport = parse(address, credentials)
@@ -81,7 +81,7 @@ class Emitter:
         self.use_stream = recorder.use_stream  # type: ignore[method-assign]
 
     def _zero(self) -> int:
-        """The clock's reading at tick 0, which is now, or a simulator's own 0."""
+        """Return the clock's reading at tick 0: now, or 0 of a simulator's own clock."""
         if self._own_clock is not None:
             return 0
         self.epoch = time.time_ns()  # noqa: TID251 - the epoch
@@ -106,37 +106,36 @@ class Emitter:
 
     @property
     def last_error(self) -> str | None:
-        """Why the collector was not reached, or lost, at the last attempt, for people to read; None
-        while nothing is known to be wrong."""
+        """Why the collector could not be reached or was lost, for people to read; None while nothing is
+        known to be wrong."""
         return self._sender.last_error if self._sender else None
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Events discarded so far, by reason: full, oversize, nested, encoding, closed, refused, lost."""
+        """Events discarded so far, by reason. The README lists the reasons."""
         return dict(self.recorder.discarded) if self.recorder else {}
 
-    def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - of one that is on
-        """A span to be entered: `with emitter.span("step", cell=3):`."""
+    def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - used when it is on
+        """Return a span to be entered: `with emitter.span("step", cell=3):`."""
         return OFF
 
     def event(self, name: str, /, **attributes: object) -> None:
-        """Something that takes no time: a span of zero length."""
+        """Emit something that takes no time: a span of zero length."""
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """A value at this time."""
+        """Emit a value at this time."""
 
     def write(self, name: str, start: int, end: int, attributes: Mapping[str, object], /) -> None:
-        """A span whose times, in readings of the clock, are known already."""
+        """Emit a span whose times are known already, as readings of the clock."""
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's events to `stream` (u32) from now on; None: to one of
-        its own again. Threads with the same number share its counter. Raise ValueError for a
-        number out of range."""
+        """Write the calling thread's events to `stream` (u32) from now on; None: to its own again.
+        Threads with the same number share one counter. Raise ValueError for a number out of range."""
 
     @contextmanager
     def substream(self, number: int) -> Iterator[None]:
-        """Write what is emitted within to substream `number` (u64), in this thread or coroutine.
-        Raise ValueError for a number out of range."""
+        """Write the events emitted within the block to substream `number` (u64), in this thread or
+        coroutine. Raise ValueError for a number out of range."""
         if not 0 <= number <= _SUBSTREAM_MAX:
             raise ValueError(f"{number} is not a substream: 0 to {_SUBSTREAM_MAX}")
         token = SUBSTREAM.set(number)
@@ -146,12 +145,12 @@ class Emitter:
             SUBSTREAM.reset(token)
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait, at most `timeout` seconds, until the collector has said that all events so far are
-        durable; return whether it has. In a file, and with `acknowledge=False`, wait until the kernel
-        has them."""
+        """Wait at most `timeout` seconds until the collector has said that all events so far are
+        durable. Return whether it has. For a file, and with `acknowledge=False`, wait until the kernel
+        has the events."""
         return self._sender.flush(timeout) if self._sender else True
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Flush, say goodbye and end, in at most `timeout` seconds; return whether all was delivered,
-        in the sense of `flush`."""
+        """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
+        delivered, as `flush` does."""
         return self._sender.close(timeout) if self._sender else True

@@ -1,4 +1,4 @@
-"""When a goodbye is said, and said again."""
+"""Decide when to say goodbye, and when to say it again."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from tailrace_client._chunk import Recorder
 from tailrace_client._session import Dialogue
 
 _AGAIN_SECONDS = 0.25
-"""A goodbye in a datagram is said again after this long without an answer."""
+"""After this long without an answer a goodbye in a datagram is said again."""
 
 
 class Farewell:
-    """The end of a session: unsettled until it is heard, as events are.
+    """The end of a session, which is unsettled until the collector answers, as events are.
 
-    In a stream it comes behind all else, on each connection. Datagrams overtake one another: there it
-    waits until all else is settled, and is repeated.
+    On a byte stream the goodbye comes behind all else, on each connection. Datagrams overtake one
+    another, so there the goodbye waits until all else is settled, and is repeated.
     """
 
     def __init__(self, dialogue: Dialogue, recorder: Recorder, size: int, *, repeat: bool) -> None:
-        """`size`: bytes of a packet. `repeat`: whether it travels in datagrams."""
+        """Make packets of about `size` bytes. `repeat`: whether they travel in datagrams."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
         self._said: tuple[int, int] | None = None
         self._said_at = -1e9
         self.wanted = False
-        """Whether the session is to end, and its format has words for that."""
+        """Whether the session is to end, and its format has a goodbye."""
         self.heard = False
+        """Whether the collector has answered the goodbye."""
 
     def want(self) -> None:
-        """Say it from now on."""
+        """Say goodbye from now on."""
         self.wanted = any(self.packets())
 
     def packets(self) -> Iterator[bytes]:
-        """What is said: how far each stream goes by now."""
+        """Return the goodbye: how far each stream goes by now."""
         recorder = self._recorder
         return self._dialogue.goodbyes(recorder.next_numbers(), recorder.discarded, self._size)
 
     @property
     def said(self) -> bool:
-        """Whether it was said where it could be heard: on a connection that has not broken."""
+        """Whether the goodbye was sent on a connection that has not broken."""
         return self._said is not None
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether it is to be said now, behind so many bytes, of which all may be `settled`."""
+        """Return whether to say goodbye now, on this connection, behind `place` bytes. `settled`:
+        whether the fate of all of these bytes is known."""
         if not self.wanted or self.heard:
             return False
         if self._repeat:
@@ -51,10 +53,10 @@ class Farewell:
         return self._said != (connection, place)
 
     def say(self, connection: int, place: int, now: float) -> Iterator[bytes]:
-        """Take note that it is said; return the packets."""
+        """Take note that the goodbye is said now, and return its packets."""
         self._said, self._said_at = (connection, place), now
         return self.packets()
 
     def broken(self) -> None:
-        """Take note that a connection broke, and what was said on it may not have arrived."""
+        """Take note that the connection broke, and that the goodbye may not have arrived."""
         self._said = None

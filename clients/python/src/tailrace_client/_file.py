@@ -13,9 +13,8 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
 
 
 class File:
-    """`append` goes on behind what is there; else an old file is emptied, as JETS wants it. A
-    forked child writes to `path.PID`: two processes in one file would be one producer to its
-    reader."""
+    """A file. With `append` it keeps its content; otherwise it is emptied, as JETS requires. A forked
+    child writes to `path.PID`, since a reader would take two processes in one file for one producer."""
 
     packet_max = STREAM_PACKET_MAX
     chunk_bytes = STREAM_CHUNK_BYTES
@@ -35,7 +34,7 @@ class File:
         return self._descriptor >= 0
 
     def open(self) -> None:
-        # Not blocking: a pipe that nobody reads is an error then, and a full one has no room.
+        # Without blocking, a pipe that nobody reads is an error, and a full pipe has no room.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         if self._fresh and not self._append:
             flags |= os.O_TRUNC
@@ -56,10 +55,10 @@ class File:
     def receive(self) -> bytes:
         return b""
 
-    def wait(self, seconds: float, /, *, to_send: bool) -> None:  # noqa: ARG002 - a disk tells nobody
+    def wait(self, seconds: float, /, *, to_send: bool) -> None:  # noqa: ARG002 - a disk does not notify
         time.sleep(max(0.0, min(seconds, 0.05)))
 
-    def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - the kernel has it
+    def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - the kernel has all bytes
         self.close()
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""What was sent and is kept no more, though nobody has said yet that it arrived. Pure.
+"""Events that were sent and are kept no more, although no answer has settled them yet. Pure.
 
-An answer settles it: an event that the answer calls durable has arrived. An event is lost that lies
-in a hole, or beyond all that the collector has, by an answer to a question (`turn`) that was asked
-after the event was sent: nobody can send it again.
+An event that an answer calls durable has arrived. An event is lost if an answer shows it in a hole
+or beyond all that the collector has, and the question (`turn`) was asked after the event was sent:
+the client cannot send the event again.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from tailrace_client._cut import runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Of a stream; what follows is joined with what went before, whatever their turns."""
-
+"""Entries of a stream. Beyond that, an entry is joined with the one before, whatever their turns."""
 
 _PIECES_MAX = 1024
-"""Of a stream, into which answers may cut what is forgotten; the rest is joined."""
+"""Pieces of a stream into which answers may cut its entries. The rest is joined."""
 
 
 class _Past(NamedTuple):
-    """Events of a stream, all of which were recorded, and kept nowhere."""
+    """A range of a stream's events that are kept nowhere."""
 
     begin: int
-    """How many bytes had been put before them."""
+    """The position of the first event in the queue (`_queue`)."""
     turn: int
-    """That of the last announcement that may have overtaken them."""
+    """The turn of the last announcement that may have overtaken the events."""
     first: int
     next: int
 
 
 class Forgotten:
-    """By stream, what may have arrived or not."""
+    """By stream, events that may have arrived or not."""
 
     def __init__(self) -> None:
         self._pasts: dict[int, list[_Past]] = {}
@@ -45,12 +44,12 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """Return how many bytes had been put before the first forgotten event; infinity if there is none."""
+        """The position of the first forgotten event; infinity if there is none."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Take note of a chunk that is let go, cannot arrive behind an announcement later than that of
-        `turn`, and began behind `begin` bytes."""
+        """Add a chunk that is let go and began at position `begin`. Announcements up to `turn` may have
+        overtaken it; later ones come behind it."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -60,11 +59,11 @@ class Forgotten:
                 pasts.append(_Past(begin, turn, first, next_))
 
     def spans(self, stream: int) -> list[tuple[int, int]]:
-        """Those of a stream: first number, and the one behind the last."""
+        """Return a stream's forgotten ranges: the first number, and one more than the last."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def all(self) -> list[tuple[int, Range]]:
-        """All of it, each with how many bytes had been put before it."""
+        """Return all forgotten ranges, each with its position."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream, pasts in self._pasts.items()
@@ -72,7 +71,7 @@ class Forgotten:
         ]
 
     def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
-        """Let go of some streams' events, and return them as `all` does."""
+        """Remove some streams' ranges, and return them as `all` does."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream in streams
@@ -80,19 +79,19 @@ class Forgotten:
         ]
 
     def clear(self) -> None:
-        """Let go of everything: nobody will ever answer."""
+        """Remove everything, since no answer will come."""
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Let go of what an answer settles; return what is lost by it, each with how many bytes had
-        been put before it."""
+        """Remove what an answer settles. Return the ranges that are lost, each with its position."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
             for past in self._pasts.pop(stream):
                 holes, beyond = _missing(past, stream, answer)
                 if past.turn < answer.turn:
-                    # Where holes are named, others may be why the number goes no further.
+                    # An answer names only so many holes. A hole that it does not name may be the
+                    # reason why the stream's number goes no further.
                     gone, holes = holes + ([] if answer.holes else beyond), []
                     lost += [(past.begin, Range(stream, *span)) for span in gone]
                     beyond = beyond if answer.holes else []
@@ -103,8 +102,8 @@ class Forgotten:
 
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
-    """Return no more than `_PIECES_MAX`. What lies between joined ones has arrived, so that a collector
-    which says the truth never misses it."""
+    """Return at most `_PIECES_MAX` entries. Events between joined entries have arrived, so no later
+    answer that is true can call them lost."""
     kept, rest = pasts[: _PIECES_MAX - 1], pasts[_PIECES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -113,11 +112,11 @@ def _joined(pasts: list[_Past]) -> list[_Past]:
 
 
 _Spans = list[tuple[int, int]]
-"""First number, and the one behind the last."""
+"""The first number, and one more than the last."""
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return which of the events are in holes, and which beyond the stream's number."""
+    """Return the events that are in holes, and those beyond the stream's number."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []

@@ -1,4 +1,4 @@
-"""A JETS trace, written line by line while a simulator runs (JETS specification 2.0).
+"""Write a JETS trace line by line while a simulator runs (JETS specification 2.0).
 
     with JetsWriter("tcp://127.0.0.1:7702") as trace:
         trace.header(hardware_model="SoC", clock_frequency_mhz=1000)
@@ -11,10 +11,10 @@
 `clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order they begin.
 The footer, written by `close` at the latest, carries the totals against which a reader counts.
 
-Over TCP the promises of `_sender` hold: nothing here waits or raises because of the network, what
-does not fit into the buffer is discarded and counted. After a reconnection the header is sent again
-and the trace goes on; the footer then has no totals, since they would be of two connections.
-One writer belongs to one thread.
+Over TCP the promises of `_sender` hold: nothing here waits or raises because of the network, and
+lines that do not fit into the buffer are discarded and counted. After a reconnect the sender sends
+the header again, and the trace goes on. The footer has no totals then, since a reader counts the
+lines of one connection. A writer belongs to one thread.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _CLOSE_SECONDS = 1.0
 
 
 class Record:
-    """A record that has begun. As a context manager it is the parent, while entered, of what the
-    writer writes, and ends, if it has not, at the latest `clk` that was written."""
+    """A record that has begun. While it is entered as a context manager, it is the parent of what the
+    writer writes. It ends on leaving, if not earlier, at the latest `clk` that was written."""
 
     __slots__ = ("_ended", "_writer", "id")
 
@@ -45,7 +45,7 @@ class Record:
         self.id = id_
 
     def end(self, clk: int) -> None:
-        """The record is over. A second call says nothing."""
+        """End the record. A second call does nothing."""
         if not self._ended:
             self._ended = True
             self._writer.end(self, clk)
@@ -74,12 +74,12 @@ class JetsWriter:
         buffer_bytes: int = BUFFER_BYTES,
         credentials: Credentials | None = None,
     ) -> None:
-        """Raise ValueError for an address that is none. `credentials`: for TCP and TLS; by default
-        those of the environment."""
+        """Raise ValueError for an invalid address. `credentials`, for TCP and TLS, are by default those
+        of the environment."""
         self._sink: _SenderSink | _FileSink
         if isinstance(sink, str):
             if sink.startswith("udp:"):
-                raise ValueError("JETS needs an order that datagrams do not keep: use tcp or file")
+                raise ValueError("datagrams do not keep the order that JETS needs: use tcp or file")
             self._sink = _SenderSink(parse(sink, credentials, append=False), buffer_bytes)
         else:
             self._sink = _FileSink(sink)
@@ -90,12 +90,12 @@ class JetsWriter:
 
     @property
     def dropped(self) -> int:
-        """Lines discarded so far."""
+        """The number of lines discarded so far."""
         return self._sink.dropped
 
     def header(self, **metadata: object) -> None:
-        """What is simulated: `hardware_model`, `clock_frequency_mhz`, … Must come first, and comes
-        empty by itself."""
+        """Write the header: `hardware_model`, `clock_frequency_mhz`, … Raise ValueError once the trace
+        has begun. A trace that begins without this call has an empty header."""
         if self._begun:
             raise ValueError("the trace has begun: its header is written")
         self._begun = True
@@ -111,7 +111,7 @@ class JetsWriter:
         parent: Record | None = None,
         **data: object,
     ) -> Record:
-        """A record begins; its parent is the one entered last unless given."""
+        """Begin a record. Its parent is by default the record entered last."""
         self._records += 1
         parent = parent or self._innermost()
         fields: dict[str, object] = {
@@ -137,8 +137,8 @@ class JetsWriter:
         record: Record | None = None,
         **data: object,
     ) -> None:
-        """Something that happens within a record: the one entered last unless given. Raise
-        ValueError outside of every record."""
+        """Write an event of a record, by default the record entered last. Raise ValueError outside of
+        every record."""
         fields: dict[str, object] = {
             "clk": self._at(clk),
             "type": "event",
@@ -154,7 +154,7 @@ class JetsWriter:
     def annotation(
         self, name: str, data: object, description: str = "", *, record: Record | None = None
     ) -> None:
-        """A fact about a record: the one entered last unless given. Raise ValueError outside of
+        """Write a fact about a record, by default the record entered last. Raise ValueError outside of
         every record."""
         fields = {
             "type": "annotation",
@@ -167,7 +167,7 @@ class JetsWriter:
         self._write(fields)
 
     def footer(self, **summary: object) -> None:
-        """The end, with totals. Nothing may be written after it."""
+        """Write the end of the trace, with totals. Nothing may be written after it."""
         if self._ended:
             raise ValueError("the trace has ended: its footer is written")
         fields: dict[str, object] = {"type": "footer", "capture_end_clk": self._clk}
@@ -179,11 +179,11 @@ class JetsWriter:
         self._ended = True
 
     def flush(self, timeout: float = _CLOSE_SECONDS) -> bool:
-        """Wait, at most `timeout` seconds, until the kernel has all lines so far; say whether."""
+        """Wait at most `timeout` seconds until the kernel has all lines so far. Return whether it has."""
         return self._sink.flush(timeout)
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
-        """Write the footer if it is missing, flush and end, in about `timeout` seconds at most; say
+        """Write the footer if it is missing, flush and end within about `timeout` seconds. Return
         whether the kernel has all lines."""
         if not self._ended:
             self.footer()
@@ -200,10 +200,10 @@ class JetsWriter:
     ) -> None:
         self.close()
 
-    # For records
+    # Calls of records
 
     def end(self, record: Record, clk: int) -> None:
-        """Write a record's end; `Record.end` is what programs call."""
+        """Write a record's end. Programs call `Record.end`."""
         self._write({"clk": self._at(clk), "type": "record_end", "record_id": record.id})
 
     def enter(self, record: Record) -> None:
@@ -237,7 +237,7 @@ class JetsWriter:
 
 
 class _SenderSink:
-    """The recorder of a JETS writer: lines, each a chunk."""
+    """The recorder of a JETS writer. Each line is a chunk."""
 
     def __init__(self, transport: Transport, limit: int) -> None:
         self._sender = Sender(transport, room=0, on_fork=self._begin)
@@ -258,7 +258,7 @@ class _SenderSink:
         return sum(self.discarded.values())
 
     def begin(self, header: bytes) -> None:
-        """The header is what comes first on every connection."""
+        """Send the header first on every connection."""
         self._header.line = header
 
     def put(self, line: bytes) -> None:
@@ -291,7 +291,7 @@ class _SenderSink:
         return {}
 
     def unbroken(self) -> bool:
-        """Whether all lines so far are of one connection, as far as can be known."""
+        """Return whether all lines so far went over one connection, as far as is known."""
         self._sender.flush(_CLOSE_SECONDS)
         return self._sender.connections <= 1
 
@@ -306,7 +306,7 @@ class _SenderSink:
 
 
 class _Header:
-    """What is said beside the lines: the header, first. JETS knows no sessions; nobody answers."""
+    """The dialogue of JETS: only a header. JETS has no sessions, and nobody answers."""
 
     asks = False
     turn = 0
@@ -332,7 +332,7 @@ class _Header:
 
 
 class _FileSink:
-    """A binary file of the program's own. It is not to suffer from a full disk either."""
+    """A binary file of the program's own. A full disk does not disturb the program either."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -350,7 +350,7 @@ class _FileSink:
     def unbroken(self) -> bool:
         return True
 
-    def flush(self, timeout: float) -> bool:  # noqa: ARG002 - a sink's form
+    def flush(self, timeout: float) -> bool:  # noqa: ARG002 - every sink has it
         try:
             self._file.flush()
         except OSError:
@@ -362,7 +362,7 @@ class _FileSink:
 
 
 def _line(fields: Mapping[str, object]) -> bytes:
-    """One JSON line. What JSON has no spelling for (NaN, an object, a cycle) is written as text."""
+    """Return one JSON line. Values that JSON cannot hold (NaN, an object, a cycle) become texts."""
     try:
         text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str)
     except (ValueError, TypeError, RecursionError):
@@ -372,7 +372,8 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(item: object) -> object:
-    """As it is, where it can be JSON at all; each piece of a mapping for itself; else its repr."""
+    """Return a value that JSON can hold: the item itself, its repr, or for a mapping the same of each
+    of its values."""
     if isinstance(item, Mapping):
         return {str(name): _plain(inner) for name, inner in item.items()}
     try:

@@ -1,15 +1,16 @@
-"""What is sent next, and what an answer or the lack of one leads to. One caller at a time.
+"""Decide what is sent next, and what follows from an answer or from silence. One caller at a time.
 
-After a connection was made the session is announced. On a new one in the middle of a session, new
-chunks wait for the answer, if this collector has ever given one, at most `_ANSWER_SECONDS`; then
-comes what is not durable, then what is new. On datagrams nothing waits for an announcement: what an
-answer to it does not cover is sent again. They keep to a window instead (`_window`), and where the
-kernel says that nobody is there, all but announcements waits.
+The client announces its session on each new connection. After a reconnect, new chunks wait for the
+answer for at most `ANSWER_SECONDS`, if this collector has ever answered. Then the link sends what
+is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what
+the answer does not cover. A window (`_window`) limits the datagrams in flight. If the kernel says
+that nobody listens, everything but announcements waits.
 
-A goodbye is unsettled until it is heard, as events are: a connection that breaks before is made anew.
+A goodbye is unsettled until the collector answers it, as events are. If the connection breaks
+before, the link connects again.
 
-Where the dialogue `asks`, only an answer makes anything durable, however long it takes to come.
-Where it does not ask, what the kernel has is delivered, and nothing is kept.
+If the dialogue `asks`, only an answer makes an event durable, however late the answer comes. If it
+does not ask, an event is delivered once the kernel has it, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import errno
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 
 from tailrace_client._asking import Asking
 from tailrace_client._backoff import Backoff
 from tailrace_client._chunk import Recorder
+from tailrace_client._contact import ANSWER_SECONDS, Contact
 from tailrace_client._discards import Discards
 from tailrace_client._farewell import Farewell
 from tailrace_client._queue import Queue
@@ -32,35 +35,26 @@ from tailrace_client._window import Window
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""How long a collector of datagrams that has said nothing yet is asked at short intervals: after
+"""How long the link asks at short intervals a collector that has never answered a datagram: after
 connecting, and once more after the first flush began."""
 
-_SILENT_SECONDS = 0.5
-"""After so long without an answer that is due, people are told."""
-
-_UNANSWERED = (
-    "the collector does not answer; is it stopped, or none? "
-    "(acknowledge=False is for peers that never answer)"
-)
-
-_ANSWER_SECONDS = 1.0
 _WAITING_PACKETS_MAX = 64
-"""Beyond so many no report is added: a collector that asks and does not read would have them pile up."""
+"""With so many packets waiting the link adds no report: a collector might ask and never read."""
 
 _INTRODUCTIONS = 8
-"""Datagrams that announce a session of which nobody is to answer anything."""
+"""Datagrams that announce a session for which no answer is asked."""
 
 _RETRY_SECONDS = (0.1, 5.0)
-"""Between attempts to connect: at first, doubling up to."""
+"""Between attempts to connect: the first pause, which doubles up to the second number."""
 _LISTEN_SECONDS = (0.1, 5.0)
-"""With nothing to do but hear what is durable: between looks, likewise."""
+"""Likewise, between looks for an answer when nothing else is to be done."""
 _ROOM_SECONDS = 0.5
+"""Between attempts to send when the kernel has no room."""
 _STREAM_CALL_BYTES = 2**20
-_NEVER = -1e9
 
 
 class Link:
-    """A recorder's chunks and a session's packets, on their way through one transport."""
+    """The way of a recorder's chunks and a session's packets through one transport."""
 
     def __init__(
         self,
@@ -71,46 +65,44 @@ class Link:
         room: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`room`: bytes of what was sent that may be kept. `clock` counts seconds."""
+        """Keep at most `room` bytes of what was sent. `clock` counts seconds."""
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
         self.queue = Queue(room, recorder.release, late=int(transport.datagrams))
         self.queue.keep = dialogue.asks
         self.fresh = False
-        """Whether the recorder may have something."""
+        """Whether the recorder may hold chunks."""
         self.blocked = False
-        """Whether the kernel had no room: then only the sender's thread tries."""
+        """Whether the kernel had no room. Then only the sender's thread tries again."""
         self.connections = 0
         self._now = clock
         self._asking = Asking()
-        self._window = Window(room, _ANSWER_SECONDS)
+        self._contact = Contact()
+        self._window = Window(room, ANSWER_SECONDS)
         self._discards = Discards(recorder, dialogue)
         self._farewell = Farewell(
             dialogue, recorder, transport.chunk_bytes, repeat=transport.datagrams
         )
         self._answers = Answers()
         self._greeted = False
+        """Whether the session was announced on this connection."""
         self._torn = False
+        """Whether an exception of a signal handler interrupted a send: the connection must break."""
         self._awaiting = False
+        """Whether new chunks wait for the answer to the announcement."""
         self._waited = False
-        """Whether anybody has ever waited for an answer to datagrams."""
+        """Whether the program has ever waited for an answer to datagrams."""
         self._nobody = False
-        """Whether the last datagram was refused: all but announcements waits."""
+        """Whether the last datagram was refused: everything but announcements waits."""
         self._introductions = 0
-        """How many more datagrams are to announce the session, where no answer is asked for."""
+        """How many more datagrams announce the session if no answer is asked for."""
         self._delayed = False
-        """Whether datagrams wait that might have been sent before."""
-        self._opened_at = self._heard_at = _NEVER
-        self._greeted_at = _NEVER
-        """Since when the collector, as far as is known, could have answered."""
+        """Whether datagrams wait that could have been sent earlier."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
-        self._error: str | None = None
-        self._given_up: dict[int, int] = {}
-        """By stream, how many events the collector has given up, as far as was counted."""
 
-    # What the sender's thread calls
+    # Calls of the sender
 
     @property
     def is_open(self) -> bool:
@@ -118,13 +110,13 @@ class Link:
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Whether the transport is to be opened now."""
+        """Return whether it is time to open the transport."""
         wanted = not self.transport.is_open and (self.fresh or self._unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all that can be done now. Return in how many seconds there is more to do, if nothing is
-        recorded; None: not before."""
+        """Do all that can be done now. Return the seconds until there is more to do; None if only a
+        new event brings more."""
         now = self._now()
         if self._torn:
             self._break(now)
@@ -140,13 +132,13 @@ class Link:
         return self._rest(self._now())
 
     def push(self, times: int) -> None:
-        """Send what is recorded in at most so many system calls, and one to listen."""
+        """Send recorded chunks in at most `times` system calls, after one call to listen."""
         if self.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
 
     def gather(self) -> None:
-        """Take over what is recorded."""
+        """Take the recorded chunks over into the queue."""
         self.fresh = False
         chunks = self.recorder.take()
         if chunks:
@@ -155,80 +147,63 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """Connect or ask at once, if that is what is waited for."""
+        """Connect or ask at once if a pause is all that holds it up."""
         self._retry.at = 0.0
         self._asking.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
             # Questions so far were few, and may be lost.
             self._waited = True
-            self._greeted_at = self._now()
+            self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Say goodbye behind all that is recorded, until it is heard."""
+        """Say goodbye behind all that is recorded, and again until the collector has answered."""
         self.gather()
         self._farewell.want()
 
     def give_up(self, *, delivered: bool) -> None:
-        """Count what was never sent, or never answered for, and forget it; record nothing more."""
-        self._error = self.last_error
+        """Stop recording, and count what was never sent or never answered as discarded."""
+        self._contact.error = self.last_error
         self.recorder.close()
         self.gather()
         for chunk in self.queue.unsent():
             self._discards.count(chunk, "closed")
         if self._farewell.wanted and not delivered and self.transport.datagrams:
-            # Heard or not: with it the collector knows how much is missing.
+            # Even without an answer: if the goodbye arrives, the collector knows what is missing.
             for packet in self._farewell.packets():
                 with suppress(OSError):
                     self.transport.send([self.dialogue.announcement(), packet])
-        # The goodbye does not name these: they may have arrived.
+        # The goodbye does not count these as discarded, since they may have arrived.
         for chunk in self.queue.unanswered():
             self._discards.count(chunk, "closed")
         self._discards.lose(self.queue.lose())
         self.queue.clear()
 
-    # What it has come to
+    # Results
 
     def is_settled(self, position: int) -> bool:
-        """Return whether it is known of all that was gathered before what became of it: durable or
-        lost, or, if the collector is not asked, with the kernel. `position` is in bytes."""
+        """Return whether the fate of everything gathered before `position` (bytes) is known: durable or
+        lost or, if the collector is not asked, handed to the kernel."""
         queue = self.queue
         return (queue.settled() if self.dialogue.asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
-        """Return whether something of it was lost, or refused."""
+        """Return whether anything before `position` was lost or refused."""
         return self.queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether it is settled, and the goodbye behind it is durable, or likewise with the
-        kernel."""
+        """Return whether everything before `position` is settled, and the goodbye behind it, too."""
         farewell = self._farewell
         said = self.queue.idle and (farewell.said or not farewell.wanted)
         return (farewell.heard if self.dialogue.asks else said) and self.is_settled(position)
 
     @property
     def last_error(self) -> str | None:
-        """Why the peer was not reached, or lost, or that it does not answer; None once it has been
+        """Why the peer could not be reached, was lost, or does not answer; None once it has been
         there for a while."""
-        now = self._now()
-        if self.is_open and not self._nobody:
-            due_since = max(self._opened_at, self._heard_at, self.queue.oldest)
-            if self.queue.unsettled and now - due_since > _SILENT_SECONDS:
-                return self._error or _UNANSWERED
-            if self._is_established(now):
-                self._error = None
-        return self._error
-
-    def _is_established(self, now: float) -> bool:
-        """Return whether the peer has answered on this connection, or not ended it for long enough
-        that it will not be for what we said first."""
-        since = max(self._opened_at, self._greeted_at)
-        return self._heard_at >= self._opened_at or now - since > _ANSWER_SECONDS
-
-    def _note(self, error: OSError, question: str = "") -> None:
-        words = error.strerror or str(error)
-        if error.filename is not None:
-            words = f"{words}: {error.filename}"
-        self._error = f"{words}; {question}" if question else words
+        if not self.is_open or self._nobody:
+            return self._contact.error
+        oldest = self.queue.oldest if self.queue.unsettled else inf
+        return self._contact.trouble(self._now(), oldest)
 
     @property
     def _unsettled(self) -> bool:
@@ -242,7 +217,7 @@ class Link:
         if self.blocked:
             return _ROOM_SECONDS
         if self._awaiting:
-            return max(0.0, self._opened_at + _ANSWER_SECONDS - now)
+            return max(0.0, self._contact.opened_at + ANSWER_SECONDS - now)
         if not self._unsettled:
             return None
         return self._listen.left(now)
@@ -269,12 +244,13 @@ class Link:
                 return
 
     def _introduce(self, *, held: bool) -> int:
-        """Announce the session in the next datagram, too, where somebody might take the datagram for one of
-        whoever had the address before, or has it next; return how many bytes that takes.
+        """Announce the session in the next datagram if the collector might take the datagram for one
+        of another program at this address. Return how many bytes the announcement takes.
 
-        A datagram may come before all that were sent earlier. So each announces the session until somebody
-        answers; where nobody is to answer, the first ones do. A report, a goodbye or an event that was sent
-        before or had to wait does not tell by its time who sent it."""
+        Datagrams overtake one another, so each announces the session until the collector answers. If
+        no answer is asked for, the first `_INTRODUCTIONS` do. Later ones do if their times do not
+        show who sent them: reports, goodbyes, and events that are repeated or had to wait.
+        """
         queue = self.queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -287,17 +263,17 @@ class Link:
         return len(announcement)
 
     def _is_new(self) -> bool:
-        """Return whether whoever hears a datagram may not have heard of the session."""
-        if self.dialogue.asks or self._heard_at >= self._opened_at:
-            return self._heard_at < self._opened_at
+        """Return whether the collector may not know the session yet."""
+        if self.dialogue.asks or self._contact.has_answered:
+            return not self._contact.has_answered
         self._introductions -= 1
         return self._introductions >= 0
 
     def _holds_back(self) -> bool:
-        """Whether chunks have to wait for an answer."""
+        """Return whether chunks have to wait for an answer."""
         now = self._now()
         if self._awaiting:
-            if now - self._opened_at < _ANSWER_SECONDS:
+            if now - self._contact.opened_at < ANSWER_SECONDS:
                 return True
             self._awaiting = False
             self.queue.repeat(before=self.dialogue.turn)
@@ -305,8 +281,8 @@ class Link:
         return self._nobody or full
 
     def _send(self, pieces: list[bytes]) -> bool:
-        """Make one system call; return whether another may follow."""
-        # Left so by an exception of a signal handler, when nobody knows what the kernel has.
+        """Make one system call. Return whether another call may follow."""
+        # An exception of a signal handler leaves this set: nobody knows then what the kernel has.
         self._torn = True
         queue = self.queue
         try:
@@ -338,14 +314,15 @@ class Link:
 
     def missed(self, error: OSError) -> None:
         """Take note that the transport could not be opened."""
-        self._note(error)
+        self._contact.note(error)
         self._retry.grow(self._now())
 
     def greet(self) -> None:
-        """Say who sends: the transport has been opened."""
+        """Announce the session on a transport that has just been opened."""
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
-        self._opened_at = self._greeted_at = self._now()
-        self._asking.announced(self._opened_at)
+        now = self._now()
+        self._contact.opened(now)
+        self._asking.announced(now)
         if self.connections and dialogue.asks:
             dialogue.turn += 1
         self.connections += 1
@@ -358,29 +335,30 @@ class Link:
         self._greeted = True
 
     def _break(self, now: float, error: OSError | None = None) -> None:
-        """Let go of the connection, which is of no use any more."""
+        """Close a connection that is of no use any more, and plan the next attempt."""
+        contact = self._contact
         if error is not None:
-            self._note(error, "" if self._is_established(now) else self.transport.refusal)
+            contact.note(error, "" if contact.is_established(now) else self.transport.refusal)
         self._greeted = False
         self._farewell.broken()
         self.transport.close()
         self.queue.broken()
         if self.dialogue.answered < 0 and not self.transport.datagrams:
-            # Nobody has ever said that it was more than thrown away.
+            # No collector has ever answered, so everything sent may have been thrown away.
             self.queue.repeat(before=self.dialogue.turn + 1)
         self._torn = False
-        if now - self._opened_at > _RETRY_SECONDS[1]:
+        if now - contact.opened_at > _RETRY_SECONDS[1]:
             self._retry.shorten()
         else:
             self._retry.grow(now)
 
     def _find_nobody(self, error: OSError) -> None:
-        """A datagram sent before was refused: wait for somebody who is to know who sends."""
-        self._note(error)
+        """Take note that an earlier datagram was refused: nobody listens, so chunks have to wait."""
+        self._contact.note(error)
         self._introductions = _INTRODUCTIONS
-        now = self._greeted_at = self._now()
+        now = self._contact.greeted_at = self._now()
         if self.dialogue.answered < 0:
-            # Nobody has ever said that it was more than thrown away.
+            # No collector has ever answered, so everything sent may have been thrown away.
             self.queue.repeat(before=self.dialogue.turn + 1)
             lost = self.queue.lose()
             self._discards.lose(lost)
@@ -394,7 +372,7 @@ class Link:
     # Talking
 
     def _speak(self, now: float) -> None:
-        """Announce, ask and report, where it is time to."""
+        """Announce, ask and report if it is time to."""
         if self.transport.datagrams:
             self._announce(now)
         has_room = self.queue.waiting_packets < _WAITING_PACKETS_MAX
@@ -402,13 +380,13 @@ class Link:
             self.queue.packet(report)
 
     def _announce(self, now: float) -> None:
-        """Say again who sends datagrams, with a question if something is unsettled for too long."""
-        dialogue, queue = self.dialogue, self.queue
+        """Announce the session again in datagrams, as a question if events are unsettled for too long."""
+        dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)
-            self._greeted_at = now if asking else self._greeted_at
+            contact.greeted_at = now if asking else contact.greeted_at
         else:
-            first = dialogue.answered < 0 and now - self._greeted_at < _EAGER_SECONDS
+            first = dialogue.answered < 0 and now - contact.greeted_at < _EAGER_SECONDS
             asking = queue.unsettled and self._asking.is_due(queue.oldest, now, first=first)
         if asking:
             self._nobody = False
@@ -420,7 +398,7 @@ class Link:
             self._asking.announced(now)
 
     def _say_goodbye(self, now: float) -> bool:
-        """Say that nothing follows; return whether it is time to."""
+        """Queue the goodbye if it is time to. Return whether it was."""
         place = self.connections, self.queue.put_bytes
         settled = self.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
@@ -429,7 +407,7 @@ class Link:
         return due
 
     def _hear(self, most: int) -> None:
-        """Read answers, in at most so many system calls."""
+        """Read answers in at most `most` system calls."""
         datagrams = self.transport.datagrams
         try:
             while most and (data := self.transport.receive()):
@@ -456,29 +434,26 @@ class Link:
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
         self._name(lost)
-        # Told again, while it is asked for: it may be the report that was lost.
+        # The collector still asks for discarded events: the report of them may have been lost.
         again = answer.holes and answer.turn == dialogue.turn
         if again and queue.waiting_packets < _WAITING_PACKETS_MAX:
             self._name(queue.unreachable(answer))
-        self._heard_at = self._now()
-        self._window.answered(lost=missing, now=self._heard_at)
+        now = self._contact.heard_at = self._now()
+        self._window.answered(lost=missing, now=now)
         self._farewell.heard = self._farewell.heard or answer.goodbye
 
     def _give_up_some(self, answer: Answer) -> None:
-        """Count what the collector has given up, and what it will never say anything of. It is told
-        nothing of that: it knows."""
+        """Count as discarded the events that the collector has given up or does not count. No report
+        names them: the collector knows."""
         for stream, events in answer.given_up.items():
-            more = events - self._given_up.get(stream, 0)
-            if more > 0:
-                self._given_up[stream] = events
+            if self._discards.give_up(stream, events):
                 self.queue.lose_some(stream)
-                self._discards.lose_some(more, "given_up")
         chunks, ranges = self.queue.abandon(answer.uncounted)
         for chunk in chunks:
             self._discards.count(chunk, "uncounted")
         self._discards.lose(ranges, "uncounted")
 
     def _name(self, ranges: Sequence[Range]) -> None:
-        """Say that these events were discarded."""
+        """Queue reports that these events were discarded."""
         for packet in self._discards.name(ranges):
             self.queue.packet(packet)

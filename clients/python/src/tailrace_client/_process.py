@@ -1,6 +1,6 @@
 """The one emitter of a process that most programs need, and functions that use it.
 
-Those that emit are in `_recording`, and switched on and off here.
+The functions that emit are in `_recording`. This module switches them on and off.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tailrace_client._emitter import BUFFER_BYTES, Emitter
 from tailrace_client._recording import switch
 
 current: Emitter | None = None
-"""The emitter of this process; None while it is off. Also the decorator and the bridges ask this."""
+"""The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
 
 _off_answer = True
-"""What `flush` and `close` return while it is off: whether the last emitter had delivered everything, and
-none was asked for in vain."""
+"""The result of `flush` and `close` while the process is off: False if the last emitter had not
+delivered everything, or TAILRACE_ADDRESS was invalid."""
 _warned = False
-"""Whether this emitter's program was told that nothing is delivered."""
+"""Whether the program was warned that this emitter's events are not delivered."""
 
 
 def connect(
@@ -36,22 +36,23 @@ def connect(
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
     Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`.
-    With neither given, and after `close`, everything is off. Where TAILRACE_ADDRESS is set when the package
-    is imported, everything is on from then on without this call. It returns at once: nobody needs to
-    listen yet. A second call closes the first connection. Raise ValueError for an `address` that is
-    none; in TAILRACE_ADDRESS, which is not the program's mistake, it is a RuntimeWarning and off.
+    Without an address, and after `close`, everything is off. If TAILRACE_ADDRESS is set when the
+    package is imported, everything is on without this call. The call returns at once: nobody needs
+    to listen yet. A second call closes the first connection. Raise ValueError for an invalid
+    `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the call gives a
+    RuntimeWarning, and everything is off.
 
-    `buffer_bytes` bounds the memory for what is not delivered yet. `clock` gives a simulator's own
-    time, in integer nanoseconds, instead of the wall's. `process` is a name for people to read; by
-    default the program's. `credentials`, for TCP and TLS, are by default those of the environment:
-    TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and
-    TAILRACE_TLS_KEY. `acknowledge`: whether the collector is asked what is durable; False is for a peer
-    that never answers, such as a plain socket that writes down what comes.
+    `buffer_bytes` bounds the memory for events that are not delivered yet. `clock` returns a
+    simulator's own time, in integer nanoseconds, instead of wall time. `process` is a name for
+    people, by default the program's. `credentials`, for TCP and TLS, are by default those of the
+    environment: TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
+    TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge`: whether the collector is asked what
+    is durable. Pass False for a peer that never answers, such as a socket that only stores bytes.
 
-    The interpreter's exit, or that of a `multiprocessing` worker, waits up to a second for what is
-    not delivered yet. A process that a signal kills, or `os._exit`, ends without a goodbye.
+    The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events
+    that are not delivered yet. A process that a signal or `os._exit` ends says no goodbye.
     """
-    global current, _off_answer, _warned  # noqa: PLW0603 - the one of the process
+    global current, _off_answer, _warned  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
     _off_answer, _warned = True, False
     by_environment = address is None
@@ -79,44 +80,44 @@ def connect(
 
 
 def connect_by_environment() -> None:
-    """Connect where TAILRACE_ADDRESS says to whom. Nothing is opened before the first event."""
+    """Connect if TAILRACE_ADDRESS is set. Nothing is opened before the first event."""
     if os.environ.get("TAILRACE_ADDRESS"):
         connect()
 
 
 def use_stream(number: int | None) -> None:
-    """Write the calling thread's events to stream `number` (u32) from now on; None: to one of its
-    own again. Threads with the same number share its counter."""
+    """Write the calling thread's events to stream `number` (u32) from now on; None: to its own
+    again. Threads with the same number share one counter."""
     if current:
         current.use_stream(number)
 
 
 def substream(number: int) -> AbstractContextManager[None]:
-    """Write what is emitted within to substream `number` (u64): `with substream(7):`. It holds for
-    this thread or coroutine, and for the tasks it starts."""
+    """Write the events emitted within the block to substream `number` (u64): `with substream(7):`.
+    This holds for the thread or coroutine, and for the tasks that it starts."""
     return current.substream(number) if current else nullcontext()
 
 
 def flush(timeout: float = 1.0) -> bool:
-    """Wait, at most `timeout` seconds, until all events so far are delivered; return whether they are.
+    """Wait at most `timeout` seconds until all events so far are delivered. Return whether they are.
 
-    Delivered is what the collector has said is durable; in a file, and with `acknowledge=False`, what
-    the kernel has. Where nobody was reached or nobody answers, or TAILRACE_ADDRESS is no address, return
+    An event is delivered once the collector has said that it is durable or, for a file and with
+    `acknowledge=False`, once the kernel has it. If nobody was reached or nobody answers, return
     False, and warn once (RuntimeWarning).
     """
     return _told(current, current.flush(timeout)) if current else _off_answer
 
 
 def close(timeout: float = 1.0) -> bool:
-    """Flush, say goodbye, then be off, in at most `timeout` seconds; return whether all events were
-    delivered, in the sense of `flush`."""
+    """Flush, say goodbye and switch off within `timeout` seconds. Return whether all events were
+    delivered, as `flush` does."""
     emitter = _switch_off(timeout)
     return _told(emitter, _off_answer) if emitter else _off_answer
 
 
 def _switch_off(timeout: float) -> Emitter | None:
-    """Close the emitter of the process; return which that was."""
-    global current, _off_answer  # noqa: PLW0603 - the one of the process
+    """Close the emitter of the process, and return the emitter."""
+    global current, _off_answer  # noqa: PLW0603 - one emitter a process
     emitter, current = current, None
     switch(None)
     if emitter:
@@ -125,8 +126,8 @@ def _switch_off(timeout: float) -> Emitter | None:
 
 
 def _told(emitter: Emitter, delivered: bool) -> bool:
-    """Pass on an answer, and warn once if it is no because the collector is not there."""
-    global _warned  # noqa: PLW0603 - of the one of the process
+    """Return `delivered`. Warn once if it is False because the collector is not there."""
+    global _warned  # noqa: PLW0603 - one emitter a process
     error = emitter.last_error
     if not (delivered or _warned) and error:
         _warned = True

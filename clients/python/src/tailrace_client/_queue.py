@@ -1,4 +1,4 @@
-"""What is on its way to the collector, and what of it may have to be sent again. Pure: no I/O.
+"""The queue to the collector: what is to be sent, and what may have to be sent again. No I/O.
 
     recorder ─ put ─► new ─┐
                packets ────┼─► under way ─► sent ─► durable: let go
@@ -6,11 +6,11 @@
                     ▲             └── broken ─┤
                     └────── not durable ──────┘
 
-What is `sent`, or to be sent `again`, is kept until an answer calls it durable, as long as there is
-room; then the oldest is forgotten (`_forgotten`). What is new is never forgotten. A chunk that has no
-number, and every chunk while nothing is kept (`keep`), is let go once the kernel has it.
+The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer calls the chunk
+durable. If room runs short, the queue forgets the oldest chunk (`_forgotten`), never a new one. It
+lets go of a chunk once the kernel has it if the chunk has no numbers or nobody answers (`keep`).
 
-Places in the order of recording are counted in bytes ever put.
+A position in the order of recording is a number of bytes: all bytes put before.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from tailrace_client._forgotten import Forgotten
 from tailrace_client._session import Answer, Range
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""The streams of a session's own packets, which no recorder has counted."""
+"""The streams of a session's own packets, which do not count as recorded bytes."""
 
 _OVERHEAD_BYTES = 256
-"""What keeping a chunk takes beside its bytes, about."""
+"""About what it takes to keep a chunk beside its bytes."""
 
 _UNREACHABLE_MAX = 64
-"""Ranges at a time; a collector asks again for what it still lacks."""
+"""Ranges at a time. A collector asks again for what it still lacks."""
 
 _PIECES_MAX = 512
-"""Buffers in one system call; Linux takes 1024."""
+"""Buffers in one system call. Linux takes 1024."""
 
 
 class _Item:
-    """A chunk in the queue. `at`: how many bytes had been put before its end. `turn`: that of the
-    last announcement before it was sent; -1: not sent yet. `since`: when it was sent last.
-    `repeated`: whether it was sent more than once."""
+    """A chunk in the queue, or a packet of the session."""
 
     __slots__ = ("at", "chunk", "repeated", "since", "turn")
 
     def __init__(self, chunk: Chunk, at: int) -> None:
         self.chunk = chunk
         self.at = at
+        """The position of the chunk's end."""
         self.turn = -1
+        """The turn of the last announcement before it was sent; -1: not sent yet."""
         self.since = 0.0
+        """When it was sent last."""
         self.repeated = False
+        """Whether it was sent more than once."""
 
     @property
     def begin(self) -> int:
@@ -65,24 +67,24 @@ class _Item:
 
 
 class Queue:
-    """Chunks in; pieces for system calls out. One caller at a time."""
+    """Takes chunks, and returns pieces for system calls. One caller at a time."""
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
-        """`room`: bytes that may be kept; `release(size)` is told of bytes that are let go. `late`: how
-        many questions may overtake an event."""
+        """Keep at most `room` bytes, and call `release(size)` for chunks that are let go. `late` is
+        how many questions may overtake an event."""
         self.keep = True
-        """Whether anybody answers for what is sent."""
+        """Whether a collector is asked what is durable."""
         self.put_bytes = 0
         """Bytes ever put."""
         self.kept_bytes = 0
-        """Bytes that are sent, or to be sent again, and not durable; with what keeping takes."""
+        """Bytes that are sent or to be sent again, and not durable, with the overhead of keeping."""
         self.in_flight_bytes = 0
-        """Those of them that are not to be sent again, as far as is known."""
+        """The kept bytes that are not to be sent again, as far as is known."""
         self.sent: dict[int, int] = {}
         """By stream, one more than the highest number that the kernel has."""
         self.forgotten = Forgotten()
         self.lost_at = inf
-        """How many bytes had been put before the first event that was put and is lost for good."""
+        """The position of the first event that is lost for good; infinity if there is none."""
         self._room = room
         self._late = late
         self._release = release
@@ -91,22 +93,22 @@ class Queue:
         self._new: deque[_Item] = deque()
         self._under_way: deque[_Item] = deque()
         self._part = 0
-        """Bytes of the first item under way that the kernel has."""
+        """How many bytes of the first item under way the kernel has."""
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
-        """Chunks never sent before, to be sent in this order, after all others."""
+        """Append chunks that were never sent before."""
         for chunk in chunks:
             self.put_bytes += len(chunk.data)
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """A packet of the session, to be sent before all else, in place of an earlier one."""
+        """Send a packet of the session before all else, in place of an earlier first packet."""
         self._withdraw(_FIRST)
         self._packets.appendleft(self._packet(data, _FIRST))
 
     def packet(self, data: bytes) -> None:
-        """A packet of the session, to be sent before any chunk."""
+        """Send a packet of the session before any chunk."""
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
@@ -127,8 +129,8 @@ class Queue:
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
-        """What the kernel is to be offered next: whole chunks of `size` bytes at most together, or
-        one alone that is longer. The first lacks what the kernel has of it."""
+        """Return the pieces to offer to the kernel next: whole chunks of at most `size` bytes in all,
+        or one longer chunk. The first piece lacks what the kernel has of it already."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -137,7 +139,7 @@ class Queue:
                 total += len(source[0].chunk.data)
                 if total > size and under_way:
                     break
-                # In this order: a signal's exception in between repeats a chunk, and loses none.
+                # In this order an exception of a signal handler repeats a chunk, and loses none.
                 under_way.append(source[0])
                 source.popleft()
             if source:
@@ -161,29 +163,28 @@ class Queue:
 
     @property
     def repeats(self) -> bool:
-        """Whether something is sent next that was sent before."""
+        """Whether a chunk that was sent before is to be sent next."""
         return bool(self._again)
 
     @property
     def waiting_packets(self) -> int:
-        """How many packets of the session wait to be sent before any chunk."""
+        """The number of packets that wait to be sent before any chunk."""
         return len(self._packets)
 
     @property
     def unsettled(self) -> bool:
-        """Whether something was sent of which nobody has said yet what became of it."""
+        """Whether the fate of a sent event is not known yet."""
         return self.kept_bytes > 0 or bool(self.forgotten)
 
     @property
     def oldest(self) -> float:
-        """When that was sent which is unsettled for longest, or longer ago; infinity if there is
-        nothing."""
+        """When the oldest unsettled event was sent, or an earlier time; infinity if there is none."""
         if self.forgotten:
             return 0.0
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """The kernel took so many bytes of the pieces, after the announcement of `turn`."""
+        """Take note that the kernel took `size` bytes of the pieces after the announcement of `turn`."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -194,7 +195,8 @@ class Queue:
             under_way.popleft()
 
     def refused(self) -> list[Chunk]:
-        """The kernel will never take what is under way: let go of that, and say what it was."""
+        """Let go of what is under way, since the kernel will never take it. Return the chunks of it
+        that were never sent."""
         lost = [item for item in self._under_way if not item.is_packet]
         self._under_way.clear()
         self._part = 0
@@ -204,7 +206,7 @@ class Queue:
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
-        """What was offered and not taken is offered anew."""
+        """Put back what was offered and not taken, to be offered anew."""
         for item in reversed(self._under_way):
             early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
@@ -213,16 +215,18 @@ class Queue:
         self._part = 0
 
     def broken(self) -> None:
-        """The connection is gone: what was under way goes again, as a whole; packets do not."""
+        """Put back the whole chunks under way, since the connection is gone, and drop its packets."""
         self.back()
         self._packets.clear()
         self._withdraw(_LAST)
 
     def settle(self, answer: Answer) -> tuple[bool, Sequence[Range]]:
-        """Let go of what an answer calls durable. Send again, in its order, what was sent before the
-        announcement that is answered and has not arrived, and what is in a hole; but if that was
-        repeated already, it may be on its way. Return whether anything was found missing, and what
-        of it is lost, since it is kept no more."""
+        """Let go of what an answer calls durable, and send again what it shows to be missing.
+
+        Missing is what was sent before the announcement that is answered and has not arrived, and
+        what is in a hole, unless it was repeated already and may be on its way. Return whether
+        anything was missing, and which events are lost because they are kept no more.
+        """
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):
@@ -245,14 +249,14 @@ class Queue:
         return len(again) > waiting or bool(lost), lost
 
     def unreachable(self, answer: Answer) -> list[Range]:
-        """Return what of an answer's holes cannot be sent and is not on its way: discarded events, of
-        which the collector seems not to know. Of very many, return the first."""
+        """Return the parts of an answer's holes that can no more be sent and are not on their way, at
+        most the first `_UNREACHABLE_MAX`: discarded events that the collector does not know of."""
         return list(islice(self._unreachable(answer), _UNREACHABLE_MAX))
 
     def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():
             if stream not in answer.below:
-                continue  # what it says of this stream cannot be true
+                continue  # what the answer says of this stream cannot be true
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))
@@ -260,13 +264,13 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send again, in its order, what was sent before the announcement of turn `before`."""
+        """Send again, in the order of recording, what was sent before the announcement of turn `before`."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
     def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
-        """Let go of what was sent of some streams: nobody will say what became of it. Return the chunks
-        that were kept, and what was forgotten."""
+        """Let go of what was sent of streams that no collector will answer for. Return the chunks that
+        were kept and the ranges that were forgotten."""
         gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
         if gone:
             again = [item for item in self._again if item.chunk.stream not in streams]
@@ -277,8 +281,7 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
-        """Take note that some of what the kernel has of a stream is lost for good: the oldest event of
-        which it was not known yet that it had arrived, or a later one."""
+        """Take note that an event of a stream is lost for good: its oldest unsettled one, or a later."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -286,13 +289,13 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Give up what was forgotten: it is known that nobody got it. Return what that is."""
+        """Give up and return what was forgotten, since it is known that nobody received it."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
 
     def lose_handed(self) -> None:
-        """Take note that nobody got the last of what the kernel has, and that nothing of it is kept."""
+        """Take note that the last event handed to the kernel is lost, and that nothing is kept."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
@@ -307,23 +310,22 @@ class Queue:
         self.forgotten.clear()
 
     def handed(self) -> int:
-        """How many of the bytes ever put the kernel has, counted from the first to the first that
-        it has not, or is to get again."""
+        """Return the position of the first byte that the kernel does not have or is to get again."""
         unsent = (*self._under_way, *self._again, *self._new)
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
     def settled(self) -> float:
-        """The same of those of which it is known whether they are durable or lost."""
+        """Return the position of the first byte that is not known to be durable or lost."""
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
-        """Return the chunks that the kernel has never got as a whole."""
+        """Return the chunks that the kernel has never had as a whole."""
         items = (*self._under_way, *self._new)
         return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
 
     def unanswered(self) -> list[Chunk]:
-        """Return the chunks that the kernel has got and that are not durable, as far as is known."""
+        """Return the chunks that the kernel has had and that are not known to be durable."""
         items = (*self._under_way, *self._again, *self._kept)
         return [item.chunk for item in items if item.turn >= 0]
 
@@ -349,7 +351,7 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
-        """What of the items sent is to be sent again, and what waits for an answer."""
+        """Set which sent items are to be sent again, and which wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)
@@ -362,7 +364,7 @@ class Queue:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """What is left of a hole without sorted spans."""
+    """Yield the parts of a hole that lie in none of the sorted spans."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

@@ -1,18 +1,18 @@
-"""Spans and events, numbered per stream, as Heph packets: the part that runs in the program's threads.
+"""Record spans and events as Heph packets with a number in their stream, in the program's threads.
 
-A stream is one thread's sequence of events: by default each thread has its own, numbered from 1,
-and its events count from 0. A thread that starts after another one ended takes over that one's
-stream and goes on counting, so there are never more streams than threads at a time. A program that
-wants other numbers calls `use_stream`.
+A stream is one thread's sequence of events. By default each thread has its own stream; streams are
+numbered from 1, their events from 0. A new thread takes over the stream of a thread that has ended
+and goes on counting, so there are never more streams than threads at a time. A program that wants
+other numbers calls `use_stream`.
 
-What holds it together, without a lock where it is hot:
+The hot path takes no lock:
 
-- What a thread alone writes is in its `_Lane`. While it is `inside`, a signal handler or destructor
-  that interrupts it may not write: its event is discarded (`nested`).
-- A number is taken first and by one call in C; so what is discarded, for whatever reason, has used
-  up its number. Where an exception of a signal handler (Ctrl-C) comes between, `_account` finds it.
+- A thread's own state is in its `Lane`. While the lane is `inside`, a signal handler or destructor
+  that interrupts the thread cannot record: its event is discarded (`nested`).
+- The first step takes the number, by one call in C. So every discarded event has used up a number.
+  If an exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- The bound of memory is handed to lanes in pieces (`_draw`), of which they know the rest.
+- Lanes draw on the memory in large grants (`_memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
 Times are readings of the clock minus `zero`, at least 0.
@@ -20,110 +20,44 @@ Times are readings of the clock minus `zero`, at least 0.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import count
 from struct import error as struct_error
 
 from tailrace_client import _wire
 from tailrace_client._chunk import Chunk
 from tailrace_client._cut import cut, number
+from tailrace_client._lane import DOUBT, REASONS, Lane, Stream
+from tailrace_client._lanes import Lanes
+from tailrace_client._memory import Memory
 from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
 
-REASONS = (
-    "full", "oversize", "nested", "encoding", "closed", "refused", "lost", "given_up", "uncounted"
-)  # fmt: skip
 STREAM_MAX = 2**32 - 1
 
 _U64_MAX = 2**64 - 1
 _SHAPES_MAX = 4096
 _RANGES_PER_REPORT = 16
-_SHARES = 8
-"""Lanes that wait for nothing hold at most one part in so many of the memory."""
-_JOIN_SECONDS = 0.1
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Those of our own making: what else is raised in here is a signal handler's, and the program's."""
-
-_DOUBT = [-1, 0]
-"""Among a stream's holes: there may be more of them."""
+"""Errors of encoding. Any other exception in here is a signal handler's and goes to the program."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
 
 
-class _Stream:
-    """A stream's counter, and its packets that nobody has taken yet."""
-
-    __slots__ = ("counter", "holes", "lock", "number", "packets", "taken", "user")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.counter = count()
-        self.packets: list[bytes] = []
-        self.taken = 0
-        """One more than the number of the last event taken."""
-        self.holes: list[list[int]] = []
-        """Discarded events that no report has told yet: first number, how many."""
-        self.user: _Lane | None = None
-        """The one lane that writes here; where there are several, there is a lock."""
-        self.lock: threading.Lock | None = None
-
-    @property
-    def next(self) -> int:
-        """The number that the next event will have."""
-        return int(repr(self.counter)[6:-1])  # "count(17)"; it tells in no other way
-
-
-class _Lane:
-    """What belongs to one thread, and after its end to another one."""
-
-    __slots__ = ("discarded", "due", "inside", "owed", "own", "room", "stream")
-
-    def __init__(self) -> None:
-        self.stream: _Stream | None = None
-        self.own: _Stream | None = None
-        self.room = 0
-        """Bytes of the bound that it may fill without asking."""
-        self.inside = False
-        self.owed = 0
-        """Nested events that came before there was a stream to number them."""
-        self.due = False
-        """Whether `filled` is to be called."""
-        self.discarded = dict.fromkeys(REASONS, 0)
-
-
-class _Lease:
-    """A thread's hold on a lane; it ends with the thread."""
-
-    __slots__ = ("_free", "_lane")
-
-    def __init__(self, lane: _Lane, free: list[_Lane]) -> None:
-        self._lane = lane
-        self._free = free
-
-    def __del__(self) -> None:
-        self._free.append(self._lane)
-
-
-class _Local(threading.local):
-    lane: _Lane | None = None
-    lease: _Lease | None = None
-
-
 class Recorder:
-    """Records in any thread, also in signal handlers; never raises, and waits for nobody but, for
-    some instructions, for a thread that writes to the same stream."""
+    """Records in any thread and in signal handlers.
+
+    A recorder never raises. It waits only for a thread that writes to the same stream, for some
+    instructions.
+    """
 
     __slots__ = (
-        "_chunk", "_chunks", "_closed", "_drawn", "_elsewhere", "_filled", "_free", "_free_lanes",
-        "_idle", "_lanes", "_latest", "_limit", "_local", "_lock", "_longest", "_released",
-        "_shapes", "_started", "_streams", "_taking", "_zero", "clock",
+        "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
+        "_limit", "_local", "_longest", "_memory", "_shapes", "_started", "_taking", "_zero", "clock",
     )  # fmt: skip
 
     def __init__(
@@ -137,12 +71,13 @@ class Recorder:
         filled: Callable[[], object],
         longest: int = 2**31,
     ) -> None:
-        """`clock()` is in nanoseconds, and `zero` what it read at tick 0. `limit`: bytes recorded
-        and not released. `chunk`: bytes of packets worth one system call. `longest`: of a packet.
+        """Record times as `clock()`, in nanoseconds, minus `zero`, its reading at tick 0.
 
-        `started` is called after the first packet since `take`; `filled`, each time that
-        another `chunk` bytes wait. They are called by the thread that emits, perhaps in a signal
-        handler; what they raise is suppressed.
+        `limit` is the most bytes recorded and not released, `chunk` the bytes of packets worth one
+        system call, `longest` the most bytes of a packet. The recorder calls `started` after the
+        first packet since `take`, and `filled` each time that another `chunk` bytes wait. The
+        thread that emits makes these calls, perhaps in a signal handler. An Exception in them is
+        suppressed.
         """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
@@ -150,37 +85,32 @@ class Recorder:
         self.reset(zero)
 
     def reset(self, zero: int) -> None:
-        """Forget everything; in a forked child, where the parent's streams, packets, threads and
-        locks are not ours."""
+        """Forget everything. A forked child calls this: the streams, packets, threads and locks that
+        it inherits are its parent's."""
         self._zero = zero
-        self._local = _Local()
-        self._lanes: list[_Lane] = []
-        self._free_lanes: list[_Lane] = []
-        self._streams: dict[int, _Stream] = {}
+        self._lanes = Lanes()
+        self._local = self._lanes.local
+        self._memory = Memory(self._limit, self._chunk)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
-        """By the name of events, the packer for the last one: mostly the next one's."""
+        """By the events' name, the packer of the last event: the next event has mostly that shape."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
-        self._lock = threading.Lock()
-        self._free = self._limit
-        self._released: list[int] = []
-        self._drawn = 0
         self._idle = True
         self._taking = False
         self._closed = False
         self._chunks: list[Chunk] = []
 
     def span(self, name: str, /, **attributes: object) -> Span:
-        """A span to be entered: `with recorder.span("step", cell=3):`."""
+        """Return a span to be entered: `with recorder.span("step", cell=3):`."""
         return Span(self, name, attributes)
 
     def event(self, name: str, /, **attributes: object) -> None:
-        """Something that takes no time: a span of zero length."""
+        """Record something that takes no time: a span of zero length."""
         now = self.clock()
         self.write(name, now, now, attributes)
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """A value at this time: an event whose first attribute says so."""
+        """Record a value at this time: an event whose first attribute is the value."""
         now = self.clock()
         attributes.pop("tailrace.counter", None)
         value = int(value) if type(value) is bool else value
@@ -189,8 +119,8 @@ class Recorder:
     def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece
         self, name: str, start: int, end: int, attributes: Mapping[str, object], /
     ) -> None:
-        """A span whose times, readings of the clock, are known already."""
-        lane = self._local.lane or self._join()
+        """Record a span whose times are known already, as readings of the clock."""
+        lane = self._local.lane or self._lanes.join()
         stream = lane.stream
         if stream is None or lane.inside:
             self._write(lane, name, start, end, attributes)
@@ -217,10 +147,10 @@ class Recorder:
         except MisfitError as misfit:
             encoded = self._encode(name, start, end, attributes)
             self._finish(lane, stream, misfit.number, encoded)
-            packet = b"kept, or discarded"
+            packet = b""  # it has its number: nothing is left to write
         except BaseException as error:
-            stream.holes += (_DOUBT,)
-            self._account(lane, stream, stream.next)
+            stream.holes += (DOUBT,)
+            lane.account(stream, stream.next)
             if not isinstance(error, ENCODING_ERRORS):
                 raise
             packet = None
@@ -232,44 +162,26 @@ class Recorder:
             self._call(lane)
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's events to `stream` (u32) from now on, or, with None, to
-        one of its own again. Threads with the same number share its counter. Raise ValueError for a
-        number out of range. (In a signal handler that interrupts this recorder, nothing happens.)
+        """Write the calling thread's events to `stream` (u32) from now on; None: to its own again.
+
+        Threads with the same number share one counter. Raise ValueError for a number out of range.
+        A signal handler that interrupts this recorder changes nothing.
         """
         if stream is not None and not 0 <= stream <= STREAM_MAX:
             raise ValueError(f"{stream} is not a stream: 0 to {STREAM_MAX}")
-        lane = self._local.lane or self._join()
-        if lane.inside:
-            return
-        other = None
-        lane.inside = True
-        try:
-            with self._lock:
-                self._leave(lane)
-                if stream is not None:
-                    chosen = self._streams.setdefault(stream, _Stream(stream))
-                    other = chosen.user
-                    if other is None:
-                        chosen.user = lane
-                    elif other is not lane and chosen.lock is None:
-                        chosen.lock = threading.Lock()
-                    lane.stream = chosen
-        finally:
-            lane.inside = False
-        # The first user may be in the middle of an event, as one that shares its stream with nobody.
-        deadline = time.monotonic() + _JOIN_SECONDS
-        while other and other is not lane and other.inside and time.monotonic() < deadline:
-            time.sleep(0)
+        lane = self._local.lane or self._lanes.join()
+        if not lane.inside:
+            self._lanes.use(lane, stream)
 
     def take(self) -> list[Chunk]:
-        """All that is recorded. For one caller at a time; [] in a signal handler that interrupts
-        it."""
+        """Return all that is recorded, for one caller at a time. A signal handler that interrupts the
+        caller gets an empty list."""
         if self._taking:
             return []
         self._taking = True
         try:
             self._idle = True
-            for stream in list(self._streams.values()):
+            for stream in list(self._lanes.streams.values()):
                 packets = stream.packets[:]
                 if packets:
                     size, following = len(packets), stream.next
@@ -286,12 +198,12 @@ class Recorder:
             self._taking = False
 
     def release(self, size: int) -> None:
-        """So many bytes of chunks are let go, and may be recorded anew."""
-        self._released.append(size)
+        """Make room again for `size` bytes whose chunks the taker has let go."""
+        self._memory.release(size)
 
     def next_numbers(self) -> dict[int, int]:
-        """The number that each stream's next event will have, of those that had any; unwrapped."""
-        numbers = {stream.number: stream.next for stream in list(self._streams.values())}
+        """Return the unwrapped number of each stream's next event, for streams with events."""
+        numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
         return {stream: following for stream, following in numbers.items() if following}
 
     def discard(self, reason: str) -> None:
@@ -302,16 +214,16 @@ class Recorder:
     @property
     def discarded(self) -> dict[str, int]:
         """Events discarded so far, by reason."""
-        counts = [self._elsewhere, *(lane.discarded for lane in list(self._lanes))]
+        counts = [self._elsewhere, *(lane.discarded for lane in list(self._lanes.all))]
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard what comes from now on."""
+        """Discard all events from now on."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """The packer for events like this one, to be tried first for the next one of its name."""
+        """Return the packer for events like this one, and try it first for the next of this name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:
@@ -321,44 +233,10 @@ class Recorder:
         self._latest[name] = pack
         return pack
 
-    def _join(self) -> _Lane:
-        """A lane for a thread that has none: one that an ended thread left, or a new one."""
-        try:
-            lane = self._free_lanes.pop()
-        except IndexError:
-            lane = _Lane()
-            self._lanes.append(lane)
-        else:
-            with self._lock:
-                self._leave(lane)
-        lease = _Lease(lane, self._free_lanes)
-        local = self._local
-        if local.lane is None:  # a signal handler may have joined meanwhile
-            local.lease = lease
-            local.lane = lane
-        return local.lane
-
-    def _leave(self, lane: _Lane) -> None:
-        """Back to the lane's own stream."""
-        stream = lane.stream
-        if stream and stream is not lane.own and stream.user is lane and not stream.lock:
-            stream.user = None
-        lane.stream = lane.own
-
-    def _own(self, lane: _Lane) -> _Stream:
-        """A stream for a lane that has none, with the lowest number that is free."""
-        with self._lock:
-            free = 1
-            while free in self._streams:
-                free += 1
-            stream = self._streams[free] = lane.own = lane.stream = _Stream(free)
-            stream.user = lane
-        return stream
-
     def _write(
-        self, lane: _Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
+        self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
-        """An event of any kind, to a stream of any kind."""
+        """Record an event of any shape to any stream: the slow way."""
         if lane.inside:
             if lane.stream:
                 lane.stream.holes.append([next(lane.stream.counter), 1])
@@ -369,7 +247,7 @@ class Recorder:
         encoded = self._encode(name, start, end, attributes)  # may run code of the program
         lane.inside = True
         try:
-            stream = lane.stream or self._own(lane)
+            stream = lane.stream or self._lanes.own(lane)
             while lane.owed:
                 lane.owed -= 1
                 stream.holes.append([next(stream.counter), 1])
@@ -386,7 +264,7 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """What is in the packet beside its stream and number; None if that cannot be said."""
+        """Return the packet's fields but stream and number; None if a value cannot be encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
@@ -396,98 +274,62 @@ class Recorder:
         except ENCODING_ERRORS:
             return None
 
-    def _number(self, lane: _Lane, stream: _Stream, encoded: _Encoded | None) -> None:
+    def _number(self, lane: Lane, stream: Stream, encoded: _Encoded | None) -> None:
         try:
             self._finish(lane, stream, next(stream.counter), encoded)
         except BaseException:
-            stream.holes += (_DOUBT,)
-            self._account(lane, stream, stream.next)
+            stream.holes += (DOUBT,)
+            lane.account(stream, stream.next)
             raise
 
-    def _finish(self, lane: _Lane, stream: _Stream, counter: int, encoded: _Encoded | None) -> None:
+    def _finish(self, lane: Lane, stream: Stream, counter: int, encoded: _Encoded | None) -> None:
         if encoded is None:
-            self._lose(lane, stream, counter, "encoding")
+            lane.lose(stream, counter, "encoding")
         else:
             packet = _wire.event(stream.number, counter & STREAM_MAX, *encoded)
             self._store(lane, stream, counter, packet)
 
-    def _store(self, lane: _Lane, stream: _Stream, counter: int, packet: bytes) -> None:
-        """Keep a packet, behind the report of what was discarded before it; or discard it."""
+    def _store(self, lane: Lane, stream: Stream, counter: int, packet: bytes) -> None:
+        """Keep a packet, behind a report of the events discarded before it, or discard it."""
         holes = stream.holes
-        if holes and _DOUBT in holes:
-            self._account(lane, stream, counter)
+        if holes and DOUBT in holes:
+            lane.account(stream, counter)
         told, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            # Of a copy: a profiler that emits adds to them.
+            # A copy is counted, since a profiler that emits adds holes meanwhile.
             told = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:told]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
-            self._lose(lane, stream, counter, reason)
+            lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)
         stream.packets += (whole,)
         del holes[:told]
 
-    def _refusal(self, lane: _Lane, size: int) -> str | None:
-        """Why so many bytes are not kept; None: there is room for them."""
+    def _refusal(self, lane: Lane, size: int) -> str | None:
+        """Return the reason to discard a packet of `size` bytes; None if there is room."""
         if self._closed:
             return "closed"
         if size > self._longest:
             return "oversize"
-        return "full" if size > lane.room and not self._draw(lane, size) else None
+        return (
+            "full"
+            if size > lane.room and not self._memory.draw(lane, size, len(self._lanes.all))
+            else None
+        )
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded
-        # A signal handler that was interrupted in its turn comes after what has interrupted it.
+        # Sorted: a signal handler that was interrupted itself adds its hole after its interrupter.
         ranges = [(stream, first, lost) for first, lost in sorted(holes)]
         parts = range(0, len(ranges), _RANGES_PER_REPORT)
         return b"".join(
             _wire.report(discarded, ranges[at : at + _RANGES_PER_REPORT]) for at in parts
         )
 
-    def _draw(self, lane: _Lane, size: int) -> bool:
-        """Get a lane room for a packet, and for more like it if there is enough."""
-        with self._lock:
-            while self._released:
-                self._free += self._released.pop()
-            least = size - lane.room
-            share = min(self._chunk, self._limit // (_SHARES * len(self._lanes)))
-            grant = min(self._free, max(least, share))
-            if grant < least:
-                return False
-            self._free -= grant
-            lane.room += grant
-            lane.due = lane.due or self._drawn >= self._chunk
-            self._drawn = grant + (0 if lane.due else self._drawn)
-        return True
-
-    def _lose(self, lane: _Lane, stream: _Stream, first: int, reason: str, lost: int = 1) -> None:
-        lane.discarded[reason] += lost
-        holes = stream.holes
-        at = len(holes)
-        while at and holes[at - 1][0] > first:  # of signal handlers that came between
-            at -= 1
-        if at and sum(holes[at - 1]) == first:
-            holes[at - 1][1] += lost
-        else:
-            holes.insert(at, [first, lost])
-
-    def _account(self, lane: _Lane, stream: _Stream, until: int) -> None:
-        """After an exception in the midst: what has a number, below `until`, and is nowhere is
-        discarded. Where this fails, too (the stack may be full), the next event does it."""
-        following = stream.next
-        waiting = stream.packets[-1:]
-        at = number(waiting[0], following) + 1 if waiting else stream.taken
-        for first, lost in [*sorted(hole for hole in stream.holes if hole[1]), [until, 0]]:
-            if at < first:
-                self._lose(lane, stream, at, "nested", first - at)
-            at = max(at, first + lost)
-        while _DOUBT in stream.holes:
-            stream.holes.remove(_DOUBT)
-
-    def _call(self, lane: _Lane) -> None:
+    def _call(self, lane: Lane) -> None:
         stream = lane.stream
         if self._idle and stream and stream.packets:
             self._idle = False

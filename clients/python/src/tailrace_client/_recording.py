@@ -1,6 +1,6 @@
-"""What records in this process: the compiled module where it was built, or the same in Python.
+"""The recorder of this process: the compiled module if it was built, else the same in Python.
 
-With TAILRACE_PURE in the environment it is the latter.
+TAILRACE_PURE in the environment selects the Python recorder.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import os
 
 try:
     if os.environ.get("TAILRACE_PURE"):
-        raise ImportError("TAILRACE_PURE")  # noqa: TRY301 - as if it were not there
+        raise ImportError("TAILRACE_PURE")  # noqa: TRY301 - as if the module were not there
     from tailrace_client._native import OFF, Recorder, Span, counter, event, span, switch, write
-except ImportError:  # there was no compiler, or it is one for another Python
+except ImportError:  # there was no compiler, or the module is for another Python
     from tailrace_client._recorder import Recorder
     from tailrace_client._span import OFF, Span
     from tailrace_client._switch import counter, event, span, switch, write
@@ -19,4 +19,4 @@ except ImportError:  # there was no compiler, or it is one for another Python
 __all__ = ["OFF", "Recorder", "Span", "compiled", "counter", "event", "span", "switch", "write"]
 
 compiled = Recorder.__module__ == "tailrace_client._native"
-"""Whether it is the compiled module."""
+"""Whether the compiled module records."""

@@ -1,14 +1,15 @@
-"""Gets what is recorded to the collector, and never gets in the program's way.
+"""Send what is recorded to the collector, and never get in the program's way.
 
-What it promises the program: it never raises, never waits for a network, a disk or a name server.
-Where the transport is prompt (sockets) and enough has gathered, the thread that emits makes up to
-`PROMPT_SENDS` system calls to send and one to receive, which all return at once: a second Python
-thread would have to win the interpreter's lock for each call, which beside a busy program takes
-5 ms and more. All that may wait is done by one daemon thread, started by the first packet:
-connecting, files, answers, and whatever is left after `INTERVAL_SECONDS`. It sleeps while there is
-nothing to do.
+A sender promises the program that it never raises, and never waits for a network, a disk or a name
+server. If the transport is prompt (sockets) and enough has gathered, the thread that emits makes up
+to `PROMPT_SENDS` system calls to send and one to receive. They all return at once. A second Python
+thread would have to win the GIL for each call, which takes 5 ms and more beside a busy program.
 
-A forked child begins anew. The interpreter's exit, and that of a `multiprocessing` worker, closes senders that nobody has closed.
+One daemon thread does all that may wait: connecting, files, answers, and whatever is left after
+`INTERVAL_SECONDS`. The first packet starts the thread. It sleeps while there is nothing to do.
+
+A forked child begins anew. The exit of the interpreter, or of a `multiprocessing` worker, closes
+the senders that are still open.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from queue import Empty, SimpleQueue
 from tailrace_client._chunk import Recorder
 from tailrace_client._link import Link
 from tailrace_client._session import Dialogue
+from tailrace_client._signal_safe_lock import SignalSafeLock
 from tailrace_client._transport import Transport
-from tailrace_client._turn import Turn
 
 INTERVAL_SECONDS = 0.01
-"""A packet waits at most about this long before it is sent."""
+"""About how long a packet waits at most before it is sent."""
 
 EXIT_SECONDS = 1.0
-"""How long an exit waits, at most, for what is not sent yet."""
+"""How long an exit waits at most for what is not sent yet."""
 
 PROMPT_SENDS = 4
 
@@ -43,11 +44,11 @@ _CONNECTING_SECONDS = 0.005
 
 
 class Sender:
-    """One connection's thread, and whose turn it is to use it."""
+    """One connection, its thread, and the lock that lets one thread at a time use it."""
 
     def __init__(self, transport: Transport, *, room: int, on_fork: Callable[[], None]) -> None:
-        """`room`: bytes of what was sent that may be kept until it is durable. `on_fork` is called
-        in a forked child, and has to `begin` anew."""
+        """Keep at most `room` bytes of what was sent and is not durable. A forked child calls
+        `on_fork`, which has to `begin` anew."""
         self.transport = transport
         self._on_fork = on_fork
         self.link: Link | None = None
@@ -55,39 +56,39 @@ class Sender:
         self._reset()
 
     def _reset(self) -> None:
-        self._turn = Turn()
-        # Wakes the thread. Unlike an Event it may be used by a signal handler that interrupts it.
+        self._lock = SignalSafeLock()
+        # Wakes the thread. Unlike an Event, a signal handler that interrupts a call may use it.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._unstarted = [True]
-        """Empty once the thread is started: `pop` is atomic, and needs no lock."""
+        """Empty once the thread is started. `pop` is atomic and needs no lock."""
         self._idle = [True]
-        """Likewise, once a thread is at work: there is one, whatever became of another's start."""
+        """Empty once a thread is at work. So there is one thread, even if two were started."""
         self._called = False
         self._asleep = False
         self._hurried = False
         self._closed = self._delivered = False
 
     def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
-        """What `recorder` has is to be sent; to be called once, before it calls back."""
+        """Send what `recorder` records. Call this once, before the recorder calls back."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)
         _close_in_worker()
 
     @property
     def connections(self) -> int:
-        """How often the transport was opened."""
+        """The number of times that the transport was opened."""
         return self.link.connections if self.link else 0
 
     @property
     def last_error(self) -> str | None:
-        """Why the peer was not reached, or lost; None while nothing is known to be wrong."""
+        """Why the peer could not be reached or was lost; None while nothing is known to be wrong."""
         return self.link.last_error if self.link else None
 
-    # What the recorder calls, in the threads that emit
+    # Calls of the recorder, in the threads that emit
 
     def started(self) -> None:
-        """There is something to send."""
+        """Take note that there is something to send."""
         self._link.fresh = self._called = True
         if self._thread is None:
             self._rouse()
@@ -96,36 +97,36 @@ class Sender:
             self._calls.put(None)
 
     def filled(self) -> None:
-        """There is enough for a system call."""
+        """Send, or wake the thread: enough has gathered for a system call."""
         link = self._link
         if not self.transport.prompt:
             if not self._hurried:
                 self._hurried = True
                 self._calls.put(None)
         elif not link.blocked:
-            self._turn.take(self._push)
+            self._lock.run(self._push)
 
     def _push(self) -> None:
         self._link.push(PROMPT_SENDS)
 
-    # What the program calls
+    # Calls of the program
 
     def flush(self, seconds: float) -> bool:
-        """Wait, at most so long, until it is known what became of all that was recorded before; return
-        whether it is durable, or with the kernel if the collector is not asked."""
+        """Wait at most `seconds` until the fate of all that was recorded before is known. Return whether
+        all of it is durable or, if the collector is not asked, with the kernel."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
-        position = self._turn.take(self._gathered, deadline)
+        position = self._lock.run(self._gathered, deadline)
         return self._waits_for(self._link.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Flush, say goodbye and end for good, after at most `seconds` in all; return whether all was
-        delivered, in the sense of `flush`."""
+        """Flush, say goodbye and end for good within `seconds`. Return whether all was delivered, as
+        `flush` does."""
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
-        position = self._turn.take(self._end, deadline)
+        position = self._lock.run(self._end, deadline)
         done = position == 0 or self._waits_for(self._link.has_ended, position, deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
@@ -137,11 +138,11 @@ class Sender:
             self._link.give_up(delivered=done)
             self.transport.finish(0 if done else deadline - time.monotonic())
 
-        self._turn.take(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
+        self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
 
     def forked(self) -> None:
-        """In a forked child: the parent's thread, locks and connection are not ours."""
+        """Begin anew in a forked child: thread, locks and connection are the parent's."""
         self.transport = self.transport.forked()
         self._reset()
         self._on_fork()
@@ -152,14 +153,14 @@ class Sender:
         return self.link
 
     def _gathered(self) -> int:
-        """How far it goes what is recorded until now, as a number of bytes."""
+        """Take over what is recorded until now, and return its end as a position in the queue."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Likewise; from now on the goodbye is to be said behind it, unless there is nothing."""
+        """Do the same, and say goodbye behind what is recorded, unless that is nothing."""
         position = self._gathered()
         if position:
             self._link.end()
@@ -168,14 +169,16 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until a position is reached; return whether nothing before it was lost."""
+        """Wait until a position is reached. Return whether it was, and nothing before it was lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Send and listen until it is over; False at the deadline. Connecting is left to the
-        thread, which may be held up by it; unless there can be no thread (any more)."""
+        """Send and listen until it is over. Return False at the deadline.
+
+        The thread connects, since that may take long. If no thread can run, this call connects.
+        """
         link = self._link
 
         def attended() -> bool:
@@ -184,7 +187,7 @@ class Sender:
             return over()
 
         while (left := deadline - time.monotonic()) > 0:
-            if self._turn.take(attended, deadline):
+            if self._lock.run(attended, deadline):
                 return True
             if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
@@ -195,7 +198,7 @@ class Sender:
         return False
 
     def _rouse(self) -> bool:
-        """See that the thread is at work; False if there can be no thread (any more)."""
+        """Start or wake the thread. Return False if no thread can run (any more)."""
         if self._thread is None:
             try:
                 self._unstarted.pop()
@@ -203,10 +206,10 @@ class Sender:
                 thread.start()
             except IndexError:  # another caller is about to start it
                 return True
-            except RuntimeError:  # the interpreter is ending, or may have none, or no more
+            except RuntimeError:  # the interpreter is ending, or allows no further thread
                 self._unstarted.append(True)
                 return False
-            except BaseException:  # a signal handler's: nobody knows whether it has started
+            except BaseException:  # a signal handler's: the thread may have started or not
                 self._unstarted.append(True)
                 raise
             self._thread = thread
@@ -214,7 +217,7 @@ class Sender:
         self._calls.put(None)
         return True
 
-    # The thread
+    # The daemon thread
 
     def _run(self) -> None:
         try:
@@ -230,7 +233,7 @@ class Sender:
                 self._sleep(rest)
 
     def _sleep(self, seconds: float | None) -> None:
-        """Until something was recorded, and a little longer; or until called; at most so long."""
+        """Sleep until something is recorded, and a little longer, or until called; at most `seconds`."""
         self._asleep = True
         with suppress(Empty):
             if not self._called:
@@ -241,17 +244,17 @@ class Sender:
                 self._calls.get(timeout=INTERVAL_SECONDS)
 
     def _round(self) -> float | None:
-        """Do what can be done; in how many seconds there is more to do."""
+        """Do what can be done. Return the seconds until there is more to do, as `Link.attend`."""
         self._called = False
         link, transport = self._link, self.transport
         if link.is_due():
             try:
-                transport.open()  # it may take seconds, in which others need the turn
+                transport.open()  # it may take seconds: others need the lock meanwhile
             except OSError as error:
-                self._turn.take(partial(link.missed, error), inf)
+                self._lock.run(partial(link.missed, error), inf)
             else:
-                self._turn.take(self._greet, inf)
-        return self._turn.take(link.attend, inf)
+                self._lock.run(self._greet, inf)
+        return self._lock.run(link.attend, inf)
 
     def _greet(self) -> None:
         if self._closed:
@@ -279,8 +282,11 @@ def _exit() -> None:
 
 
 def _close_in_worker() -> None:
-    """A `multiprocessing` worker ends without the interpreter's exit: it has one of its own, of which it forgets
-    all at its beginning but what is registered for after that."""
+    """Register the exit of a `multiprocessing` worker, which ends without the interpreter's exit.
+
+    A worker has its own exit functions. At its beginning it forgets those that it inherited, except
+    functions that register themselves after the fork.
+    """
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:

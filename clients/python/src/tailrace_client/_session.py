@@ -1,7 +1,8 @@
-"""What a client and a collector say to each other besides events (clients/PROTOCOL.md). Pure.
+"""The conversation of a client and a collector beside events (clients/PROTOCOL.md). Pure.
 
-A `Session` makes the client's packets and reads the collector's answers. Nothing that arrives raises:
-what is no answer, or is another session's, or claims what cannot be, says nothing. Numbers of events are unwrapped here and 32 bits wide on the wire.
+A `Session` makes the client's packets and reads the collector's answers. No input raises: a session
+ignores bytes that are no answer, another session's answers, and claims that cannot be true. Numbers
+of events are unwrapped here, and 32 bits wide on the wire.
 """
 
 from __future__ import annotations
@@ -26,17 +27,16 @@ _MASK = 2**32 - 1
 _HALF = 2**31
 _TEXT_MAX = 200
 _ANSWER_MAX = 16 * 1024
-"""Bytes of an answer, all of which may have to be kept until it is whole; a collector that keeps the
-protocol sends at most 1200."""
+"""Bytes of an answer, which are kept until the answer is whole. The protocol allows 1200."""
 
 _HOLES_MAX = 64
-"""In one answer, as the protocol says."""
+"""Holes in one answer, as the protocol says."""
 
 _STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
 
 
 class Range(NamedTuple):
-    """Events `first` to below `next` of a stream."""
+    """The events from `first` to below `next` of a stream."""
 
     stream: int
     first: int
@@ -44,76 +44,76 @@ class Range(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one `tailrace.ack` says. Each answer is true by itself, and stays true: a number that it
-    calls durable is durable whatever an answer says that was given earlier and arrives later."""
+    """One `tailrace.ack`. An answer stays true: a number that it calls durable is durable, whatever an
+    earlier answer says that arrives later."""
 
     turn: int
     below: Mapping[int, int]
-    """By stream, the number below which everything is durable but for `holes`."""
+    """By stream, the number below which everything but `holes` is durable."""
     holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
-    """By stream, what is worth sending again."""
+    """By stream, the ranges that the collector asks for again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """By stream, how many events below its number are missing for good, discarded events apart."""
+    """By stream, how many events below the number are missing for good, discarded events apart."""
     uncounted: frozenset[int] = frozenset()
-    """Streams of which the collector cannot say what has arrived."""
+    """Streams for which the collector cannot say which events have arrived."""
 
     def has(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether it calls all events from `first` to below `next_` durable."""
+        """Return whether the answer calls all events from `first` to below `next_` durable."""
         return next_ <= self.below.get(stream, 0) and not self.lacks(stream, first, next_)
 
     def lacks(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether it names some of them as a hole."""
+        """Return whether the answer names one of these events in a hole."""
         holes = self.holes.get(stream, ())
         return any(hole.first < next_ and first < hole.next for hole in holes)
 
 
 class Dialogue(Protocol):
-    """What is said beside what was recorded."""
+    """The packets beside the recorded ones: an announcement, reports and a goodbye."""
 
     asks: bool
     turn: int
     answered: int
 
     def announcement(self) -> bytes:
-        """What comes first on a connection."""
+        """Return what comes first on a connection."""
         ...
 
     def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
-        """What was discarded; empty if that is not said here."""
+        """Return a report of discarded events; empty if the format has none."""
         ...
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """What comes last."""
+        """Return the last packets, none longer than about `size` bytes."""
         ...
 
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Take in an answer."""
+        """Read an answer; return None if it says nothing to this session."""
         ...
 
     def count(self, data: bytes) -> int:
-        """How many events a chunk's bytes hold."""
+        """Return the number of events in a chunk's bytes."""
         ...
 
 
 class Session:
-    """One process's conversation, over however many connections."""
+    """One process's conversation with a collector, over any number of connections."""
 
     def __init__(self, *, epoch: int | None, process: str | None = None, asks: bool = True) -> None:
-        """`epoch`: Unix nanoseconds of tick 0; None for a clock that nothing ties to wall time.
-        `asks`: whether answers are wanted."""
+        """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation
+        to wall time. `asks`: whether answers are wanted."""
         self.id = os.urandom(16).hex()
-        """A secret: whoever knows it can go on with the session."""
+        """A secret, since whoever knows it can go on with the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
-        """What the collector's table calls it."""
+        """The session's name in the collector's table."""
         self.asks = asks
         self.turn = 0
         self.answered = -1
-        """The highest turn that was answered; -1: none was."""
+        """The highest turn that was answered; -1 if none was."""
         self._epoch = epoch
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -125,20 +125,20 @@ class Session:
             self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
 
     def announcement(self) -> bytes:
-        """What comes first: the epoch, and who this is."""
+        """Return the epoch and the announcement of this session."""
         fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
         epoch = b"" if self._epoch is None else _wire.epoch(self._epoch)
         return epoch + _option("tailrace.session", fields)
 
     def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
-        """How many events were discarded, by reason, and which."""
+        """Return a report of how many events were discarded, by reason, and which."""
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans})
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """The end: the next number of each stream, in packets of about `size` bytes at most."""
+        """Yield the goodbye, with the next number of each stream, in packets of about `size` bytes."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
         streams = iter(sorted(numbers.items()))
         part = list(islice(streams, each))
@@ -156,7 +156,7 @@ class Session:
             part = following
 
     def count(self, data: bytes) -> int:
-        """How many events are among packets."""
+        """Return the number of events among packets."""
         found = at = 0
         while at + 8 <= len(data):
             found += data[at : at + 4] == _EVENT
@@ -166,10 +166,11 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Take in the value of a `tailrace.ack`; return None where it says nothing to this session.
+        """Read the value of a `tailrace.ack`; return None if it says nothing to this session.
 
-        `numbers` are those that each stream's next event will have: what is said of later events
-        cannot be true. An event that is not `sent` is not durable yet, whatever is said.
+        By stream, `numbers` holds the number of the next event and `sent` one more than the last
+        number sent. The session ignores claims about events that do not exist yet, and never calls
+        an event durable that was not sent.
         """
         if not self.asks:
             return None
@@ -207,16 +208,15 @@ class Session:
 
 
 class Answers:
-    """Cuts a connection's bytes into answers. After bytes that are no packets, or a packet that is
-    longer than any answer, it hears nothing more and keeps nothing: a collector that keeps the
-    protocol sends neither."""
+    """Cuts a connection's bytes into answers. After bytes that are no packet, or a packet longer than
+    any answer, it ignores the rest: no collector that keeps the protocol sends such bytes."""
 
     def __init__(self) -> None:
         self._pending = b""
         self._deaf = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The values of the `tailrace.ack` packets that are complete with `data`."""
+        """Return the values of the `tailrace.ack` packets that `data` completes."""
         if self._deaf:
             return []
         found = []
@@ -263,12 +263,12 @@ def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` with these 32 bits; -1 if there is none less than
-    half the range below it."""
+    """Return the highest number up to `following` with these 32 bits; -1 if the number would lie half
+    the range below or further."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
 
 
 def _program() -> str:
-    """What is running, for people: the script's name, or the interpreter's."""
+    """Return a name of the running program for people: the script's, or the interpreter's."""
     return Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"

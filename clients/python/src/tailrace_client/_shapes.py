@@ -1,9 +1,12 @@
 """Packers for events of one shape: the same name, the same attributes' names and types.
 
-Most events of a program come from a few places in its code and differ in their values only. For a
-shape there are precompiled `Struct`s in which all the rest is constant; a text ends one of them.
-The bytes are those that `_wire` makes; a packer takes only what it was made for, and `_wire` takes
-everything.
+Most events of a program come from a few places in its code and differ in their values only. A
+packer has precompiled `Struct`s in which all the rest is constant; each text ends a `Struct`. A
+packer makes the same bytes as `_wire`, only faster, and only for the shape that it was made for.
+
+Packers are made from source with `exec`. Beside `_wire` alone, that saves 250 ns of 865 for an event
+with one attribute, 430 ns of 1440 with three, 240 ns of 1190 for a span with one (CPython 3.11,
+alternating blocks in one process, medians). A closure over the same `Struct` saves nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +28,15 @@ _FIELDS: dict[type, tuple[int, str]] = {
     str: (_wire.TEXT, "H >"),
     bool: (_wire.TEXT, "H >"),
 }
-"""By type: the tag, and the field that follows it. A text's is its length; another layout begins."""
+"""By type: the tag, and the format of the field behind the tag. A text has its length there, and
+begins another `Struct`."""
 _HEADER = "IIQQQ"
-"""After magic number and size; without texts they are one constant."""
+"""The fields behind magic number and size. Without texts, magic number and size are one constant."""
 _HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
 class MisfitError(Exception):
-    """A value or a time does not fit its field; the event's number is taken."""
+    """A value or a time that does not fit its field. The event's number is used up."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -41,17 +45,16 @@ class MisfitError(Exception):
 def no_packer(
     stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
 ) -> None:
-    """The one for no event."""
+    """Return None: the packer that takes no event."""
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """A function that makes a packet of
+    """Return a packer for events like this one; `no_packer` if the event has no such shape.
 
-        an object with `number`, the stream's, and its `counter`; substream, start, end, attributes
-
-    It returns None, without having taken a number, where the attributes are others than here, or of
-    other types. It raises UnicodeEncodeError for a text that is none, without having taken a number,
-    or MisfitError. For what has no such shape it is `no_packer`.
+    The packer takes a stream (an object with `number` and `counter`), substream, start, end and
+    attributes, and returns a packet. It returns None if the attributes have other names or types,
+    and raises UnicodeEncodeError for a text with lone surrogates; both before it takes a number. It
+    raises MisfitError after that.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
@@ -61,7 +64,7 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
     before = _wire.text(name)
     texts = str in kinds or bool in kinds
     layout = (">4sI" if texts else ">8s") + _HEADER
-    for key, kind in zip(attributes, kinds):  # noqa: B905 - of one mapping
+    for key, kind in zip(attributes, kinds):  # noqa: B905 - both from one mapping
         tag, field = _FIELDS[kind]
         constants.append(before + _wire.text(key) + bytes([tag]))
         before = b""
@@ -80,8 +83,11 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
-    """A function that makes packers for values of these types. As a namedtuple's methods, it is
-    made from source; nothing but the number of values and their types gets into that."""
+    """Return a function that makes packers for values of these types.
+
+    The function is made from source, as a namedtuple's methods are. The source depends only on the
+    number of values and their types.
+    """
     values = [f"v{at}" for at in range(len(kinds))]
     keys = [f"k{at}" for at in range(len(kinds))]
     names = [f"n{at}" for at in range(len(kinds))]
@@ -89,9 +95,9 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     spelling = {str: "{0}.encode()", bool: 'b"true" if {0} else b"false"'}
     texts = {v: spelling[kind] for v, kind in zip(values, kinds) if kind in spelling}  # noqa: B905 - equally long
     plain = ""
-    if len(kinds) == 1:  # the most frequent one, and this is quicker than by items
+    if len(kinds) == 1:  # the most frequent case, and this is quicker than `items`
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
-        plain = "if type(attributes) is not dict: return None"  # another one may make up an item
+        plain = "if type(attributes) is not dict: return None"  # another mapping may invent items
     else:
         items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long
         reading, missing = f"{items or '()'} = attributes.items()", "ValueError"
@@ -132,6 +138,6 @@ def maker(first, size, names, packs, constants):
     return packer
 """
     known: dict[str, Any] = {"error": error, "MisfitError": MisfitError}
-    exec(source, known)  # noqa: S102 - see above
+    exec(source, known)  # noqa: S102 - nothing of the program is in the source
     maker: Callable[..., Packer] = known["maker"]
     return maker

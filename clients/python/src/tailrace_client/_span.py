@@ -1,4 +1,4 @@
-"""Something that takes time, as a context manager."""
+"""A span, as a context manager."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Span:
-    """Something that takes time: `with span("step", cell=3) as step:`. It is written when it ends.
-    One that an exception ends has the attribute `error`, the exception's type."""
+    """Something that takes time: `with span("step", cell=3) as step:`. It is recorded when it ends.
+    A span that an exception ends has the attribute `error`, the exception's type."""
 
     __slots__ = ("_attributes", "_name", "_recorder", "_start")
 
@@ -22,7 +22,7 @@ class Span:
         self._attributes = attributes
 
     def set(self, /, **attributes: object) -> None:
-        """Add attributes known only now."""
+        """Add attributes that are known only now."""
         self._attributes.update(attributes)
 
     def __enter__(self) -> Span:
@@ -43,15 +43,15 @@ class Span:
 
 
 class _Off(Span):
-    """The span of an emitter that is off: one for all, and nothing happens."""
+    """The one span of all emitters that are off. It does nothing."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self) -> None:
-        """Nothing to keep."""
+        """Keep nothing."""
 
     def set(self, /, **attributes: object) -> None:
-        """Nobody would see them."""
+        """Ignore the attributes."""
 
 
 def _leave(kind: object, error: object, traceback: object) -> None:
@@ -59,7 +59,7 @@ def _leave(kind: object, error: object, traceback: object) -> None:
 
 
 OFF = _Off()
-# Half the price of two methods: the interpreter enters by a call from C, for which a function in C
-# is cheaper (a weak reference gives what it refers to), and leaves by one that it does itself.
+# This costs half as much as two methods. The interpreter enters by a call from C, for which a C
+# callable is cheapest (calling a weak reference returns its object), and leaves by a Python call.
 _Off.__enter__ = staticmethod(ref(OFF))  # type: ignore[assignment, method-assign]
 _Off.__exit__ = staticmethod(_leave)  # type: ignore[assignment, method-assign]

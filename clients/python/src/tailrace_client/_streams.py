@@ -1,4 +1,4 @@
-"""Connections of one byte after the other: TCP, and unix sockets."""
+"""Transports over a byte stream: TCP and unix sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace_client import _connecting
 from tailrace_client._credentials import Credentials
 
 STREAM_PACKET_MAX = 2**20
-"""What a collector takes at most unless configured otherwise."""
+"""The longest packet that a collector takes by default."""
 
 STREAM_CHUNK_BYTES = 64 * 1024
 
@@ -50,7 +50,7 @@ class _Connection:
         return connection.sendmsg(pieces)
 
     def _worded(self, error: OSError) -> OSError:
-        """An error as people may read it."""
+        """Return an error whose words people understand."""
         return error
 
     def receive(self) -> bytes:
@@ -73,8 +73,8 @@ class _Connection:
         _connecting.wait(self._socket, seconds, to_send=to_send)
 
     def finish(self, seconds: float, /) -> None:
-        # Closed with an answer unread, the kernel would reset the connection, and throw away what
-        # the peer has not read yet.
+        # If we closed with an answer unread, the kernel would reset the connection, and the peer
+        # would lose what it has not read yet.
         deadline = time.monotonic() + seconds
         with suppress(OSError):
             if self._socket is not None:
@@ -91,7 +91,7 @@ class _Connection:
 
 
 class Tcp(_Connection):
-    """A connection to a port. The token, where there is one, is shown before all else."""
+    """A connection to a port. The token, if there is one, is sent before all else."""
 
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Tcp(_Connection):
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error)) from None
         connection = _connecting.connect(self._host, self._port, socket.SOCK_STREAM)
-        # What is sent was gathered already: nothing is won by the kernel's waiting for more.
+        # The sender gathers packets itself, so the kernel need not wait for more.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             connection = self._secured(connection)
@@ -121,7 +121,7 @@ class Tcp(_Connection):
         connection.sendall(first)  # there is room for it in a new connection
 
     def _secured(self, connection: socket.socket) -> socket.socket:
-        """What is sent on, in place of a new connection."""
+        """Return the connection to send on: this one, or one that protects it."""
         return connection
 
     def forked(self) -> Tcp:
@@ -133,7 +133,7 @@ class Unix(_Connection):
     """A connection to a socket in the file system."""
 
     PATH_MAX = 103
-    """Bytes; macOS has room for so many, Linux for four more."""
+    """Bytes. macOS has room for 103, Linux for 107."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which of the activities that take turns on one thread is emitting."""
+"""The substream: which of the activities that share a thread is emitting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of the package that emit, and what switches them on and off.
+"""The functions of the package that emit, and the switch that turns them on and off.
 
 While they are off, a span costs a call and two functions that do nothing.
 """
@@ -12,19 +12,19 @@ _recorder: Recorder | None = None
 
 
 def switch(recorder: Recorder | None, /) -> None:
-    """What the functions below record to from now on; None: they do nothing."""
-    global _recorder  # noqa: PLW0603 - the one of the process
+    """Let the functions below record to `recorder` from now on. With None they do nothing."""
+    global _recorder  # noqa: PLW0603 - one recorder a process
     _recorder = recorder
 
 
 def span(name: str, /, **attributes: object) -> Span:
-    """A span of the calling thread: `with span("step", cell=3):`. See `Span`."""
+    """Return a span of the calling thread: `with span("step", cell=3):`. See `Span`."""
     recorder = _recorder
     return OFF if recorder is None else Span(recorder, name, attributes)
 
 
 def event(name: str, /, **attributes: object) -> None:
-    """Something that takes no time: a span of zero length."""
+    """Record something that takes no time: a span of zero length."""
     recorder = _recorder
     if recorder is not None:
         now = recorder.clock()
@@ -32,7 +32,7 @@ def event(name: str, /, **attributes: object) -> None:
 
 
 def counter(name: str, value: float, /, **attributes: object) -> None:
-    """A value at this time: an event whose first attribute, `tailrace.counter`, is the value."""
+    """Record a value at this time: an event whose first attribute, `tailrace.counter`, is the value."""
     recorder = _recorder
     if recorder is not None:
         now = recorder.clock()
@@ -42,7 +42,7 @@ def counter(name: str, value: float, /, **attributes: object) -> None:
 
 
 def write(name: str, start: int, end: int, /, **attributes: object) -> None:
-    """A span whose times, readings of the emitter's clock, are known already."""
+    """Record a span whose times are known already, as readings of the emitter's clock."""
     recorder = _recorder
     if recorder is not None:
         recorder.write(name, start, end, attributes)

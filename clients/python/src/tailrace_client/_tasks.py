@@ -1,9 +1,9 @@
-"""What the bridges to asyncio and trio have in common: a task's span, number and substream.
+"""Task numbers and substreams for the bridges to asyncio and trio.
 
-Tasks of one loop take turns on one thread, so their spans would cross on its line. Each task gets a
-substream instead: the lowest number from 1 on that no living task of that loop has. There are never
-more of them than tasks at a time, and the spans on one nest. A task's number, from 1 on in the
-order of their creation in this process, is not used again.
+Tasks of one loop share a thread, so their spans would overlap in its stream. Each task gets a
+substream instead: the lowest number from 1 on that no living task of the loop has. There are never
+more substreams than tasks at a time, and the spans of a substream nest. Tasks are numbered from 1 in
+the order of their creation in this process. A task's number is not used again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 TASK: ContextVar[int] = ContextVar("tailrace.task", default=0)
-"""The number of the task that a context belongs to; 0 where that is not known."""
+"""The number of the task that a context belongs to; 0 if that is not known."""
 
 next_task = count(1).__next__
 
@@ -26,9 +26,9 @@ class Substreams:
         self._another = count(1).__next__
 
     def take(self) -> int:
-        """The lowest number that is not taken."""
+        """Take and return the lowest free number."""
         return heappop(self._free) if self._free else self._another()
 
     def give_back(self, number: int) -> None:
-        """It may be taken again."""
+        """Make a number free again."""
         heappush(self._free, number)

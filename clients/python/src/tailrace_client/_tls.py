@@ -1,4 +1,4 @@
-"""Connections within TLS. This module is imported for a `tls://` address only: `ssl` takes time."""
+"""Transports within TLS. Only a `tls://` address imports this module, since `ssl` takes time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _FORK_SECONDS = 0.5
 _VISITORS_MAX = 64
 
 _inside = threading.Lock()
-"""Held within OpenSSL. A fork waits for it: in the child OpenSSL's own locks would stay taken."""
+"""Held while a thread is within OpenSSL. A fork waits for it, since OpenSSL's own locks would stay
+taken in the child."""
 
 _visitors: dict[int, None] = {}
 """Native ids of the threads that were within OpenSSL, the newest `_VISITORS_MAX`.
@@ -29,7 +30,7 @@ OpenSSL takes its locks once more when such a thread ends, after Python calls th
 
 
 class _Inside:
-    """To be within OpenSSL; where another thread is, raise BlockingIOError, or wait for it."""
+    """A stay within OpenSSL. If another thread is there, wait for it or raise BlockingIOError."""
 
     def __init__(self, *, wait: bool = False) -> None:
         self._lock = _inside
@@ -47,19 +48,19 @@ class _Inside:
 
 
 class Tls(Tcp):
-    """The collector's certificate, and that it is for this host, are always checked."""
+    """A TCP connection within TLS. It always checks the collector's certificate and host name."""
 
     _no_room = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__(host, port, credentials)
         self._has_more = False
-        """Whether something came that polling the socket does not show any more."""
+        """Whether bytes have come that polling the socket does not show any more."""
 
     def _secured(self, connection: socket.socket) -> socket.socket:
         with _Inside(wait=True):
             context = _context(self._credentials)
-            # The name as bytes: for a str a codec is imported, see `_transport.parse`.
+            # The name is bytes: a str would import a codec, see `_transport.parse`.
             secured = context.wrap_socket(
                 connection, server_hostname=self._host, do_handshake_on_connect=False
             )
@@ -76,10 +77,10 @@ class Tls(Tcp):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
-            _connecting.wait(connection, left, to_send=False)  # what we say always finds room
+            _connecting.wait(connection, left, to_send=False)  # there is always room for our part
 
     def _go_on(self, connection: ssl.SSLSocket) -> bool:
-        """As far as the handshake gets with what has come; whether it is over."""
+        """Continue the handshake with the bytes that have come. Return whether it is complete."""
         try:
             with _Inside(wait=True):
                 connection.do_handshake()
@@ -99,14 +100,14 @@ class Tls(Tcp):
             some.append(piece)
             size += len(piece)
             if size >= STREAM_CHUNK_BYTES:
-                break  # it is encrypted in the thread that emits
+                break  # the thread that emits may have to encrypt this
         try:
             with _Inside():
                 return connection.send(b"".join(some))
         except self._no_room:
             raise
         except OSError:
-            self.receive()  # raises the reason that the peer gave, if it did
+            self.receive()  # raises the reason, if the peer gave one
             raise
 
     def receive(self) -> bytes:
@@ -125,7 +126,7 @@ class Tls(Tcp):
     def finish(self, seconds: float, /) -> None:
         if isinstance(self._socket, ssl.SSLSocket):
             with suppress(OSError, ValueError), _Inside(wait=True):
-                self._socket.unwrap()  # we say the end; the peer's is waited for below
+                self._socket.unwrap()  # says our end; `super` waits for the peer's
         super().finish(seconds)
 
     def _worded(self, error: OSError) -> OSError:
@@ -139,8 +140,9 @@ class Tls(Tcp):
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:
-    """Raise OSError, naming the file that cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and name
+    """Return a context that checks certificate and name. Raise OSError, which names the file, if a
+    file cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
     authority, certificate, key = (
         credentials.tls_authority,
@@ -166,7 +168,7 @@ def _use(files: str, load: Callable[[], None]) -> None:
 
 
 def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase; nobody can be asked for it here")
+    raise ValueError("the key has a passphrase; use a key without")
 
 
 def _reason(error: ssl.SSLError) -> str:
@@ -174,8 +176,8 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _before_fork() -> None:
-    global _forking  # noqa: PLW0603 - there is one OpenSSL
-    # Bounded: a signal handler that forks may have interrupted the one who is inside.
+    global _forking  # noqa: PLW0603 - one OpenSSL a process
+    # Bounded, because a signal handler that forks may have interrupted the thread within OpenSSL.
     _forking = _inside.acquire(timeout=_FORK_SECONDS)
     _wait_for_ends(time.monotonic() + _FORK_SECONDS)
 
@@ -183,7 +185,8 @@ def _before_fork() -> None:
 def _wait_for_ends(deadline: float) -> None:
     """Wait until the kernel, too, has ended the visitors that Python calls ended.
 
-    Only Linux shows the threads of the kernel; elsewhere nobody is waited for."""
+    Only Linux shows the kernel's threads. Elsewhere there is no wait.
+    """
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:
         task = Path(f"/proc/self/task/{visitor}")

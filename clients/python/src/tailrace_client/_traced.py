@@ -1,4 +1,4 @@
-"""The decorator: a span for each call of a function."""
+"""The decorator that makes each call of a function a span."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Y = TypeVar("_Y")
 _S = TypeVar("_S")
-# The decorated function has the type it had, overloads and all: more than a ParamSpec would keep.
+# The decorated function keeps its type, overloads included, which a ParamSpec would lose.
 _F = TypeVar("_F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 
@@ -25,15 +25,16 @@ def traced(name: str | None = None, /, **attributes: object) -> Callable[[_F], _
 def traced(target: Any = None, /, **attributes: object) -> Any:
     """Make each call of a function a span: `@traced`, `@traced("name", key=value)`.
 
-    The name is the function's qualified one where none is given; the attributes are the same for
-    every call. An exception passes through, and is named by the attribute `error`.
+    The default name is the function's qualified name. The attributes are the same for every call.
+    An exception passes through, and its type becomes the attribute `error`.
 
-    A coroutine's span ends when it returns. A generator, asynchronous or not, is a span for each of
-    its steps, from being resumed to its next `yield`: what its consumer does meanwhile is not its
-    own time, and spans stay nested. It goes above or below `@staticmethod` and `@classmethod`.
+    A coroutine's span ends when the coroutine returns. A generator, asynchronous or not, makes a
+    span of each of its steps, from being resumed to the next `yield`: the time of its consumer does
+    not count, and spans stay nested. The decorator goes above or below `@staticmethod` and
+    `@classmethod`.
 
-    While nothing is connected, a call costs one more Python frame and the question whether it is.
-    Raise TypeError for what is no function, such as a class.
+    While nothing is connected, a call costs one more Python frame and one look at the emitter.
+    Raise TypeError for anything but a function, such as a class.
     """
     if target is None or isinstance(target, str):
         return lambda function: _traced(function, target, attributes)
@@ -59,8 +60,8 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
 
 
 def _is_generator_coroutine(function: object) -> bool:
-    """Whether it was made by `types.coroutine`: a generator to `inspect`, to be awaited all the
-    same."""
+    """Return whether `types.coroutine` made the function: `inspect` calls it a generator function, but
+    callers await it."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & inspect.CO_ITERABLE_COROUTINE)
 
@@ -108,7 +109,7 @@ def _generator(
                     result: _R = end.value
                     return result
                 finally:
-                    value = None  # an exception kept here would keep this frame, and so itself
+                    value = None  # a kept exception would keep this frame, and so itself
             try:
                 resume, value = generator.send, (yield item)
             except GeneratorExit:

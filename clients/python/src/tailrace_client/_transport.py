@@ -1,8 +1,8 @@
-"""Where packets go: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
+"""Transports, by address: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
 `file:///path`.
 
-A transport moves bytes and knows no format. It is driven by one caller at a time (`_sender` sees to
-that), who decides what is sent when it was opened anew.
+A transport moves bytes and knows no format. One caller at a time uses it (`_sender` ensures that),
+and decides what to send after each opening.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tailrace_client._streams import Tcp, Unix
 
 
 class Transport(Protocol):
-    """A way out.
+    """A connection to a peer, or a file.
 
-    `send` of a socket returns at once, whatever the network does; of a file it may wait for the
-    disk. `open` may wait: for a name to be resolved, and for a peer to accept. Both raise OSError
-    where that fails; what is open is closed then, and may be opened again.
+    On a socket `send` returns at once, whatever the network does. On a file it may wait for the
+    disk. `open` may wait for a name to be resolved and for a peer to accept. Both raise OSError on
+    failure. The transport is closed then, and may be opened again.
     """
 
     packet_max: int
-    """Bytes of the longest packet that it carries."""
+    """Bytes of the longest packet that the transport carries."""
     chunk_bytes: int
-    """Bytes that are worth a system call, and fit into one."""
+    """Bytes that are worth one system call and fit into it."""
     datagrams: bool
-    """Whether what is sent in one call arrives as one, or not at all."""
+    """Whether the bytes of one call arrive together or not at all."""
     prompt: bool
     """Whether `send` returns at once, so that any thread may call it."""
     answers: bool
     """Whether a collector at the other end can answer."""
     refusal: str
-    """What to ask where a peer ends a connection before it has said anything."""
+    """A question for people about a peer that ends a connection without an answer."""
 
     @property
     def is_open(self) -> bool:
@@ -44,45 +44,47 @@ class Transport(Protocol):
         ...
 
     def open(self) -> None:
-        """Make it ready to send."""
+        """Connect, or open the file."""
         ...
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        """Hand pieces to the kernel in one system call; how many of their bytes it took. 0: there
-        is no room now, and the same bytes come first in the next call. Raise ConnectionRefusedError, and stay open, where a datagram sent *before*
-        found nobody."""
+        """Hand pieces to the kernel in one system call. Return how many of their bytes it took.
+
+        0 means that there is no room now; the next call begins with the same bytes. Raise
+        ConnectionRefusedError, and stay open, if an *earlier* datagram found nobody.
+        """
         ...
 
     def receive(self) -> bytes:
-        """What has come back, of a datagram transport one datagram; empty if nothing has. Raise
-        ConnectionError when the peer is gone."""
+        """Return bytes that have come back, from datagrams one datagram; empty if there are none. Raise
+        ConnectionError if the peer is gone."""
         ...
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        """Until something came back, or there is room to send if that is asked; at most so long."""
+        """Wait at most `seconds` until something comes back or, with `to_send`, there is room to send."""
         ...
 
     def finish(self, seconds: float, /) -> None:
-        """Close once the peer has read all, where it says so within `seconds`."""
+        """Close once the peer has read everything, or after `seconds`."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection or file."""
+        """Close the connection or file."""
         ...
 
     def forked(self) -> Transport:
-        """One of a forked child's own, for the same address; this one is closed in the child."""
+        """Close this transport in a forked child, and return the child's own for the same address."""
         ...
 
 
 def parse(
     address: str, credentials: Credentials | None = None, *, append: bool = True
 ) -> Transport:
-    """The transport for an address. Raise ValueError, naming the forms allowed, for another one;
-    ImportError for `tls` where Python was built without it.
+    """Return the transport for an address.
 
-    `credentials`, for TCP and TLS, are those of the environment unless given. `append`: whether a
-    file is gone on with, or emptied first.
+    `credentials`, for TCP and TLS, are by default those of the environment. `append`: whether a file
+    keeps its content. Raise ValueError, which names the allowed forms, for an invalid address, and
+    ImportError for `tls` if Python was built without it.
     """
     try:
         parts = urlsplit(address)
@@ -93,8 +95,8 @@ def parse(
             if parts.scheme == "unix" and len(path.encode()) <= Unix.PATH_MAX:
                 return Unix(path)
         if parts.hostname and parts.port and path in {"", "/"}:
-            # Encoded here: given a str, `getaddrinfo` would import a codec in the sender's thread,
-            # and a process that forks meanwhile leaves the import's lock taken in its child.
+            # With a str, `getaddrinfo` would import a codec in the sender's thread. If the process
+            # forked meanwhile, the import's lock would stay taken in the child.
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
                 return Udp(host, parts.port)
@@ -102,7 +104,7 @@ def parse(
                 credentials = credentials or Credentials.of_environment()
                 kind = Tcp if parts.scheme == "tcp" else _tls()
                 return kind(host, parts.port, credentials)
-    except ValueError:  # a port that is no number, a host that is no name
+    except ValueError:  # an invalid port or host name
         pass
     raise ValueError(
         f"{address!r} is not an address: "
@@ -111,6 +113,6 @@ def parse(
 
 
 def _tls() -> type[Tcp]:
-    from tailrace_client._tls import Tls  # noqa: PLC0415 - others do not pay for `ssl`
+    from tailrace_client._tls import Tls  # noqa: PLC0415 - only `tls` pays for the import of `ssl`
 
     return Tls

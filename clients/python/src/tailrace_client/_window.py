@@ -1,4 +1,4 @@
-"""How much may be on its way in datagrams, of which nobody says when the network has too much."""
+"""Backpressure for datagrams: UDP itself never says when the network has too much."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ _LEAST = 64 * 1024
 
 
 class Window:
-    """Bytes that may be unsettled while answers keep coming. It grows with each of them, and shrinks
-    when events were lost."""
+    """Bytes that may be unsettled while answers keep coming. Each answer makes the window larger, or
+    smaller if events were lost."""
 
     def __init__(self, most: int, silence: float) -> None:
-        """`silence`: seconds without an answer after which the window does not hold."""
+        """Limit the window to `most` bytes. Without an answer for `silence` seconds there is no window."""
         self._most = most
         self._silence = silence
         self._size = _FIRST

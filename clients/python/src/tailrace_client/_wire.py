@@ -1,4 +1,4 @@
-"""Heph packets, from Python values to bytes: the inverse of the collector's decoder. Pure.
+"""Encode Python values as Heph packets: the inverse of the collector's decoder. Pure.
 
     metadata = magic size name option-value
     event    = magic size stream counter substream start end body
@@ -9,9 +9,9 @@
 All integers are big-endian; `size` counts the whole packet; times are nanoseconds since the
 trace's epoch (Heph trace format 0.1.0, "Metadata Packet", "Event Packet").
 
-Every Python value but None, which says that there is nothing to say, has a place (`value`), so encoding
-an attribute fails only if its own `__str__` does (EncodingError). What the format's 16-bit lengths cannot hold is cut: texts at 65 535 bytes (at a character),
-arrays at 65 535 elements.
+Every Python value has an encoding (`value`); an attribute that is None is left out. So encoding
+fails only if a value's own `__str__` does (EncodingError). The format's lengths have 16 bits: longer
+texts are cut at 65 535 bytes (between characters), longer arrays at 65 535 elements.
 """
 
 from __future__ import annotations
@@ -41,30 +41,32 @@ _pack_i64 = Struct(">Bq").pack
 _pack_f64 = Struct(">Bd").pack
 _pack_text = Struct(">BH").pack
 
-# Descriptions and attribute names repeat: their encodings are kept, up to about 2 MiB of them.
+# Descriptions and attribute names repeat, so up to about 2 MiB of encodings are kept.
 _TEXTS_MAX = 4096
 _KEPT_LENGTH_MAX = 256
 _texts: dict[str, bytes] = {}
 
 
 class EncodingError(Exception):
-    """A value's own method has raised what is its cause."""
+    """A value's own method has raised; the exception is the cause of this one."""
 
 
 def metadata(name: str, option: bytes) -> bytes:
-    """A metadata packet setting the option `name`."""
+    """Return a metadata packet that sets the option `name`."""
     named = text(name)
     return pack(">II", METADATA_MAGIC, 8 + len(named) + len(option)) + named + option
 
 
 def epoch(unix_ns: int) -> bytes:
-    """The metadata packet saying when tick 0 of the events' times was, in Unix nanoseconds."""
+    """Return the metadata packet with the time of tick 0, in Unix nanoseconds."""
     return metadata("epoch", pack(">Q", unix_ns))
 
 
 def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
-    """The metadata packet saying how many events were discarded, by reason, and which: stream,
-    first number, how many (clients/PROTOCOL.md)."""
+    """Return the metadata packet that says how many events were discarded, by reason, and which.
+
+    A range is a stream, the first number, and how many (clients/PROTOCOL.md).
+    """
     some = {reason: count for reason, count in discarded.items() if count}
     holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
     fields = json.dumps({"discarded": some, "ranges": holes}, separators=(",", ":"))
@@ -72,14 +74,14 @@ def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]])
 
 
 def event(stream: int, counter: int, substream: int, start: int, end: int, body: bytes) -> bytes:
-    """An event packet. `stream` and `counter` are u32; `substream`, `start` and `end` u64 (ns)."""
+    """Return an event packet. `stream` and `counter` are u32; `substream`, `start`, `end` u64 (ns)."""
     size = _HEADER_SIZE + len(body)
     return _pack_header(EVENT_MAGIC, size, stream, counter, substream, start, end) + body
 
 
 def body(description: object, attributes: Mapping[str, object]) -> bytes:
-    """An event's description and attributes, in the mapping's order, without those that are None. Names
-    that are no texts are spelled as `str()` has them."""
+    """Return an event's encoded description and attributes, in the mapping's order, without those
+    that are None. Names that are no texts are converted by `str()`."""
     kept = _texts.get
     parts = [text(description)]
     for name, item in attributes.items():
@@ -92,7 +94,7 @@ def body(description: object, attributes: Mapping[str, object]) -> bytes:
 
 
 def text(name: object) -> bytes:
-    """A length-prefixed string."""
+    """Return a length-prefixed string."""
     string = name if isinstance(name, str) else _spelled(name)
     kept = _texts.get(string)
     if kept:
@@ -105,13 +107,13 @@ def text(name: object) -> bytes:
 
 
 def value(item: Any) -> bytes:  # noqa: ANN401 - every value has a place
-    """An attribute's type byte and value.
+    """Return an attribute's type byte and value.
 
     bool             text, true or false    float         f64, also NaN and infinities
     int >= 0         u64                    str           text
     int < 0          i64                    list, tuple   array (see `_array`)
     int beyond those text, in decimal       None          text, null: in arrays only, see `body`
-    numpy's scalars and arrays, and whatever else has `tolist()`: as what that gives
+    numpy's scalars and arrays, and any other value with `tolist()`: as the result of `tolist()`
     an exception     text: its type's name and, if there is one, its message
     anything else    text, as `str()` has it
     """
@@ -153,7 +155,7 @@ def _text(string: str) -> bytes:
 
 
 def _array(items: Sequence[object]) -> bytes:
-    """One type for all: u64, i64 or f64 where these are numbers and it holds each exactly, else texts."""
+    """Return an array of u64, i64 or f64 if that holds all numbers exactly, else an array of texts."""
     items = items[:_LENGTH_MAX]
     kinds = set(map(type, items))
     if kinds and kinds <= {int, float}:
@@ -171,7 +173,7 @@ def _array(items: Sequence[object]) -> bytes:
 
 
 def _utf8(string: str) -> bytes:
-    """Lone surrogates, which UTF-8 cannot hold, are spelled `\\udc80`."""
+    """Return UTF-8, cut to the longest length. A lone surrogate is spelled `\\udc80`."""
     data = string.encode("utf-8", "backslashreplace")
     if len(data) > _LENGTH_MAX:
         data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
@@ -179,7 +181,7 @@ def _utf8(string: str) -> bytes:
 
 
 def _element(item: object) -> str:
-    """An array's element among texts; as JSON has it, where JSON has a word for it."""
+    """Return an array's element as a text: JSON's word for it, if there is one."""
     if item is None or item is True or item is False:
         return _WORDS[item]
     return _decimal(item) if type(item) is int else _spelled(item)
@@ -197,7 +199,7 @@ def _spelled(item: object) -> str:
 
 
 def _decimal(number: int) -> str:
-    """An integer's digits. Python refuses those of more than 4300 digits; they go as hexadecimal."""
+    """Return an integer's digits, in hexadecimal if Python refuses to (beyond 4300 digits)."""
     try:
         return str(number)
     except ValueError:

@@ -1,22 +1,22 @@
-"""Spans of asyncio tasks.
+"""Make spans of asyncio tasks.
 
     async def main():
         tailrace_client.asyncio_tasks.install()
 
 From then on each task made in this loop is a span, from its creation until the loop runs its "done"
-callbacks, on a substream that no other living task has; so are the spans and events inside it. The
-span's name is that of the task's coroutine. Attributes:
+callbacks. The span, and all spans and events inside the task, are on a substream that no other
+living task has. The span has the name of the task's coroutine. Attributes:
 
-    task, parent    the task's number in this process, and that of the task that made it, or 0
-    task_name       as asyncio has it: "Task-7", unless the program chose one
+    task, parent    the numbers, in this process, of the task and of the task that made it, or 0
+    task_name       asyncio's name of the task: "Task-7", unless the program chose one
     result          "ok", "cancelled" or "error"
-    error           the type's name of the exception that ended it
+    error           the name of the type of the exception that ended the task
 
-A task that is given a context by the program stays on that context's substream. A task that never
-ends, its loop being closed, has no span.
+A task with a context of the program's stays on that context's substream. A task that never ends,
+because its loop was closed, has no span.
 """
 
-# ruff: noqa: ANN401 - a task, a coroutine or a factory is whatever the loop takes for one
+# ruff: noqa: ANN401 - tasks, coroutines and factories may be of any type that the loop accepts
 from __future__ import annotations
 
 import asyncio
@@ -34,20 +34,20 @@ from tailrace_client._tasks import TASK, Substreams, next_task
 
 
 class TaskSpans:
-    """A task factory that has another one make the tasks, and makes a span of each.
+    """A task factory that lets another factory make the tasks, and makes a span of each.
 
-    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop: any loop and any
-    factory with asyncio's interface will do. It raises nothing of its own; while nothing is
-    connected, it only passes on.
+    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any
+    factory with asyncio's interface will do. This factory raises nothing of its own. While nothing
+    is connected, it only calls the other factory.
     """
 
     def __init__(self, factory: Callable[..., Any] | None = None) -> None:
-        """`factory` makes the tasks; None: `asyncio.Task`."""
+        """Let `factory` make the tasks; None: `asyncio.Task`."""
         self._factory = factory
         self._substreams = Substreams()
 
     def __call__(self, loop: AbstractEventLoop, coroutine: Any, /, **options: Any) -> Any:
-        """Make a task; `options` are what the loop says besides: `context`, `name`…"""
+        """Make a task with the loop's `options`: `context`, `name`…"""
         emitter = _process.current
         if emitter is None:
             return self._make(loop, coroutine, options)
@@ -59,7 +59,7 @@ class TaskSpans:
         if context is not None:
             return self._follow(self._make(loop, coroutine, options), span, 0, context)
         substream = self._substreams.take()
-        # The task's context, and that of its callbacks, are copied from the one that this is in.
+        # The task and its callbacks get copies of the context in which this runs.
         outer_substream, outer_task = SUBSTREAM.set(substream), TASK.set(task_number)
         try:
             return self._follow(self._make(loop, coroutine, options), span, substream, None)
@@ -76,10 +76,10 @@ class TaskSpans:
         return self._factory(loop, coroutine, **options)
 
     def _follow(self, task: Any, span: Span, substream: int, context: Context | None) -> Any:
-        """See that the span ends with its task; return the task."""
+        """Let the span end with its task, and return the task."""
         end = partial(self._end, span, substream)
-        with suppress(Exception):  # a task of another kind than asyncio's: then it has no span
-            if task.done():  # it was started eagerly, and has ended in here
+        with suppress(Exception):  # a task without asyncio's interface has no span
+            if task.done():  # the task was started eagerly and has ended already
                 end(task)
             else:
                 task.add_done_callback(end, context=context)
@@ -91,7 +91,7 @@ class TaskSpans:
         span.set(task_name=task.get_name())
         if task.cancelled():
             span.set(result="cancelled")
-        # To ask `exception()` would count as looking at it: asyncio would not report it any more.
+        # Not `exception()`: after that call asyncio does not report the exception any more.
         elif (error := getattr(task, "_exception", None)) is not None:
             span.set(result="error", error=type(error).__name__)
         else:
@@ -100,8 +100,8 @@ class TaskSpans:
 
 
 def install(loop: AbstractEventLoop | None = None) -> None:
-    """Make spans of all tasks made from now on in `loop`, or in the one that is running. To do it
-    twice is as to do it once."""
+    """Make spans of all tasks made from now on in `loop`, by default the running loop. A second call
+    changes nothing."""
     loop = loop or asyncio.get_running_loop()
     factory = loop.get_task_factory()
     if not isinstance(factory, TaskSpans):

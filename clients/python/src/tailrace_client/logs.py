@@ -1,20 +1,20 @@
-"""Log records as events, among the spans they were written in.
+"""Emit log records as events, among the spans in which they were written.
 
     logging.getLogger().addHandler(tailrace_client.logs.Handler())
 
-An event's name is the record's message before its arguments are put in ("took %d s"), so that all
-records of one statement are found by one name; of a message that is no string, an exception say, it
-is the type's name. It is cut at 255 characters. Attributes:
+An event's name is the record's message without its arguments ("took %d s"), so that all records of
+one statement have one name. If the message is no string, say an exception, the name is its type's.
+The name is cut at 255 characters. Attributes:
 
     level, logger    "WARNING", "solver.io"
-    message          with its arguments, by the handler's formatter if it has one
-    file, line       of the statement
-    error            the type's name, if an exception came with it, and
-    traceback        its text, unless a formatter has put it into the message
-    …                what `extra` said; with "extra." before a name that is one of these
+    message          the message with its arguments, by the handler's formatter if there is one
+    file, line       the place of the statement
+    error            the name of the exception's type, if the record has an exception
+    traceback        the exception's text, unless a formatter has put it into the message
+    …                the fields of `extra`; a field with one of these names gets the prefix "extra."
 
-A record whose arguments do not fit its message has that as `message`, and `args`. The time is that
-of handling: behind a `QueueListener`, a little later.
+A record whose arguments do not fit has the bare message as `message`, and `args`. An event's time is
+when the record is handled: a little later behind a `QueueListener`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _OF_EVERY_RECORD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "
 
 
 class Handler(logging.Handler):
-    """Emits log records as events of this process's emitter; while it is off, does nothing.
+    """Emits log records as events of this process's emitter. While that is off, it does nothing.
 
-    It takes no lock, writes no log and never raises, whatever a record's values do.
+    A handler takes no lock, writes no log and never raises, whatever a record's values do.
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
-        """`level` is the least that is emitted, as of any handler."""
+        """Emit records from `level` on, as any handler."""
         super().__init__(level)
         self._thread = threading.local()
 
     def handle(self, record: LogRecord) -> bool:
-        """Emit the record if the filters let it pass; say whether."""
+        """Emit the record if the filters let it pass. Return whether they did."""
         if _process.current is None:
             return False
         try:
@@ -55,7 +55,7 @@ class Handler(logging.Handler):
         return bool(passed)
 
     def emit(self, record: LogRecord) -> None:
-        """Make it an event."""
+        """Emit the record as an event."""
         emitter = _process.current
         if emitter is None:
             return
@@ -67,15 +67,15 @@ class Handler(logging.Handler):
                 self._describe(record, name, attributes)
             finally:
                 self._thread.busy = False
-        # Else a value of the record being described, or a signal handler, logs in its turn: without
-        # a look at its values this ends.
+        # Otherwise a value of the record being described, or a signal handler, logs itself. Its
+        # record is emitted without a look at values, so that this recursion ends.
         emitter.event(name[:_NAME_MAX], **attributes)
 
     def _describe(self, record: LogRecord, name: str, attributes: dict[str, object]) -> None:
         try:
             formatter = self.formatter
             attributes["message"] = formatter.format(record) if formatter else record.getMessage()
-        except Exception:  # noqa: BLE001 - of values' __str__, or because arguments do not fit
+        except Exception:  # noqa: BLE001 - a value's __str__, or arguments that do not fit
             attributes["message"] = name
             attributes["args"] = record.args
         attributes["file"] = record.pathname

@@ -1,23 +1,26 @@
-"""Spans of trio tasks.
+"""Make spans of trio tasks.
 
     trio.run(main, instruments=[tailrace_client.trio_tasks.TaskSpans()])
 
-`TaskSpans` makes each task a span, from its creation to its end, on a substream that no other
-living task has; so are the spans and events inside it. The span's name is the task's. Attributes:
+`TaskSpans` makes each task a span, from its creation to its end. The span, and all spans and events
+inside the task, are on a substream that no other living task has. The span has the task's name.
+Attributes:
 
     task       the task's number in this process
-    parent     that of the task whose nursery it was in; 0 where that is not known
-    nursery    which of that task's open nurseries: 0 is the outermost
+    parent     the number of the task whose nursery it was in; 0 if that is not known
+    nursery    the index among the parent's open nurseries: 0 is the outermost
 
-How a task ended, trio does not tell its instruments. `StepSpans` makes a span of each step, from
-when trio resumes a task until the task waits: what the loop's thread was doing, one step after the
-other, in the substream of who called `trio.run`. Its name is the task's. Attributes:
+Trio does not tell its instruments how a task ended.
 
-    task       as above; 0 where there is no `TaskSpans` beside it, or came later
-    queued     nanoseconds from when the task could go on to when it was resumed
+`StepSpans` makes a span of each step of a task, from when trio resumes the task until the task
+waits. The steps show what the loop's thread did, on the substream of the caller of `trio.run`. The
+span has the task's name. Attributes:
+
+    task       as above; 0 if there was no `TaskSpans` when the task began
+    queued     nanoseconds from when the task could run to when it was resumed
 
 Both can be added to a running loop and removed from it (`trio.lowlevel.add_instrument`). A task that
-was there before, or ends after, has no span. An instrument serves one loop at a time.
+began before that, or ends after it, has no span. An instrument serves one loop at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from tailrace_client._tasks import TASK, Substreams, next_task
 if TYPE_CHECKING:
     from trio.abc import Instrument
     from trio.lowlevel import Task
-else:  # trio asks for the methods, not for its class, so that nothing here needs trio
+else:  # trio checks for the methods, not for the class, so nothing here imports trio
     Instrument = object
 
 
@@ -42,13 +45,13 @@ class TaskSpans(Instrument):
     """An instrument that makes each task a span on a substream of its own."""
 
     def __init__(self) -> None:
-        """It serves one loop at a time."""
+        """Begin without tasks. An instrument serves one loop at a time."""
         self._substreams = Substreams()
-        # Weak: the end of a task is not told to an instrument that was removed.
+        # Weak, since an instrument that was removed is not told when a task ends.
         self._living: WeakKeyDictionary[Task, tuple[Span, int]] = WeakKeyDictionary()
 
     def task_spawned(self, task: Task) -> None:
-        """The task has been made."""
+        """Begin the span of a new task."""
         emitter = _process.current
         if emitter is None:
             return
@@ -61,11 +64,11 @@ class TaskSpans(Instrument):
         span.__enter__()
 
     def task_exited(self, task: Task) -> None:
-        """The task has ended."""
+        """End the task's span."""
         span, substream = self._living.pop(task, (None, 0))
         if span is None:
             return
-        nursery = task.parent_nursery  # that where it began may have been another (`Nursery.start`)
+        nursery = task.parent_nursery  # not always where the task began (`Nursery.start`)
         if nursery is not None:
             siblings = nursery.parent_task.child_nurseries
             span.set(parent=nursery.parent_task.context.get(TASK, 0))
@@ -81,17 +84,17 @@ class StepSpans(Instrument):
     """An instrument that makes each step of each task a span."""
 
     def __init__(self) -> None:
-        """It serves one loop at a time."""
+        """Begin without tasks. An instrument serves one loop at a time."""
         self._step: Span | None = None
         self._ready: WeakKeyDictionary[Task, int] = WeakKeyDictionary()
 
     def task_scheduled(self, task: Task) -> None:
-        """The task can go on."""
+        """Note when the task could run."""
         if _process.current is not None:
             self._ready[task] = monotonic_ns()
 
     def before_task_step(self, task: Task) -> None:
-        """The task is resumed."""
+        """Begin the span of a step."""
         ready = self._ready.pop(task, None)
         emitter = _process.current
         if emitter is None:
@@ -101,7 +104,7 @@ class StepSpans(Instrument):
         self._step.__enter__()
 
     def after_task_step(self, task: Task) -> None:  # noqa: ARG002 - trio's signature
-        """The task waits, or has ended."""
+        """End the span of the step."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)

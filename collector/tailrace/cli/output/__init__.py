@@ -1,3 +1,3 @@
-"""How commands show rows: as a grid, line by line, or as CSV, JSON and Arrow."""
+"""Show rows: as a grid, line by line, or as CSV, JSON and Arrow."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A command's standard output and error: results go to the one, all else to the other.
+"""Write a command's results to standard output, and everything else to standard error.
 
-Results are bytes in UTF-8 whatever the locale; on a terminal a table is fitted to its width.
+Results are UTF-8 bytes whatever the locale. On a terminal, a table is fitted to its width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from tailrace.query import grid, output
-from tailrace.query.answer import Answer, Column, Page, Shape
+from tailrace.query.answer import Answer, AnswerColumn, Page, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
@@ -22,8 +22,8 @@ from tailrace.units import counted
 
 
 class Console:
-    """Asks an engine and prints. Raises what the engine raises, BrokenPipeError when nobody reads
-    and KeyboardInterrupt when somebody has seen enough."""
+    """Asks an engine and prints the answers. It raises what the engine raises, BrokenPipeError when
+    nobody reads, and KeyboardInterrupt on Ctrl-C."""
 
     def __init__(self, engine: Engine) -> None:
         self.out: BinaryIO = sys.stdout.buffer
@@ -32,11 +32,11 @@ class Console:
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[Answer, Iterator[Page]]:
-        """For `table` and `csv`."""
+        """Ask for an answer to print with `table` or `csv`."""
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
-    def table(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
+    def table(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
@@ -44,8 +44,8 @@ class Console:
             self.line(line)
         self.out.flush()
 
-    def rows(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
-        """Print a table and, if it has no rows, that in words: a heading alone looks broken off."""
+    def rows(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
+        """Print a table. If it has no rows, say so, because a heading alone looks like a broken answer."""
         rest = iter(pages)
         first = next(rest, [])
         self.table(columns, chain([first], rest))
@@ -57,7 +57,7 @@ class Console:
         self.out.write(f"{text}\n".encode())
 
     def json(self, sql: str, parameters: Parameters = (), more: Page | None = None) -> None:
-        """Print the answer's rows as objects, and then `more` rows of the same columns."""
+        """Print the answer's rows as objects, then `more` rows with the same columns."""
         answer = self._patience.make(
             lambda: self._engine.ask(sql, Shape.JSON, parameters=parameters)
         )

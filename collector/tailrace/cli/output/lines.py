@@ -1,6 +1,6 @@
-"""Rows as they are stored, a line each: as JSON with all columns, or for eyes.
+"""Print rows as they are stored, one a line: as JSON with all columns, or for people.
 
-For eyes: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
+For people: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 from tailrace.model.columns import COLUMNS
 from tailrace.query import grid, output
-from tailrace.query.answer import Column, Shape
+from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.commits import Row
 from tailrace.query.views import TYPES
 from tailrace.terminal import printable
 
 _NAMES = [column.name for column in COLUMNS]
-_COLUMNS = [Column(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
+_COLUMNS = [AnswerColumn(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
 
 SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 """Positions in a row."""
@@ -27,7 +27,7 @@ SESSION_SHOWN = 8
 
 
 class RowPrinter:
-    """Prints rows at once. Lines for eyes are cut to `width` cells, if given."""
+    """Prints rows at once. Lines for people are cut to `width` cells, if given."""
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out

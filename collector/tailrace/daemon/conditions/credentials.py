@@ -1,6 +1,6 @@
-"""Files of certificates and tokens that cannot be used as they are now: a condition of the daemon.
+"""A condition of the daemon while files of certificates or tokens cannot be used.
 
-What was good of them goes on being used, so that this may be mended before anybody is turned away.
+The last usable contents stay in use, so that somebody can mend the files before a peer is turned away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Descriptors that could not be had: a condition of the daemon, until there is room again."""
+"""A condition of the daemon while file descriptors are short."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import trio
 
 from tailrace.config.open_files import needed
 from tailrace.daemon.daemon import Daemon
-from tailrace.figures import Condition, Refusal
+from tailrace.figures import AdminRefusal, Condition
 from tailrace.sources.refusal import Refusal as SourceRefusal
 from tailrace.sources.source import RESERVE
 
 LOOK_SECONDS = 0.5
 
 QUIET_SECONDS = 3.0
-"""How long nothing may have failed before there is taken to be room again."""
+"""Seconds without a failure after which descriptors count as free again."""
 
 _NAMES = ("EMFILE", "ENFILE")
 
 
 def failures(daemon: Daemon) -> dict[str, int]:
-    """Return how often a descriptor could not be had since the daemon started, by what for."""
+    """Return how often no descriptor was free since the daemon started, by purpose."""
     sources = [source.figures() for source in daemon.sources.values()]
     return {
         "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
         "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),
-        "admin": daemon.figures.admin.refused[Refusal.DESCRIPTORS],
+        "admin": daemon.figures.admin.refused[AdminRefusal.DESCRIPTORS],
         "store": daemon.figures.store_descriptors,
         "upkeep": daemon.figures.upkeep_descriptors,
     }
@@ -64,7 +64,7 @@ async def run(daemon: Daemon) -> None:
 
 
 def _open(limit: int) -> int:
-    """Return how many descriptors are open; all if not even this can be asked."""
+    """Return how many descriptors are open; all of them if even the question needs one."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
     except OSError:

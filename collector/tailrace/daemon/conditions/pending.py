@@ -1,4 +1,4 @@
-"""Sources of which unfinished records were given up lately: a condition of the daemon."""
+"""A condition of the daemon while sources give up unfinished records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tailrace.ingest.machine import Ingest
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""How long the condition holds after the last record was given up."""
+"""Seconds for which the condition holds after the last record was given up."""
 
 
 async def run(ingest: Ingest, current: Current, health: Health, clock: Clock) -> None:
-    """Look until cancelled; what earlier lives of the daemon gave up is no news."""
+    """Look until cancelled. Records that earlier lives gave up do not count."""
     known = {name: ingest.tally(name).gave_way for name in current.config.sources}
     since: dict[str, tuple[float, int]] = {}  # by source, when the last one was, and how many
     while True:

@@ -1,4 +1,4 @@
-"""Shows a condition while sessions give up state to stay within their memory limits."""
+"""A condition of the daemon while sessions give up state to stay within their memory limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tailrace.figures import Condition
 from tailrace.ingest.budget import Budget
 
 LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""How often it is looked at, and how long nothing may have been given up for the strain to be over."""
+"""Seconds between two looks, and seconds without evictions after which the condition ends."""
 
 
 async def run(budget: Budget, health: Health) -> None:

@@ -1,8 +1,8 @@
-"""Durable to known: clients that asked are told which of their events are on disk.
+"""The loop that answers clients: it tells those that asked which of their events are on disk.
 
-What is decoded is durable, so what the ingest has to say may be said at once. Nothing here waits
-for a client: what one does not take is told when it does. A datagram that gets lost is not said again
-by itself: the client asks, with another announcement.
+Decoded events are durable, so the ingest's answers may be sent at once. The loop waits for no
+client: it answers a slow one when that one reads again. A lost datagram is not repeated; the client
+asks again with another announcement.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ EVERY = 0.1
 """Seconds between two rounds of answers."""
 
 IN_A_ROUND = 250
-"""Answers, of 15 to 70 us each, after which the next round comes later: with more clients each is told
-more seldom, and receiving and decoding have their time."""
+"""Answers, of 15 to 70 µs each, after which the next round comes later: more clients are each answered
+less often, so that receiving and decoding keep their time."""
 
 AT_ONCE = 32
-"""Answers without letting others run."""
+"""Answers between two points at which other tasks run."""
 
 
 class Voice(Protocol):
-    """What can hand packets to its sessions' peers (see `sources.source.Source`)."""
+    """A source that can hand packets to its sessions' peers (see `sources.source.Source`)."""
 
     def hears(self, number: int) -> bool: ...
 
@@ -40,20 +40,20 @@ class Acknowledging:
         self._sources = sources
 
     def run(self) -> Steps[None]:
-        """Go on until closed."""
+        """Answer until closed."""
         while True:
             count = yield from self.once()
             yield from wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:
-        """Return when all that has come in until now is decoded, and what there is to say is said."""
+        """Return once everything received until now is decoded and answered."""
         end = self._spool.end
         while self._ingest.position < end:
             yield from wait(EVERY / 10)  # there may be no idle moment to wait for
         yield from self.once()
 
     def once(self) -> Steps[int]:
-        """Answer all who hear; return how many answers there were."""
+        """Answer all peers that hear. Return the number of answers."""
         count = 0
         for answer in self._ingest.acknowledgements(self._hears):
             source = self._sources.get(self._ingest.source_of(answer.number))

@@ -1,8 +1,8 @@
-"""Rows to the table: one commit in flight, and a checkpoint of the ingest every so often.
+"""The loop that commits rows to the table, one commit at a time, and saves checkpoints of the ingest.
 
-A batch is taken between two entries, so that a commit's position is a place in the spool: all rows
-of the entries below it are in the table, none of those after it. A commit that fails is tried again
-with the same rows until it is known to be in or out; the spool keeps what comes meanwhile.
+The loop takes a batch between two entries. A commit's position is therefore a place in the spool: the table has all
+rows of entries below it and none of entries behind it. A failed commit is repeated with the same rows until
+it is known whether it landed. The spool keeps new bytes meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """Where rows go with the spool's position (see `store.table.Table`). Both calls block."""
+    """The table, as the loop needs it (see `store.table.Table`). Both calls block."""
 
     def commit(self, batch: Batch, position: int) -> object: ...
 
@@ -42,15 +42,15 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """Where undecodable bytes go (see `store.quarantine.Quarantine`). Both calls block."""
+    """The quarantine, as the loop needs it (see `store.quarantine.Quarantine`). Both calls block."""
 
     def write(self, session: str, at: int, data: bytes) -> bool: ...
 
     def sync(self) -> None: ...
 
 
-class Taken(NamedTuple):
-    """What one commit writes; `snapshot` is the ingest's state at `position`, when one is due."""
+class TakenBatch(NamedTuple):
+    """What one commit writes; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
     batch: Batch
     quarantined: list[Quarantined]
@@ -60,8 +60,10 @@ class Taken(NamedTuple):
 
 
 class Committing:
-    """The loop that commits, once the ingest is where the table is, at `committed`. `done` is told the
-    seconds each commit took and its rows, `starved` of each try that could have no descriptor; `watchdog_seconds` is how long somebody waits for a commit, None for as long as it takes."""
+    """The loop that commits, from the ingest's position `committed` on, where the table stands.
+
+    The loop calls `done` with the seconds and rows of each commit, `taken` when it took a batch, and `starved` when no
+    file descriptor was free. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Committing:
         """Set while no batch is being written."""
         self.idle.set()
         self.said_missing: dict[str, int] = {}
-        """By source, how many events the rows in the table say are missing; empty until `begin`."""
+        """Events that the rows in the table call missing, by source; empty until `begin`."""
         self._watchdog_seconds = watchdog_seconds
         self._committed = committed
         self._spool = spool
@@ -108,18 +110,18 @@ class Committing:
         self._relief = False
 
     def begin(self) -> None:
-        """Take note that the ingest is where the table is."""
+        """Note that the ingest has reached the table's position."""
         self.said_missing = _said_missing(self._ingest)
 
     @property
     def committed(self) -> int:
-        """Position in the spool below which every row is in the table."""
+        """Return the position in the spool below which the table has every row."""
         if self.idle.is_set and not len(self._ingest.batch):
             return max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
-        """The batch has rows."""
+        """Note that the batch has rows."""
         batch = self._ingest.batch
         store = self._current.config.store
         self._some.set()
@@ -137,20 +139,20 @@ class Committing:
             yield from self.once()
 
     def relieve(self) -> None:
-        """The spool is full: a checkpoint is due, so that it can be released."""
+        """Make a checkpoint due, because the spool is full and can be released only below one."""
         self._relief = True
         self._some.set()
         self._enough.set()
 
     def once(self, *, final: bool = False) -> Steps[None]:
-        """Commit what there is; when `final`, also an advance without rows, and a checkpoint."""
+        """Commit the batch. If `final`, commit also a position without rows, and save a checkpoint."""
         final, self._relief = final or self._relief, False
         self._some.clear()
         self._enough.clear()
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
         snapshot = self._ingest.checkpoint(self._named_from()) if due else None
-        taken = Taken(
+        taken = TakenBatch(
             batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
         )
         self._taken()
@@ -162,7 +164,7 @@ class Committing:
         finally:
             self.idle.set()
 
-    def _write(self, taken: Taken) -> Steps[None]:
+    def _write(self, taken: TakenBatch) -> Steps[None]:
         delay = RETRY_FIRST
         begun = self._clock.monotonic()
         while True:
@@ -186,8 +188,8 @@ class Committing:
         if self.commits % CHECKPOINT_EVERY == 0:
             yield from work(self._table.checkpoint)
 
-    def _attempt(self, taken: Taken) -> None:
-        """In a worker thread: the quarantine first, so that a row never names bytes not there."""
+    def _attempt(self, taken: TakenBatch) -> None:
+        """Write quarantine and rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
         for session, at, frame in taken.quarantined:
             self._quarantine.write(session, at, frame)
         if taken.quarantined:
@@ -202,13 +204,14 @@ class Committing:
         )
 
     def _named_from(self) -> int:
-        """Return from where on a checkpoint may leave bytes to the spool. What it leaves there stays there
-        until the second checkpoint after it: an eighth of the spool at most."""
+        """Return the position from which on a checkpoint may leave unfinished records in the spool.
+
+        The spool keeps their segments until the second checkpoint after it, so they may be an eighth of the spool at most."""
         within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
         return self._ingest.position - within
 
     def _checkpoint(self, position: int, snapshot: Snapshot) -> Steps[None]:
-        """Save the ingest's state and release what no restart can need any more."""
+        """Save the ingest's state, and release the segments that no restart needs any more."""
         save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
             yield from work(save)
@@ -223,5 +226,5 @@ class Committing:
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:
-    """Return by source how many events all gap rows made so far say are missing."""
+    """Return the events that all gap rows made so far call missing, by source."""
     return {source: tally.said_missing for source, tally in ingest.state.tallies.items()}

@@ -1,8 +1,8 @@
-"""Durable to rows: what the spool has synced goes through the ingest, one entry at a time.
+"""The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
-Decoding shares the event loop with the receivers and gives way after every entry: an entry is at
-most `CHUNK_MAX` bytes, a few milliseconds of work. It stops while a full batch waits for its commit;
-the spool absorbs what comes meanwhile.
+The loop shares the event loop with the receivers and gives way after every entry, which has at
+most `CHUNK_MAX` bytes, a few milliseconds of work. It pauses while a full batch waits for its commit;
+the spool absorbs new bytes meanwhile.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 0.02
-"""How often the place reached is looked at."""
+"""How often `reached` looks at the position."""
 
 
 def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
-    """Return the next entries. What the disk did not keep although it was synced is passed over, and
-    rows say so, at once or, of what the table has up to `committed`, later; then there may be none."""
+    """Return the next entries, or none after damage.
+
+    Bytes that the disk lost although they were synced are passed over. Rows say so at once or, below `committed`,
+    once the ingest has reached the table's position."""
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
@@ -36,9 +38,10 @@ def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> li
 
 
 class Decoding:
-    """The loop that decodes. `wake` is to be called when the spool has synced or a batch was taken;
-    entries below `committed` have their rows in the table already. `replayed` is called once, when the
-    ingest is there, before anything else is decoded."""
+    """The loop that decodes.
+
+    Call `wake` when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
+    already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else."""
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class Decoding:
 
     @property
     def behind(self) -> int:
-        """Durable bytes that are not decoded."""
+        """Return how many durable bytes are not decoded."""
         return self._spool.durable - self._ingest.position
 
     @property
@@ -74,7 +77,7 @@ class Decoding:
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def wake(self) -> None:
-        """There may be more to do: the spool was synced, or a batch taken."""
+        """Let the loop look for work: the spool was synced, or a batch was taken."""
         self._more.set()
 
     def caught_up(self) -> Steps[None]:
@@ -107,13 +110,13 @@ class Decoding:
                 yield GIVE_WAY
 
     def _look(self) -> None:
-        """Call `replayed`, once, when the ingest is where the table is."""
+        """Call `replayed` once, when the ingest has reached the table's position."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()
 
     def _work(self) -> Steps[None]:
-        """Return when there is something durable to decode and room in the batch for it."""
+        """Return when there are durable entries to decode and the batch has room."""
         while self.full or not self.behind:
             if not self.behind:
                 self._idle.pulse()

@@ -1,7 +1,7 @@
-"""Once an interval an event of our own goes the whole way: spool, sync, ingest, commit, table.
+"""The heartbeat: once an interval an event of our own goes through spool, sync, ingest and commit into the table.
 
-So that a stall anywhere on it is seen even while nobody sends: by the age of the newest heartbeat in
-the table, by whoever asks the table, and by the service manager's watchdog, which commits feed.
+A stall anywhere on this way is therefore visible while nobody sends: in the age of the newest heartbeat in
+the table, and to the service manager's watchdog, which commits feed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 _UNDER_WAY_MAX = 1024
-"""Heartbeats whose way is followed; of those made before them it is not told."""
+"""Heartbeats that are tracked on their way; older ones are dropped from the figures."""
 
 
 class _UnderWay(msgspec.Struct):
@@ -41,7 +41,7 @@ class Heartbeats:
         self._session = session
         self._made = self._committed = 0
         self._newest = clock.monotonic()
-        """When the newest one in the table was made."""
+        """When the newest heartbeat in the table was made."""
         self._way: dict[str, float] = {}
         self._seconds = Durations()
         self._under_way: deque[_UnderWay] = deque(maxlen=_UNDER_WAY_MAX)
@@ -57,19 +57,19 @@ class Heartbeats:
         )
 
     def run(self) -> Steps[None]:
-        """Beat until closed, the first time after one interval."""
+        """Emit heartbeats until closed, the first after one interval."""
         while True:
             yield from wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:
-        """All below a position of the spool is on disk."""
+        """Note that the spool is on disk below a position."""
         for beat in self._under_way:
             if beat.end <= durable and not beat.sync_seconds:
                 beat.sync_seconds = self._clock.monotonic() - beat.made
 
     def committed(self, position: int) -> None:
-        """All below a position of the spool is in the table."""
+        """Note that the table has the spool's rows below a position."""
         while self._under_way and self._under_way[0].end <= position:
             beat = self._under_way.popleft()
             seconds = self._clock.monotonic() - beat.made

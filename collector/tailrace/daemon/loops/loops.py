@@ -36,13 +36,13 @@ from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 TICK_SECONDS = 0.5
-"""How often open windows are looked at; a window closes at most this late."""
+"""Seconds between two looks at open windows; a window closes at most this late."""
 
 LAST_ANSWERS_SECONDS = 0.5
-"""How long a stop waits at most for what came in before it to be decoded and acknowledged."""
+"""Seconds that a stop waits for earlier bytes to be decoded and acknowledged."""
 
 STOP_SECONDS = 60.0
-"""How long a stop waits for the table; what is not committed by then stays in the spool."""
+"""Seconds that a stop waits for the table; uncommitted entries stay in the spool."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Return what the end of the log says, before anything is decoded, and let a life begin."""
+        """Begin a life. Return what the end of the log says, before anything is decoded."""
         ahead: Ahead = yield from work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
         # First of all, so that no session ever has the number 0, which is the daemon's.
@@ -139,7 +139,7 @@ class Loops:
         yield from self.committing.run()
 
     def tick(self) -> Steps[None]:
-        """Time as an entry of the spool, while a window is open."""
+        """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""
         while True:
             yield from wait(TICK_SECONDS)
             self.timekeeping.look()
@@ -154,13 +154,15 @@ class Loops:
                 self.gate.changed()
 
     def say_last(self) -> Steps[None]:
-        """Acknowledge what came in until now. While there are connections: what comes from now on is taken in
-        and not acknowledged. Its client sends it again, and its numbers are known then."""
+        """Acknowledge what came in until now, while connections are still open.
+
+        Later bytes are taken in and not acknowledged: the client sends them again, and their numbers are known then."""
         yield from within(self._clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
-        """Commit all that was received; after STOP_SECONDS leave it to the next start. Return whether
-        all is in the table. With `last`, no producer outlives the collector."""
+        """Commit everything received, within STOP_SECONDS. Return whether all of it is in the table.
+
+        With `last`, no producer outlives the collector."""
         self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
         steps = self._finish() if decodes else self.syncing.once()
         in_time = yield from within(self._clock, STOP_SECONDS, steps)
@@ -203,7 +205,7 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return which sources have sessions with streams that are not followed; None where none has."""
+    """Return a message that names the sources with streams that are not followed, or None."""
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
     if not found:

@@ -1,4 +1,4 @@
-"""What a loop of the daemon does next, as data: it waits, or it calls what blocks.
+"""The next step of a loop of the daemon, as data: a wait, or a call that blocks.
 
 A loop is a generator. It decides, yields a step, and goes on once the step is done; it has no thread, no
 scheduler and no clock but the `Clock` that it was given. `driving` takes the steps with trio, the simulator
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Flag:
-    """What loops wait for. Set and cleared by the thread of the loops only."""
+    """A condition that loops wait for. Only the loops' thread sets and clears it."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -32,7 +32,7 @@ class Flag:
         self.is_set = False
 
     def pulse(self) -> None:
-        """Let those who wait now go on, and nobody who comes later."""
+        """Wake the present waiters and no later ones."""
         self.set()
         self.clear()
 
@@ -63,7 +63,7 @@ Step = Wait | Work
 Steps = Generator[Step, Any, T]
 
 GIVE_WAY = Wait(0)
-"""Let others run, and go on."""
+"""A step that lets other tasks run."""
 
 
 def wait(seconds: float = math.inf, flag: Flag | None = None) -> Steps[None]:
@@ -76,7 +76,7 @@ def work(call: Callable[[], T]) -> Steps[T]:
 
 
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
-    """Take steps for so many seconds at most; return whether that was long enough.
+    """Take steps for so many seconds at most. Return whether they ended in time.
 
     A call that blocks is waited for, however long it takes."""
     deadline = clock.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Received to durable: the spool is synced every `sync_interval` while anything was received."""
+"""The loop that makes received bytes durable: it syncs the spool every `sync_interval` while bytes arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_AFTER = 0.5
 
 
 class Syncing:
-    """The loop that syncs; `done` is told the seconds each sync took."""
+    """The loop that syncs. It calls `done` with the seconds of each sync."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Syncing:
             yield from self.once()
 
     def once(self) -> Steps[None]:
-        """Sync what is buffered, however long it takes until there is room for it."""
+        """Sync what is buffered. Wait until the disk has room, however long that takes."""
         while True:
             begun = self._clock.monotonic()
             try:

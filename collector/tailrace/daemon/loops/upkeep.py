@@ -1,9 +1,8 @@
-"""Compaction, vacuum and retention: a process of their own, started when the table calls for it.
+"""Starts `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
 
-What is due stands in the table and in what was last done to it (`store.upkeep.look`), so a daemon
-that restarts often does what its earlier lives left undone. A merge takes some 200 MB and holds no
-lock of ours, so it runs in a child that exits, at low priority; the writer and the child meet only in
-the table's own protocol.
+The table and its last upkeep say what is due (`store.upkeep.look`), so a daemon that restarts often does what
+its earlier lives left undone. A merge takes some 200 MB, therefore it runs in a child that exits, at low
+priority. Writer and child meet only in the table's own protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import trio
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
-from tailrace.store.upkeep import Report, look
+from tailrace.store.upkeep import UpkeepReport, look
 
 if TYPE_CHECKING:
     from tailrace.daemon.daemon import Daemon
@@ -35,8 +34,9 @@ WAKE_SECONDS = 5.0
 
 
 async def run(daemon: Daemon) -> None:
-    """Look at the table at the start, every LOOK_COMMITS commits and every LOOK_SECONDS if there were
-    any; do upkeep when it is due."""
+    """Run upkeep when it is due.
+
+    Look at the table at the start, every LOOK_COMMITS commits, and every LOOK_SECONDS if there were commits."""
     while True:
         if await trio.to_thread.run_sync(_is_due, daemon):
             await once(daemon)
@@ -48,8 +48,9 @@ async def run(daemon: Daemon) -> None:
 
 
 def _is_due(daemon: Daemon) -> bool:
-    """Ask the table, in a worker thread; what keeps old days from going is a condition. A table that
-    cannot be read is left to the upkeep, whose failure is a condition that people see."""
+    """Return whether upkeep is due, in a worker thread. Held-up retention becomes a condition.
+
+    A table that cannot be read counts as due: the upkeep's failure is a condition that people see."""
     try:
         due, held = look(daemon.disk.store, daemon.config.store, daemon.clock)
     except StoreError:
@@ -61,7 +62,7 @@ def _is_due(daemon: Daemon) -> bool:
 
 
 async def once(daemon: Daemon) -> None:
-    """One run of `tailrace upkeep`; a failure is a condition until the next run succeeds."""
+    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds."""
     try:
         result = await trio.run_process(
             [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.disk.store],
@@ -89,17 +90,18 @@ async def once(daemon: Daemon) -> None:
 
 
 def _tell_damage(daemon: Daemon, output: bytes) -> None:
-    """Let people see what an upkeep set aside; warnings may come before its report."""
+    """Report the files that an upkeep set aside; its output may begin with warnings."""
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
-        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=Report)
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
         if report.damaged:
             daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
-    """Ours, but of the configuration the section [store] as it runs here; the file may be another one
-    by now, or a broken one."""
+    """Return our environment with the section [store] of the running configuration.
+
+    The configuration file may have changed since, or be broken."""
     said: dict[str, object] = {
         "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
         "TAILRACE_STORE_RETENTION_AGE": config.retention_age or "",

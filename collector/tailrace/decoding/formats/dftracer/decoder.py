@@ -1,4 +1,4 @@
-"""DFTracer: one JSON object a line; complete events, counters and metadata of one process a file.
+"""DFTracer: one JSON object a line; complete events, counters and metadata of one process in one file.
 
 | record                | kind    | columns                                                          |
 |-----------------------|---------|------------------------------------------------------------------|
@@ -10,24 +10,25 @@
 | lines of `[` and `]`  | session | name "bracket"                                                   |
 | any other phase       | session | name                                                             |
 
-All dialects (0.x to 2.2, brackets or none, quoted numbers, ph as text or number) are read by the
-shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric says
-otherwise; `start`, a time_metric or else a session record "clock" of no bytes tells the clock.
+All dialects (0.x to 2.2, with or without brackets, quoted numbers, ph as text or number) are told apart
+by the shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric
+says otherwise. The clock's unit is told by `start`, by a time_metric, or by a session record "clock" of
+size 0.
 
-Attributes: `id`, `type`, `aggregate` (true for an aggregate), the names behind the record's hashes
-(`fname`, `hostname`; of start also `cmd`, `exec`, `cwd`) or, while they are not known, their keys
-under `$late`, then fields we do not know and `args`, with the text their producer wrote. What the
-process says of itself is under `producer`. A record with a repeated key or one that begins with "$"
-keeps its whole text instead, under `$line`.
+Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
+(`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while they are unknown, their keys under
+`$late`; then unknown fields and `args`, with the producer's own text. The process's statements about itself
+are under `producer`. A record with a repeated key, or with a key that begins with "$", keeps its whole
+text under `$line` instead.
 
-What is not JSON is made JSON where it is certain what was meant (`salvage`), also when a
-newline in a string split the record into several lines or the tracer cut a long record and wrote
-the next one right behind it. Of several flaws a record has the first of: glued, split_line,
-invalid_utf8, unescaped, bare_nan, backslash, duplicate_key, those of its own fields.
+A record that is not JSON is repaired where its meaning is certain (`salvage`), even if a newline in a
+string split it into several lines, or the tracer cut a long record and wrote the next one right behind.
+A record with several flaws gets the first of: glued, split_line, invalid_utf8, unescaped, bare_nan,
+backslash, duplicate_key, those of its own fields.
 
-The first lines of a record that was split wait for the others; a line with the beginning of
-another record, `RECORD_MAX` bytes or `JOINS_MAX` attempts end the wait.
-Which events are missing: `run`.
+The first lines of a split record wait for the others. The wait ends at a line with the beginning of
+another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
+`run` tells which events are missing.
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ import msgspec
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.dftracer.files import FILES
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
-from tailrace.decoding.formats.dftracer.names import Names
+from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.record import about_session, to_record
-from tailrace.decoding.formats.dftracer.run import Run, RunState
-from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, Found, find_fields
+from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
+from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
 
 JOINS_MAX = 4
-"""So often it is tried whether a split record is whole."""
+"""How often the decoder tries whether a split record is whole."""
 
 _BRACKETS = b"[]" + WHITE
 
 
 class DFTracerState(msgspec.Struct):
-    """Lines not yet whole; the first lines of a split record, and how often they were tried; names
-    by the keys of their hashes; the run that the file is in."""
+    """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
+    keys of their hashes; the run that the file is in."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
     tried: int = 0
     names: dict[str, str] = {}
-    run: RunState = msgspec.field(default_factory=RunState)
+    run: TracedRunState = msgspec.field(default_factory=TracedRunState)
 
 
 class DFTracerDecoder:
-    """Lines of one file. `limit` is the longest line in bytes, newline included."""
+    """The decoder of one file. `limit` is the longest line in bytes, newline included."""
 
     def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
         state = state or DFTracerState()
@@ -76,8 +77,8 @@ class DFTracerDecoder:
         self._held = state.held
         self._tried = state.tried
         self._hold_max = min(limit, RECORD_MAX)
-        self._names = Names(dict(state.names))
-        self._run = Run(state.run)
+        self._names = HashNames(dict(state.names))
+        self._run = TracedRun(state.run)
         self._records: list[Record] = []
 
     @property
@@ -110,7 +111,7 @@ class DFTracerDecoder:
         return self._taken()
 
     def end(self) -> list[Record]:
-        """A last line without its newline is a line; `truncated` if it cannot be read."""
+        """Read a last line without its newline like any line; it is `truncated` if it cannot be read."""
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -142,7 +143,7 @@ class DFTracerDecoder:
                 self._malformed(piece.data, piece.kind)
 
     def _read_lines(self, data: bytes) -> None:
-        """All lines at once if they are usual, else one by one."""
+        """Read lines at once if all of them are usual, else one by one."""
         if self._read_usual(data):
             return
         for line in split_lines(data):
@@ -174,7 +175,7 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """A line that does not continue another one."""
+        """Read a line that does not continue another one."""
         record = _record_of(line)
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()
@@ -197,7 +198,7 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """A line that is not one record: each part by itself."""
+        """Read a line that is not one record: each part by itself."""
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
@@ -216,7 +217,7 @@ class DFTracerDecoder:
     # Split records
 
     def _continues(self, line: bytes) -> bool:
-        """Whether this may be the next line of a split record."""
+        """Return whether the line may be the next line of a split record."""
         return (
             len(self._held) + len(line) <= self._hold_max
             and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
@@ -224,7 +225,7 @@ class DFTracerDecoder:
         )
 
     def _join(self, unreadable: str) -> None:
-        """Read the lines held as one record, if that is possible."""
+        """Read the held lines as one record, if that is possible."""
         if self._held.rstrip(WHITE).endswith(b"}"):
             self._tried += 1
             found = find_fields(_record_of(self._held))
@@ -236,15 +237,15 @@ class DFTracerDecoder:
             self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
-        """No more lines of a split record will come."""
+        """Give up a split record: no more lines of it will come."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
 
     # Records
 
-    def _readable(self, line: bytes, found: Found) -> None:
-        """A record that is JSON, now if not before."""
+    def _readable(self, line: bytes, found: FoundFields) -> None:
+        """Add the record of a line that is JSON, if need be after repair."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -278,7 +279,7 @@ class DFTracerDecoder:
 
 
 def _record_of(line: bytes) -> bytes:
-    """What is left of a line without white space and the brackets that may stand before a record."""
+    """Return a line without white space and without the brackets that may stand before a record."""
     return line.rstrip(WHITE).lstrip(_BRACKETS)
 
 
@@ -290,7 +291,7 @@ FORMAT = Format(
     files=FILES,
     flaws=frozenset(
         {
-            "backslash",  # has one, which the tracer does not escape: it may stand for itself
+            "backslash",  # has a backslash, which the tracer does not escape: it may stand for itself
             "bare_nan",  # a number is spelled nan or inf
             "duplicate_key",  # two fields have the same key
             "glued",  # begins on a line where another record was cut off
@@ -298,8 +299,8 @@ FORMAT = Format(
             "negative_duration",  # ends before it starts: the clock was set back
             "split_line",  # newlines in a string
             "unescaped",  # quotes, backslashes or control characters in a string
-            "unknown_phase",  # a ph that is not known
-            "unknown_unit",  # a time_metric that is not known
+            "unknown_phase",  # the ph is not known
+            "unknown_unit",  # the time_metric is not known
         }
     ),
     malformed=frozenset(

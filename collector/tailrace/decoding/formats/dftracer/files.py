@@ -1,4 +1,4 @@
-"""Which files are DFTracer's."""
+"""Which files belong to DFTracer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _BEGINNING = re.compile(rb'[\s\[]*(?:\{"(?:id|name)":|\Z)')
 
 
 def _is_trace(path: str) -> bool:
-    """A file of the tracer's own: dftracer-utils puts an index beside them, and copies in split/."""
+    """Return whether the tracer wrote a file: dftracer-utils adds an index beside it, and copies in split/."""
     *directories, name = path.split("/")
     copied = ".dftindex" in directories or directories[-1:] == ["split"]
     return name.endswith((".pfw", ".pfw.gz")) and not name.startswith(".") and not copied
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """A trace has no bytes until the first buffer is full, and no record before its brackets."""
+    """Recognise a trace, which may be empty until the first buffer is full; its brackets come first."""
     return _is_trace(path) and _BEGINNING.match(head) is not None
 
 

@@ -1,4 +1,4 @@
-"""Which of a producer's numbers 1, 2, 3, … have come, in any order: the holes, as ranges."""
+"""Which of a producer's numbers 1, 2, 3, … have come, in any order; the holes are kept as ranges."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import msgspec
 
 HOLES_MAX = 4096
-"""Ranges that are remembered. A run of eight threads had some tens at once."""
+"""How many holes are remembered. A run of eight threads had some tens at once."""
 
 
 class IdsState(msgspec.Struct):
-    """The lowest number above all that have come, the holes below it, and whether to believe it."""
+    """The number above all that have come, the holes below it, and whether the numbers are `believed`."""
 
     following: int = 1
     firsts: list[int] = []
@@ -21,8 +21,8 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """Numbers seen. A number that comes twice, is below 1 or tears too many holes shows that this
-    is no counter or more than can be remembered: from then on it is not `believed`."""
+    """The numbers seen. A number that comes twice, is below 1 or makes too many holes shows that the numbers
+    are no counter, or too scattered to remember: from then on they are not `believed`."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -31,7 +31,7 @@ class Ids:
         self._lasts = list(state.lasts)
         self.believed = state.believed
         self.given_up = 0
-        """Ranges forgotten because they were too many."""
+        """How many holes were forgotten because there were too many."""
 
     @property
     def state(self) -> IdsState:
@@ -39,7 +39,7 @@ class Ids:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """First and last of each run of numbers that have not come, below one that has."""
+        """First and last number of each hole."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     @property
@@ -47,12 +47,12 @@ class Ids:
         return len(self._firsts)
 
     def lacks(self, number: int) -> bool:
-        """Whether this number is in a hole."""
+        """Return whether this number is in a hole."""
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Take in numbers as they came."""
+        """Add numbers in the order in which they came."""
         if not self.believed:
             return
         following = self._following
@@ -71,11 +71,11 @@ class Ids:
             self.doubt()
 
     def doubt(self) -> None:
-        """Forget all: these numbers say nothing."""
+        """Forget everything: these numbers mean nothing."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
-        """Forget all for want of room."""
+        """Forget everything for want of room."""
         self.given_up += self.ranges
         self.doubt()
 

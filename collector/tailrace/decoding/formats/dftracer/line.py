@@ -1,17 +1,17 @@
-"""One record of DFTracer to columns: this decides; `usual` is only quicker.
+"""Read one record of DFTracer into columns. This reader decides; `usual` is only faster.
 
-What a record is follows from its `ph` alone, so that every dialect is read by its own shape:
+The `ph` alone says what a record is, so each record is read by the shape of its own dialect:
 
     1, "X"              complete: a span, or the tracer's own `start` and `end`
     2, "C"              counter
     3, "C" with dft_cnt aggregate: a counter of calls that were not written one by one
     4, "M", "H"         metadata: HH, FH, SH are names for hashes, all else is about the process
 
-Numbers may be quoted (before 1.0). A record that is JSON and cannot be used is refused with one of
+Numbers may be quoted (before 1.0). A record that is JSON and cannot be used is refused with a reason:
 
     missing_key   name, ph, pid, tid, or the ts or dur that its phase requires, is not there
-    bad_field     name or cat is no string, or args no object
-    bad_number    pid, tid, ts or dur is no integer, or a time is beyond 64 bits
+    bad_field     name or cat is not a string, or args not an object
+    bad_number    pid, tid, ts or dur is not an integer, or a time is beyond 64 bits
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ HASHES = {"HH", "FH", "SH"}
 """Metadata that gives a name to a hash: of a host, of a file, of any other string."""
 
 _NAMING = {"hhash", "name", "value"}
-"""The args of such: on which host, the name, the hash."""
+"""The args of these metadata: the host, the name, the hash."""
 
 TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
-"""The units of ts and dur, as the time_metric calls them."""
+"""The units of ts and dur, by the name that time_metric gives them."""
 
 OF_EVENTS = {"fname": ("fhash", "FH"), "hostname": ("hhash", "HH")}
 OF_START = {
@@ -41,7 +41,7 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""Which members get the names behind which hashes of the args."""
+"""For each member of the attributes: the argument that holds the hash of its text, and the hash's kind."""
 
 _QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -54,7 +54,7 @@ class RefusedError(Exception):
     """The record cannot be used; the argument is the reason."""
 
 
-class Given(NamedTuple):
+class GivenName(NamedTuple):
     """A name for a hash. A hash of 16 digits is made from the name's content, an integer is not."""
 
     key: str
@@ -62,9 +62,9 @@ class Given(NamedTuple):
     name: str
 
 
-class Reading(NamedTuple):
-    """A record's columns; of its attributes, what comes before the names that its hashes stand for
-    (`wanted`: members and keys) and what after; what it means for the file (`role`)."""
+class RecordReading(NamedTuple):
+    """A record's columns and its meaning for the file (`role`). Its attributes are `before`, then the names
+    that its hashes stand for (`wanted`: members and keys), then `after`."""
 
     kind: Kind
     stream: str
@@ -76,19 +76,19 @@ class Reading(NamedTuple):
     start: int | None = None
     end: int | None = None
     wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
-    given: Given | None = None
+    given: GivenName | None = None
     flaw: str | None = None
     id: int | None = None
     ticks: int | None = None
     counts: bool | None = None
-    """Whether the ids of the release that wrote this count complete events, None if that is not to be
-    seen: those with a number for `ph` do, those with ids on metadata do not."""
+    """Whether the release that wrote this record counts complete events by ids, None if the record does not
+    show it: releases with a number for `ph` do, those with ids on metadata do not."""
     whole: bool = False
-    """Whether nothing of it was aggregated, as its configuration says."""
+    """Whether nothing was aggregated, by the configuration in the record."""
 
 
 class _Line(NamedTuple):
-    """What all phases have."""
+    """The fields that all phases have."""
 
     fields: Fields
     name: str
@@ -99,8 +99,8 @@ class _Line(NamedTuple):
     after: Texts
 
 
-def read_fields(found: list[Field]) -> Reading:
-    """Raise RefusedError if the fields are not a record's."""
+def read_fields(found: list[Field]) -> RecordReading:
+    """Read a record's fields. Raise RefusedError if they are not a record's."""
     fields = {field.key: field for field in found}
     name, ph = _text(_field(fields, "name")), _field(fields, "ph").value
     category = _text(fields["cat"]) if "cat" in fields else None
@@ -120,7 +120,7 @@ def read_fields(found: list[Field]) -> Reading:
 
 
 def hash_key(kind: str, value: object) -> str | None:
-    """The key of a hash, for a value that can be one."""
+    """Return the key of a hash; None for a value that cannot be one."""
     if isinstance(value, str) or type(value) is int:
         return f"{kind}:{value}"
     return None
@@ -129,7 +129,7 @@ def hash_key(kind: str, value: object) -> str | None:
 # Phases
 
 
-def _read_complete(line: _Line) -> Reading:
+def _read_complete(line: _Line) -> RecordReading:
     start = _int64(line.fields, "ts")
     duration = _number(line.fields, "dur")
     end = start + as_int64(duration)
@@ -142,7 +142,7 @@ def _read_complete(line: _Line) -> Reading:
     else:
         del line.after["dur"]
     number = line.fields["id"].value if "id" in line.fields else None
-    reading = Reading(
+    reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
         id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
@@ -155,8 +155,8 @@ def _read_complete(line: _Line) -> Reading:
     return reading
 
 
-def _about_the_run(line: _Line, reading: Reading) -> Reading:
-    """The tracer's own events at the beginning and the end of a process's run."""
+def _about_the_run(line: _Line, reading: RecordReading) -> RecordReading:
+    """Read the tracer's own events at the start and the end of a run."""
     said = line.after.pop("args", None)
     begins = line.name == "start"
     if said:
@@ -171,23 +171,23 @@ def _about_the_run(line: _Line, reading: Reading) -> Reading:
     )
 
 
-def _read_counter(line: _Line) -> Reading:
+def _read_counter(line: _Line) -> RecordReading:
     start = _int64(line.fields, "ts")
     del line.after["ts"]
     aggregate = line.fields["ph"].value == 3 or "dft_cnt" in line.args
     if aggregate:
         line.before["aggregate"] = "true"
-    return Reading(
+    return RecordReading(
         Kind.COUNTER, line.stream, line.name, line.before, _with_args(line),
         "aggregate" if aggregate else "counter", line.category, start,
         wanted=_wanted(line.args, OF_EVENTS),
     )  # fmt: skip
 
 
-def _read_metadata(line: _Line) -> Reading:
+def _read_metadata(line: _Line) -> RecordReading:
     name, value = line.args.get("name"), line.args.get("value")
     key = hash_key(line.name, value)
-    about = Reading(
+    about = RecordReading(
         Kind.SESSION, line.stream, line.name, line.before, line.after, "metadata", line.category,
         counts="id" not in line.fields,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def _read_metadata(line: _Line) -> Reading:
         else:
             _with_args(line)
         scope: Literal["group", "source"] = "source" if isinstance(value, str) else "group"
-        return about._replace(kind=Kind.NAME, given=Given(key, scope, readable))
+        return about._replace(kind=Kind.NAME, given=GivenName(key, scope, readable))
     about = about._replace(wanted=_wanted(line.args, {"hostname": ("hhash", "HH")}))
     if line.name == "CM" and name == "time_metric":
         ticks = TICKS_PER_SECOND.get(value) if isinstance(value, str) else None
@@ -211,8 +211,9 @@ def _read_metadata(line: _Line) -> Reading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """What the process says of itself, once as `producer`; a name of a thread or of the process
-    stands where its value should."""
+    """Put what the process says about itself into `producer`.
+
+    The name of a thread or of the process stands where its value should."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):
@@ -224,16 +225,16 @@ def _said(line: _Line, name: object, value: object) -> None:
         line.before["producer"] = "{" + text + "}"
 
 
-def _read_other(line: _Line) -> Reading:
+def _read_other(line: _Line) -> RecordReading:
     ph = line.fields["ph"]
     line.before["ph"] = ph.text
-    return Reading(
+    return RecordReading(
         Kind.SESSION, line.stream, line.name, line.before, _with_args(line), "other",
         line.category, flaw="unknown_phase",
     )  # fmt: skip
 
 
-_READERS: dict[object, Callable[[_Line], Reading]] = {
+_READERS: dict[object, Callable[[_Line], RecordReading]] = {
     1: _read_complete, "X": _read_complete,
     2: _read_counter, 3: _read_counter, "C": _read_counter,
     4: _read_metadata, "M": _read_metadata, "H": _read_metadata,
@@ -268,7 +269,7 @@ def _text(field: Field) -> str:
 
 
 def _readable(value: object) -> str | None:
-    """A string; of one that was not UTF-8 (see `salvage`), what is readable of it."""
+    """Return a string, or the readable part of one that was not UTF-8 (see `salvage`); else None."""
     if isinstance(value, dict) and value.keys() == {"$bytes"}:
         try:
             return bytes.fromhex(value["$bytes"]).decode(errors="replace")
@@ -278,7 +279,7 @@ def _readable(value: object) -> str | None:
 
 
 def _digits(fields: Fields, key: str) -> str:
-    """The text of an integer, without quotes."""
+    """Return the text of an integer, without quotes."""
     _number(fields, key)
     field = fields[key]
     return field.value if isinstance(field.value, str) else field.text

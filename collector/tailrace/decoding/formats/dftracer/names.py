@@ -7,14 +7,14 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, Evicted, cost
 
 NAMES_MAX = 4096
-"""The views find what is not remembered, as they find names longer than `TEXT_MAX`."""
+"""How many names are remembered. The views find the others, and names longer than `TEXT_MAX`."""
 
 NAME_BYTES = 448
-"""What a short name with a short key takes."""
+"""The size of a short name with a short key."""
 
 
-class Names:
-    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest go first."""
+class HashNames:
+    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first."""
 
     what = Evicted.NAMES
 
@@ -34,7 +34,7 @@ class Names:
             self.evicted += 1
 
     def define(self, key: str, name: str) -> None:
-        """What `key` stands for from now on; the last one said counts."""
+        """Set what `key` stands for from now on; the last definition counts."""
         if key in self.known:
             self._forget(key)
         if len(name) > TEXT_MAX or len(key) > TEXT_MAX:
@@ -48,8 +48,8 @@ class Names:
         self._texts -= _texts((key, self.known.pop(key)))
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Members and their JSON texts, for members and the keys that they ask for: the names that
-        are known, and under `$late` the keys of those that are not."""
+        """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the
+        keys of the unknown ones."""
         known = {member: self.known[key] for member, key in wanted.items() if key in self.known}
         late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
         return known | {"$late": "{" + ",".join(late) + "}"} if late else known

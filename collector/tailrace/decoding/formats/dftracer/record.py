@@ -1,24 +1,29 @@
-"""What was read of a DFTracer record, as a `Record` with its attributes."""
+"""Turn what was read of a DFTracer record into a `Record` with its attributes."""
 
 from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from tailrace.decoding.formats.dftracer.line import Given, Reading, Texts
-from tailrace.decoding.formats.dftracer.salvage import Found
+from tailrace.decoding.formats.dftracer.line import GivenName, RecordReading, Texts
+from tailrace.decoding.formats.dftracer.salvage import FoundFields
 from tailrace.model.record import Kind, Record, SessionFacts, named
 
 _OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
-"""Members that say something of ours, which a field of the record must not stand in for."""
+"""Members of our own, which a field of the record must not replace."""
 
 
 def to_record(
-    offset: int, size: int, found: Found, reading: Reading, names: Texts, facts: SessionFacts | None
+    offset: int,
+    size: int,
+    found: FoundFields,
+    reading: RecordReading,
+    names: Texts,
+    facts: SessionFacts | None,
 ) -> Record:
-    """`names` are the members that its hashes stand for, `facts` what it tells of the session."""
+    """Return the record; `names` are the members for its hashes, `facts` what it tells of the session."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
@@ -37,15 +42,15 @@ def to_record(
 
 
 def about_session(offset: int, size: int, name: str, facts: SessionFacts | None = None) -> Record:
-    """A record about the session that the producer did not write as one."""
+    """Return a session record that the producer did not write as one."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         _object(_clock(facts)), None, facts,
     )  # fmt: skip
 
 
-def _name(offset: int, size: int, given: Given, stream: str, attributes: str | None) -> Record:
-    """The name of a hash, with all else that its record says: which host said it, at least."""
+def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
+    """Return the name of a hash, with everything else that its record says, such as the host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
     return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")
 

@@ -1,18 +1,17 @@
-"""One run of a traced process as its DFTracer file tells it: its clock, and which events are missing.
+"""One run of a traced process, as its DFTracer file tells it: its clock, and which events are missing.
 
-A file holds one run, or several when the process replaced itself (exec): its numbers begin anew
-with each `start`. Releases from 2.0.3 on number complete events 1, 2, 3, … and write the number of
-the last one into `end`; they may come in any order. Nothing is claimed of a run without `end`, of
-one that wrote aggregates (calls that were not written took numbers), nor of older releases, nor of
-numbers above that of `end`. Aggregates may come after `end`; so unless it says that there are none,
-the claim waits for `]`, the next `start` or the end of the file. An event that comes after it was
-claimed to be missing heals the gap.
+A file holds one run, or several if the process replaced itself (exec): the ids begin anew with each
+`start`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`;
+events may come in any order. Ids prove nothing in these cases: a run without `end`, a run that wrote
+aggregates (calls that were not written took ids), an older release, an id above that of `end`.
+Aggregates may come after `end`. So unless `end` rules them out, gaps wait for `]`, the next `start`
+or the end of the file. An event that comes after its gap heals the gap.
 
-A run with `start` and without `end` was cut off; so was one without either whose file begins with
-the two blanks of 1.0, which writes "[" there when it finishes, and has no `]`.
+A run with `start` and without `end` was cut off. So was a run without both whose file begins with the
+two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when it finishes.
 
-The metadata of a run comes before its `start`, and so in the session of the run before. What it says
-of names holds for the whole source, a time_metric is kept for the run it is about.
+A run's metadata comes before its `start`, and so in the session of the run before. Its names hold for
+the whole source; a time_metric is kept for the run that it is about.
 """
 
 from __future__ import annotations
@@ -22,33 +21,32 @@ import re
 import msgspec
 
 from tailrace.decoding.formats.dftracer.ids import Ids, IdsState
-from tailrace.decoding.formats.dftracer.line import Reading
+from tailrace.decoding.formats.dftracer.line import RecordReading
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Record, SessionFacts, missing
 
 GAPS_MAX = 256
-"""So many holes are named one by one; the last of them stands for all further ones."""
+"""How many holes become gaps of their own; the last gap stands for all further holes."""
 
 _NUMBERED = re.compile(rb'\s*\{"id":([0-9]{1,18}),')
 _BEGINS = re.compile(rb'\s*\{"(?:id|name)":')
 
 
 RANGE_BYTES = 160
-"""What a range of numbers takes."""
+"""The size of a range of numbers."""
 
 NO_END = "no_end"
-"""Why a run may lack more than its numbers say: its `end` has not come."""
+"""The detail of a run that may lack more than its ids say: its `end` has not come."""
 
 
-class RunState(msgspec.Struct):
-    """stage: before (no `start` yet), open, ended (claims wait), settled.
+class TracedRunState(msgspec.Struct):
+    """stage: before (no `start` yet), open, ended (gaps wait), settled.
 
-    `ticks` a second are this run's unit, `coming` that of the next; `told` says whether a record
-    told it, `measured` whether a time_metric did. `blanks`: the file begins as 1.0 leaves it until it
-    finishes. `counts`: whether ids are known to count events.
-    `last` is the number of `end`; `unnumbered` malformed records of this run show no number; of the
-    ranges `claimed` gaps have been told."""
+    `ticks` a second is this run's unit, `coming` the next run's; `told` says whether a record told it,
+    `measured` whether a time_metric did. `blanks`: the file begins as 1.0 leaves it until it finishes.
+    `counts`: whether ids are known to count events. `last`: the id of `end`. `unnumbered`: how many
+    malformed records of this run show no id. `claimed`: the ranges that were reported as gaps."""
 
     stage: str = "before"
     ticks: int = 10**6
@@ -63,18 +61,18 @@ class RunState(msgspec.Struct):
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
-class Run:
-    """What has come of the run that the file is in."""
+class TracedRun:
+    """The run that the file is in, as far as it was read."""
 
     what = Evicted.NUMBERS
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: TracedRunState) -> None:
         self._state = state
         self._given_up = 0
         self.ids = Ids(state.ids)
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> TracedRunState:
         return msgspec.structs.replace(self._state, ids=self.ids.state)
 
     @property
@@ -82,7 +80,7 @@ class Run:
         return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
 
     def give_way(self, size: int) -> None:
-        """Claim nothing by numbers any more."""
+        """Evict the ids: report no more gaps by ids."""
         if size > 0:
             self._given_up += len(self._state.claimed)
             self._state.claimed = []
@@ -98,16 +96,16 @@ class Run:
 
     @property
     def clocked(self) -> bool:
-        """Whether a record has said what the unit of the times is."""
+        """Whether a record has told the unit of the times."""
         return self._state.told
 
     def clock(self) -> SessionFacts:
-        """Said from here on: times are in the run's unit, from 1970 on."""
+        """Return the facts that times are in the run's unit since 1970, and note that they were told."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
-    def saw(self, reading: Reading) -> None:
-        """Take notice of a readable record."""
+    def saw(self, reading: RecordReading) -> None:
+        """Note a readable record."""
         state = self._state
         if reading.counts is not None:
             state.counts = reading.counts and state.counts is not False
@@ -117,11 +115,11 @@ class Run:
             self.ids.doubt()
 
     def unfinished(self) -> None:
-        """The file's first bytes are those that are written over when it is finished."""
+        """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
         self._state.blanks = True
 
-    def measured(self, reading: Reading) -> SessionFacts | None:
-        """A time_metric: the facts it tells of this run, None if it is about the next one, whose
+    def measured(self, reading: RecordReading) -> SessionFacts | None:
+        """Read a time_metric: return the facts about this run, or None if it is about the next run, whose
         metadata comes before its `start`."""
         state = self._state
         if reading.ticks is None:
@@ -132,13 +130,13 @@ class Run:
         state.ticks, state.measured = reading.ticks, True
         return self.clock()
 
-    def begins(self, offset: int, reading: Reading) -> tuple[list[Record], SessionFacts]:
-        """At `start`: what the run before it lacks, and the facts of the new one."""
+    def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
+        """Begin a run at its `start`: return the gaps of the run before, and the facts of the new one."""
         old = self._state
         old.blanks = False
         gaps = self.over(offset)
         if old.stage != "before":
-            self._state = RunState(
+            self._state = TracedRunState(
                 ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts
             )
             self._given_up = self.evicted
@@ -148,15 +146,15 @@ class Run:
         self.saw(reading)
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
-    def ends(self, offset: int, reading: Reading) -> list[Record]:
-        """At `end`, whose record stops at `offset`: what the run lacks, if that is certain already."""
+    def ends(self, offset: int, reading: RecordReading) -> list[Record]:
+        """End the run at an `end` record, which stops at `offset`; return its gaps if they are certain already."""
         self.saw(reading)
         self._state.stage, self._state.last = "ended", reading.id or 0
         self._state.blanks = False
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """What a run that has ended lacks; no aggregates will come."""
+        """Return the gaps of a run that has ended, once no aggregates can come."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -174,12 +172,13 @@ class Run:
 
     @property
     def claims(self) -> bool:
-        """Whether events are claimed to be missing that may come after all."""
+        """Whether reported gaps exist whose events may still come."""
         return bool(self._state.claimed)
 
-    def heals(self, offset: int, reading: Reading) -> list[Record]:
-        """At an event that stops at `offset`, before it is seen: whether it was thought missing. A
-        thread may be in a call while another one ends the run."""
+    def heals(self, offset: int, reading: RecordReading) -> list[Record]:
+        """Return the heal of an event that stops at `offset` if it was reported missing; call this before `saw`.
+
+        A thread may be in a call while another thread ends the run."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -187,7 +186,7 @@ class Run:
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def over(self, offset: int) -> list[Record]:
-        """What the run lacks at the end of its part of the file."""
+        """Return the gaps of the run at the end of its part of the file."""
         if self.lacking:
             self._state.stage, self._state.blanks = "settled", False
             return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)]
@@ -195,14 +194,15 @@ class Run:
 
     @property
     def lacking(self) -> str | None:
-        """What of its end a run lacks so far; None before a `start`, since older tracers write none."""
+        """The missing part of the run's end; None before a `start`, since older tracers write none."""
         if self._state.stage == "open" or self._state.blanks:
             return NO_END
         return None if self._state.stage == "before" else ""
 
     def lost(self, data: bytes) -> None:
-        """A malformed record: it is one missing event already. Its number, where it shows one, is
-        no hole; if it can only be the rest of a record, it explains one hole."""
+        """Note a malformed record, which counts as one missing event already.
+
+        An id that it shows is not a hole. If it can only be the rest of a record, it explains one hole."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -210,7 +210,7 @@ class Run:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """The holes but for as many numbers as malformed records without one may have had."""
+        """Return the holes, without as many ids as malformed records without an id may have had."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -1,16 +1,16 @@
-"""Records of DFTracer that are not JSON, made JSON where it is certain what was meant.
+"""Repair records of DFTracer that are not JSON, where their meaning is certain.
 
 The tracer escapes nothing: a quote, a backslash or a control character in a name or an argument
-stands in the record as it is. What it writes around them never varies, so a record is cut at
+stands in the record as it is. The text around names and arguments never varies, so a record is cut by
 
     {"id":I,"name":"…","cat":"…","type":N,"pid":N,"tid":N,"ts":N,"dur":N,"ph":P,"args":{…}}
 
-where numbers come in any order and some are left out, and its arguments at `,"key":` and `}}`.
-A string ends at the first quote behind which the record goes on so. If there are quotes in it, it
-must hold nothing that looks like a key: then it could as well be several members, or end later.
+where the numbers come in any order and some are left out; its arguments are cut at `,"key":` and `}}`.
+A string ends at the first quote that is followed by such a text. A string with quotes in it must not
+hold anything that looks like a key: it could as well be several members, or end later.
 
 A number that C++ spells nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
-is not UTF-8 `{"$bytes":"c328"}`. Everything here is linear in the record's length.
+is not UTF-8 `{"$bytes":"c328"}`. All work here is linear in the record's length.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import NamedTuple
 from tailrace.decoding.json_object import Field, read_object
 
 RECORD_MAX = 16383
-"""A longer record is cut by the tracer to so many bytes, without a newline."""
+"""The tracer cuts a longer record to so many bytes, without a newline."""
 
 START = re.compile(rb'\{"(?:id":"?-?[0-9]|name":")')
-"""What every record begins with."""
+"""The beginning of every record."""
 
 _SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
 """Reasons why a record is not JSON that the tracer's own spelling may explain."""
@@ -51,12 +51,12 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 _decode = JSONDecoder().raw_decode
 
 FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
-"""What may be wrong with a record, the worst first: a newline, bytes that are not UTF-8, other
-characters that JSON does not allow in a string, numbers that it does not have."""
+"""The possible faults of a record, the worst first: a newline in a string, bytes that are not UTF-8, other
+characters that JSON does not allow in a string, numbers that JSON does not have."""
 
 
-class Found(NamedTuple):
-    """A record's fields, the JSON they were read from, and what was wrong with it."""
+class FoundFields(NamedTuple):
+    """A record's fields, the JSON that they were read from, and the record's flaw."""
 
     fields: list[Field]
     text: bytes
@@ -64,27 +64,28 @@ class Found(NamedTuple):
 
 
 class _UnsureError(Exception):
-    """It is not certain what was meant."""
+    """The meaning of the record is not certain."""
 
 
-def find_fields(record: bytes) -> Found | str:
-    """A record's fields, salvaged if need be, or why it has none: bad_json, not_an_object, too_deep.
+def find_fields(record: bytes) -> FoundFields | str:
+    """Return a record's fields, repaired if need be, or a reason: bad_json, not_an_object, too_deep.
 
-    `backslash` is the flaw of one that is JSON and has any: they may as well stand for themselves."""
+    A record that is JSON and has a backslash gets the flaw `backslash`: it may stand for itself."""
     found = read_object(record)
     if not isinstance(found, str):
-        return Found(found, record, "backslash" if b"\\" in record else None)
+        return FoundFields(found, record, "backslash" if b"\\" in record else None)
     if found not in _SALVAGEABLE:
         return found
     repaired = repair(record)
     if repaired:
         found = read_object(repaired[0])
-    return "bad_json" if isinstance(found, str) or not repaired else Found(found, *repaired)
+    return "bad_json" if isinstance(found, str) or not repaired else FoundFields(found, *repaired)
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:
-    """The record in JSON and the first of the flaws (`FLAWS`) that it had; None if it
-    cannot be said what it was. No white space around it."""
+    """Return the record in JSON and the worst of its `FLAWS`; None if its meaning is not certain.
+
+    `record` must have no white space around it."""
     if len(record) > RECORD_MAX:
         return None
     repairing = _Repairing(record.decode(errors="surrogateescape"))
@@ -114,7 +115,7 @@ class _Repairing:
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
-        """The arguments, up to the end of the record."""
+        """Read the arguments, up to the end of the record."""
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):
@@ -141,7 +142,7 @@ class _Repairing:
         return f'{{"$f64":"{_BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """An object or array: written by the tracer itself, so it must be JSON."""
+        """Read an object or array: the tracer wrote it itself, so it must be JSON."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)
@@ -153,7 +154,7 @@ class _Repairing:
         return text
 
     def _string(self, end: re.Pattern[str]) -> str:
-        """A string from where we are to the first `end`, as JSON."""
+        """Read a string from here to the first `end`; return it as JSON."""
         found = end.search(self._text, self._at)
         if not found:
             raise _UnsureError

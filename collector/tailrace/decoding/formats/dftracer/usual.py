@@ -1,7 +1,7 @@
-"""The usual records of DFTracer, many at a time: what `line` says, only quicker.
+"""Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
 
-Usual is a complete event or a counter as the tracer writes it: no field that is not its own, no
-white space between them, no backslash, and among its arguments `hhash` the first.
+A record is usual if it is a complete event or a counter as the tracer writes it: only the tracer's own
+fields, no white space between them, no backslash, and `hhash` first among its arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
-from tailrace.decoding.formats.dftracer.run import Run
+from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
 from tailrace.model.record import Kind, Record
 
@@ -25,7 +25,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
 
-class _Line(Struct, forbid_unknown_fields=True, gc=False):
+class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
     name: str
     cat: str
     pid: _Int
@@ -39,11 +39,11 @@ class _Line(Struct, forbid_unknown_fields=True, gc=False):
 
 
 _UNKNOWN: tuple[str, str | None] = "\0", None
-"""What no args begin with, and that they name no host."""
+"""The state before any record: no args begin with this text, and it names no host."""
 
 _NO_FILE = ("", "")
 
-_decode_lines = msgspec.json.Decoder(_Line).decode_lines
+_decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _encode_lines = msgspec.json.Encoder().encode_lines
 _HOST = re.compile(r'\{"hhash":(?:"([^"]*)"|([0-9]{1,18}))[,}]')
 
@@ -52,12 +52,13 @@ def read_usual(
     offset: int,
     data: bytes,
     names: dict[str, str],
-    run: Run,
+    run: TracedRun,
     records: list[Record],
     other: Callable[[int, bytes], None],
 ) -> bool:
-    """Whether these are whole records from `offset` on of which each is as it should be; if so, what
-    they say is in `records`. `other` reads those that are no events, or none that are usual."""
+    """Read whole lines from `offset` on into `records`; return False, with nothing read, if `_decode` refuses.
+
+    Pass the lines that are no events, or unusual ones, to `other`."""
     lines = data.split(b"\n")
     lines.pop()
     usual = _decode(data, lines)
@@ -114,12 +115,12 @@ def read_usual(
     return True
 
 
-def _decode(data: bytes, lines: list[bytes]) -> list[_Line] | None:
-    """The lines, if nothing in them could be read in another way.
+def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
+    """Return the lines, or None if any of them could also be read in another way.
 
     msgspec takes the last of repeated keys and passes over white space. But it never writes more
-    than it read, so if it writes as much again, it dropped nothing. What it does not look at is
-    inside of `args`: nesting, and whether bytes are UTF-8.
+    than it read, so if it writes as many bytes again, it dropped nothing. It does not look inside
+    `args`, so nesting and UTF-8 are checked here.
     """
     try:
         if not data.isascii():
@@ -143,8 +144,8 @@ def _may_be_deep(line: bytes) -> bool:
 
 
 class _Texts:
-    """The attributes of records whose args are usual. Remembers what host and which files the last
-    ones were about, while the names do not change."""
+    """The attributes of records with usual args. While the names do not change, it remembers the host and the
+    files of the last records."""
 
     __slots__ = ("_files", "_head", "_host", "_names")
 
@@ -154,7 +155,7 @@ class _Texts:
         self._files = {"": _NO_FILE}
 
     def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
-        """None if another must say them: a hash stands elsewhere or twice, the host is not known."""
+        """Return None if `line` must read them: a hash stands elsewhere or twice, or the host is unknown."""
         if raw is UNSET:
             return f"{{{about}}}"
         args = str(raw, "utf-8")
@@ -169,7 +170,7 @@ class _Texts:
         return f'{{{about}{fname}{self._host}{late},"args":{args}}}'
 
     def _find_host(self, args: str) -> None:
-        """What these args begin with, and the member that it adds."""
+        """Remember what these args begin with, and the member for the host that they name."""
         self._head, self._host = _UNKNOWN
         found = _HOST.match(args)
         if found:
@@ -177,8 +178,9 @@ class _Texts:
             self._head, self._host = found[0], f',"hostname":{known}' if known else None
 
     def _file(self, tail: str) -> tuple[str, str] | None:
-        """What the file adds with whose hash `tail` begins, before and after the host's name; None
-        if the hash is not one of the args themselves."""
+        """Return what the file adds before and after the host's name; `tail` begins with the file's hash.
+
+        Return None if the hash is not one of the args themselves."""
         if tail.count("}") > 1:
             return None
         key = "FH:" + tail.partition('"')[0]

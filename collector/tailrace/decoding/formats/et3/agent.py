@@ -1,19 +1,19 @@
-"""The agents' form of ET3: each line ends with the thread; there is no time but that of deaths.
+"""The agents' form of ET3: each line ends with the thread, and only deaths have a time.
 
-The clock is counted here, as the tools do that add the deaths: the entries and exits read so far,
-and those known to be missing. What is missing shows in two ways, and a line is claimed by the first of
-them only (docs/formats/et3.md):
+So the clock is counted here, as the tools do that add the deaths: one tick for each entry and exit, those
+known to be missing included. Missing lines show in two ways, and the first one that notices a line
+claims it (docs/formats/et3.md):
 
 - An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`),
-  unless a frame of this method was passed over by an exit that only seemed to be of a frame below.
+  unless an exit of a frame below seems to have passed over a frame of this method.
 - A death ahead of the counted clock, by as much as it is ahead (`death_ahead`). This holds where
   deaths were added after the run, at their time or all at the end. Agents that wrote deaths during
-  the run used another clock, so deaths are `trusted` only when their file's name says what it is,
-  when TRUST of them at different places agree on how far they are ahead, or when one is behind: a
-  running agent's never is. If they disagree too often first, nothing they say is a claim.
+  the run used another clock. So deaths are `trusted` only in three cases: their file's name says that
+  they were added; TRUST of them at different places agree on how far they are ahead; or a death is
+  behind, as a running agent's never is. If they disagree too often before that, they prove nothing.
 
-A line that could not be read counts as missing by itself, and explains one exit and one line of
-the clock. Frames passed over by an exit and frames never left say nothing: exceptions have no line.
+An unreadable line counts as missing by itself, and explains one exit and one tick of the clock. Frames
+that an exit passed over and frames that were never left prove nothing: exceptions have no line.
 A new run of the program cannot be seen.
 """
 
@@ -21,31 +21,31 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.decoding.formats.et3.form import AGENT, FormName, Loss, Place
+from tailrace.decoding.formats.et3.form import AGENT, FormName, MissingLines, Place
 from tailrace.decoding.formats.et3.stack import Stacks
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
 TRUST = 3
-"""Deaths that must agree; of a running agent's clock, which runs about 17 times as fast as the
-lines it writes, two neighbours may."""
+"""How many deaths must agree. Two neighbours may agree on a running agent's clock as well, which runs
+about 17 times as fast as the lines that it writes."""
 
 DOUBT = 3
-"""Disagreements after which no agreement counts."""
+"""After so many disagreements no agreement counts."""
 
 TIME_MAX = 2**62
-"""The last time of a death that the clock can be set to."""
+"""The latest time of a death that the clock can be set to."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):
-    """The counted clock stands at `time`; so many lines of it were `lost`, the others read.
+    """The counted clock stands at `time`. `lost` of its ticks are missing lines, the others were read.
 
     ahead, agreeing, agreed_at: how far the last deaths were ahead of the lines read, how many of
-        them agreed in this, and how many lines were read at the latest.
-    disagreements: how often that changed before deaths were trusted.
-    unread: lines that could not be read since deaths and clock were last in step.
-    excused: exits that need no entry, because a line that may have been it is counted as missing.
-    reason: of entries that are missing; those of a trace that begins in the middle came before it.
+        them agreed on this, and how many lines had been read at the latest of them.
+    disagreements: how often `ahead` changed before deaths were trusted.
+    unread: unreadable lines since deaths and clock last agreed.
+    excused: exits that need no entry, because a line that may be it is counted as missing.
+    reason: of missing entries; in a trace that begins in the middle, they came before it.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -59,7 +59,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     unread: int = 0
     excused: int = 0
     reason: Reason = Reason.NETWORK
-    found: list[Loss | None] = []
+    found: list[MissingLines | None] = []
 
     @property
     def name(self) -> FormName:
@@ -91,7 +91,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.excused -= 1
         else:
             self.found.append(
-                Loss(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
+                MissingLines(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
             )
             self.time += 1
             self.lost += 1
@@ -107,7 +107,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _behind(self) -> None:
-        """Added after the run. One that was ahead at this place was so, too."""
+        """Trust deaths: they were added after the run, and so was a death that was ahead at this place."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -115,7 +115,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """A death before deaths are trusted. What counts is how far it is ahead of the lines."""
+        """Compare a death with those before it, by how far it is ahead of the lines, until deaths are trusted."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -128,11 +128,12 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """The clock is `ahead` of what was counted: so many entries and exits are missing. Lines
-        that could not be read are some of them; if there were more, those were of other kinds."""
+        """Claim so many entries and exits as missing as the clock is `ahead` of the count.
+
+        Unreadable lines are some of them; if there were more, the others were lines of other kinds."""
         count = ahead - self.unread
         if count > 0:
-            self.found.append(Loss(count, detail="death_ahead"))
+            self.found.append(MissingLines(count, detail="death_ahead"))
         self.excused = max(0, self.excused + count)
         self.lost += ahead
         self.time += ahead

@@ -1,18 +1,17 @@
-"""Elephant Tracks 3: what Java programs call, allocate, store and give up; one line an event.
+"""Elephant Tracks 3: Java programs' calls, allocations, stores and deaths of objects; one line an event.
 
-The rows are described in `events`, the lines in `line`. There are two forms that look the
-same, of the specification and of the agents that exist; `form` tells them apart, and
-`specification` and `agent` say what clock, thread and losses are in each. The names in the
-documents beside a trace are `maps`'.
+`events` describes the rows, `line` the lines. Two forms look the same, that of the specification and
+that of the existing agents. `form` tells them apart; `specification` and `agent` describe the clock,
+threads and losses of each. `maps` reads the names in the documents beside a trace.
 
-A session is one file, and says as its first record (`trace`) which form it is in and that its clock
-is logical. Lines are held back, at most `limit` bytes, until the form is known, usually with the
-second entry or exit; a source's `dialect` says it at once.
+A session is one file. Its first record (`trace`) says which form the file has and that its clock is
+logical. Lines are held back, at most `limit` bytes, until the form is known, usually at the second
+entry or exit; a source's `dialect` tells it at once.
 
-Blank lines belong to the line that follows them; where no whole one does they are a session record
-"blank_lines". A last line without newline is read if it is likely to be whole, else `truncated`.
-NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
-on writing to: they are malformed as `nul_bytes`, and what follows is a trace's middle.
+Blank lines belong to the line that follows them; without one they are a session record "blank_lines".
+A last line without newline is read if it is likely to be whole, else it is `truncated`. NULs where a line
+should begin come from a log rotation that empties a file while its producer continues to write: they are
+malformed as `nul_bytes`, and what follows is the middle of a trace.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from tailrace.decoding.formats.et3.events import Events
 from tailrace.decoding.formats.et3.files import FILES, deaths_were_added
 from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION, FormName, Votes
 from tailrace.decoding.formats.et3.line import Line, read_line
-from tailrace.decoding.formats.et3.maps import Names, NamesState
+from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState
 from tailrace.decoding.formats.et3.other import begun, read_other
 from tailrace.decoding.formats.et3.specification import SpecificationForm
-from tailrace.decoding.formats.et3.stack import Frames
+from tailrace.decoding.formats.et3.stack import EvictableStacks
 from tailrace.decoding.lines import Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, malformed, named
@@ -40,8 +39,8 @@ _NULS = re.compile(rb"\0*").match
 
 
 class Et3State(msgspec.Struct):
-    """Lines not yet whole; NULs not yet told, and whether there were any; whole lines held back
-    until the form is known, and the form that was asked for; then the form and what it remembers.
+    """Unfinished lines; NULs without a record so far, and whether there were any; whole lines held back until
+    the form is known, and the form that was asked for; then the form and what it remembers.
 
     added: the file's name says that deaths were added after the run.
     version: whether it is of ET3 or ET1, if that is known (`Events`).
@@ -55,27 +54,27 @@ class Et3State(msgspec.Struct):
     added: bool = False
     version: str = ""
     form: SpecificationForm | AgentForm | None = None
-    names: NamesState = msgspec.field(default_factory=NamesState)
+    names: MapNamesState = msgspec.field(default_factory=MapNamesState)
 
 
 class Et3Decoder:
-    """Lines of one trace. `limit` is the longest line in bytes, newline included.
+    """The decoder of one trace. `limit` is the longest line in bytes, newline included.
 
-    `state` is the decoder's own: it is to be encoded before more is fed."""
+    `state` is the decoder's own object: encode it before feeding more."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
         self._limit = limit
         self._lines = Lines(limit, state.lines)
-        self._names = Names(state.names)
+        self._names = MapNames(state.names)
         self._held = bytearray(state.held)
         self._held_at = state.lines.offset - len(self._held)
         self._votes = Votes()
         self._events: Events | None = None
-        self._frames: Frames | None = None
+        self._frames: EvictableStacks | None = None
         if state.form:
             self._events = Events(state.form, self._names, state.version)
-            self._frames = Frames(state.form.stacks)
+            self._frames = EvictableStacks(state.form.stacks)
         for data in split_lines(state.held):
             self._vote(read_line(data, et1=False))
 
@@ -100,8 +99,8 @@ class Et3Decoder:
         self._state.added = deaths_were_added(path)
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Return records of names that are new, of how many lines are none (`bad_map_lines`), and of how
-        many names are too many (`map_names_left_out`)."""
+        """Return records of the new names, of the number of lines that name nothing (`bad_map_lines`), and of
+        the number of names beyond the limit (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -139,7 +138,7 @@ class Et3Decoder:
     # Cutting
 
     def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Lines from `at` on, as far as none begins with NUL; where they stop."""
+        """Read lines from `at` on, up to the first that begins with NUL; return where they stop."""
         stop = data.find(b"\n\0", at) + 1 or len(data)
         for piece in self._lines.feed(data[at:stop]):
             self._take(piece, records)
@@ -148,7 +147,7 @@ class Et3Decoder:
         return stop
 
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
-        """NULs that go on or begin where a line should; where they stop, 0 if there are none."""
+        """Read NULs that continue, or begin where a line should; return where they stop, 0 without any."""
         state = self._state
         if not state.nuls and (data[at] or self._lines.pending or self._lines.state.too_long):
             return 0
@@ -214,7 +213,7 @@ class Et3Decoder:
     # Telling the form
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """A line before the form is known; what has no part in that is not held back."""
+        """Hold back a line until the form is known; a line that does not depend on the form is read."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -233,7 +232,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """Lines are held back and no more can be: what is likely."""
+        """Decide for the more likely form, if lines are held back and no more can be."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -244,7 +243,7 @@ class Et3Decoder:
         if state.hole:
             form.hole()
         self._events = Events(form, self._names)
-        self._frames = Frames(form.stacks)
+        self._frames = EvictableStacks(form.stacks)
         records.append(begun(self._held_at, name, again=False))
         self._events.read(self._held_at, bytes(self._held), records)
         self._held.clear()
@@ -264,10 +263,10 @@ FORMAT = Format(
     waiting=attrgetter("lines"),
     flaws=frozenset(
         {
-            "et1_shape",  # a line that only the ancestor of ET3 would write
+            "et1_shape",  # a line that only ET1, the ancestor of ET3, would write
             "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
-            "late",  # its time was passed before it came
-            "repeated_time",  # an entry or exit at a time that was one's before
+            "late",  # the clock had passed its time before it came
+            "repeated_time",  # an entry or exit with the time of an earlier one
             "unknown_record",  # a letter that no version has used
             "unmatched_end",  # an exit whose entry is not on its stack
         }

@@ -1,4 +1,4 @@
-"""Lines of ET3 to records: what each of them is a row of, in either form.
+"""Turn lines of ET3, in either form, into records.
 
 | line    | kind    | name                 | id            | parent          | attributes             |
 |---------|---------|----------------------|---------------|-----------------|------------------------|
@@ -14,20 +14,19 @@
 | unknown | session | the letter           |               |                 | fields                 |
 | comment | annotation | comment           |               |                 | text                   |
 
-Stream and time are the form's (`specification`, `agent`): `start` of a begin and an
-instant, `end` of an end. Deaths belong to no thread: their stream is "". Numbers of objects are
-u64, bit-cast; attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
-`site_id`) and beside them the names (`maps`). A site has no name: nobody writes that map.
-The class of an allocation is, as the agents write it, not the object's: it is the one in whose code
-the object is allocated.
+The form sets stream and time (`specification`, `agent`): `start` of a begin and an instant, `end` of an
+end. Deaths belong to no thread: their stream is "". Numbers of objects are u64, bit-cast. Attributes
+have the producer's numbers (`class_id`, `field_id`, `method_id`, `site_id`) and beside them the names
+(`maps`). A site has no name: nobody writes that map. The agents write as an allocation's class not the
+object's class, but the class whose code allocates the object.
 
-An exit ends its method's innermost frame on its stack; the frames above that are left open. One
-without a frame is an end without id (`unmatched_end`), as are begins and ends out of order.
+An exit ends the innermost frame of its method on its stack; the frames above stay open. An exit without
+a frame is an end without id (`unmatched_end`); so are begins and ends out of order.
 
-Which of ET3 and ET1 a file is shows by the first line that has a shape of one of them only. In a
-file of ET1 all numbers are hexadecimal from there on; those before are read as decimal where they
-can be, since nothing tells. In a file of ET3 (the specification's form always is) a line of ET1's
-shape may be a damaged one: it is an instant with its fields as they stand (`et1_shape`).
+The first line with a shape of only ET3 or only ET1 shows which of them a file is. In a file of ET1 all
+numbers are hexadecimal from there on; earlier ones are read as decimal where possible, since nothing
+tells. In a file of ET3 (a trace in the specification's form always is) a line of ET1's shape may be a damaged
+line: it is an instant with its fields as they stand (`et1_shape`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from typing import cast
 
 from tailrace.decoding.formats.et3.form import SPECIFICATION, Form
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
-from tailrace.decoding.formats.et3.maps import Names
+from tailrace.decoding.formats.et3.maps import MapNames
 from tailrace.decoding.formats.et3.other import as_object, begun, lost, read_other, with_member
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, Frame
 from tailrace.decoding.lines import split_lines
@@ -51,16 +50,15 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""A line of a shape that only ET3 has, among lines all of which are of ET3's shapes."""
+"""Find a line of a shape that only ET3 has, among lines that all have shapes of ET3."""
 
 Reader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
-    """Reads whole lines of one trace, of the `version` it shows: "", that is not known, or
-    "et3" or "et1"."""
+    """Reads whole lines of one trace. `version` is "et3" or "et1", or "" while it is not known."""
 
-    def __init__(self, form: Form, names: Names, version: str = "") -> None:
+    def __init__(self, form: Form, names: MapNames, version: str = "") -> None:
         self.version = ET3 if form.name == SPECIFICATION else version
         self._form, self._stacks = form, form.stacks
         self._tick, self._at = form.tick, form.at
@@ -77,7 +75,7 @@ class Events:
         }
 
     def read(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Whole lines from `offset` on."""
+        """Read whole lines from `offset` on."""
         read = 0
         if self.version != ET1 and are_usual(data):
             read = self._read_usual(offset, data, records)
@@ -88,8 +86,9 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Lines with nothing but ET3's letters and numbers, up to the first that has not the right
-        fields; how many bytes they are."""
+        """Read lines of only ET3's letters and numbers, up to the first with the wrong fields.
+
+        Return how many bytes were read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -105,7 +104,7 @@ class Events:
         return at - offset
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Any line, with blank lines before it."""
+        """Read any line, with the blank lines before it."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, str):
             records.append(malformed(offset, data, line))
@@ -116,8 +115,9 @@ class Events:
             self._tell(records)
 
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """A line without its newline, which may be cut off anywhere. It is taken for whole if its
-        last field is the one to be expected, since a number that was cut short is not."""
+        """Read a line without its newline, which may be cut off anywhere.
+
+        It counts as whole if its last field is the expected one, which a number cut short is not."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -144,7 +144,7 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """What the form found by the last record: a new run begins before it, losses are after."""
+        """Add what the form found by the last record: a new run begins before the record, losses follow it."""
         found = self._form.found
         record = records.pop()
         if None in found:
@@ -191,7 +191,7 @@ class Events:
             else:
                 number = frame[1]
                 if frame[2] and name is not None:
-                    # The span has its begin's name, which was not known then.
+                    # The span gets its begin's name, which was not known then.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
         return _record(
             Record,

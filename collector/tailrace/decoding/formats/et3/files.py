@@ -1,4 +1,4 @@
-"""How the files of ET3 are called, and what their first lines look like."""
+"""The names of ET3's files, and what their first lines look like."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tailrace.decoding.formats.et3.line import Line, read_line
 from tailrace.decoding.formats.et3.maps import DOCUMENTS
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
-"""`trace`, as all agents call it, NAME.trace, what tools make of these, and NAME.et3."""
+"""`trace`, as all agents call it, NAME.trace, the names that tools give to processed traces, and NAME.et3."""
 
 _ADDED = re.compile(r"reordered|with_deaths")
 
 
 def deaths_were_added(path: str) -> bool:
-    """Whether a trace is called like those to which tools have added the deaths after the run."""
+    """Return whether a trace has a name that tools give when they add the deaths after the run."""
     return _ADDED.search(posixpath.basename(path)) is not None
 
 
@@ -28,13 +28,13 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """These names alone, and after the trace's own name and a dot."""
+    """Return the documents' names alone, and after the trace's own name and a dot."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """More whole lines are events than cannot be read; a trace may have some of these."""
+    """Recognise a trace if more whole lines are events than unreadable; a trace may have some of both."""
     lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
     events = [line for line in read if isinstance(line, Line) and line.kind in {"event", "et1"}]

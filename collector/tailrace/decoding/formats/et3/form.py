@@ -1,7 +1,7 @@
-"""What the two forms of ET3 have in common, and which of them a trace is in.
+"""The interface of ET3's two forms, and which of them a trace has.
 
-In the specification's form the last field of a line is the logical clock, in that of the agents
-the thread; the lines look the same (docs/formats/et3.md).
+A line's last field is the logical clock in the specification's form, and the thread in the agents'
+form; otherwise the lines look the same (docs/formats/et3.md).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Of a number alone: a clock if below this, else a thread. One thread in 128 is not seen by this:
-threads are called by identity hashes of 31 bits. Used only where no two lines could be compared."""
+"""A number below this is likely a clock, any other a thread. Threads are named by identity hashes of 31
+bits, so this is wrong for one in 128. Used only where no two lines could be compared."""
 
 
 Place = tuple[str, list[Frame] | None, int, str | None]
-"""Where a line stands: its stream and the frames open there, the logical time, the rule it breaks.
-No frames for a line out of its order, which can neither open nor close one."""
+"""The place of a line: its stream and the stream's open frames, the logical time, the flaw of the place.
+Frames are None for a line out of order, which can neither open nor close one."""
 
 
-class Loss(NamedTuple):
-    """Lines known to be missing (or `heal`ed: come after all), `first` by the trace's clock."""
+class MissingLines(NamedTuple):
+    """Lines known to be missing (`heal`: or come after all), from `first` on by the trace's clock."""
 
     lines: int
     reason: Reason = Reason.NETWORK
@@ -39,50 +39,50 @@ class Loss(NamedTuple):
 
 
 class Form(Protocol):
-    """One trace as far as it was read. `found` gets what the line just read proves: what is
-    missing, or None, that it begins a new run; whoever reads the lines empties it."""
+    """One trace as far as it was read. The last line adds to `found` what it proves to be missing, or None
+    for the beginning of a new run; the reader of the lines empties it."""
 
     stacks: Stacks
-    found: list[Loss | None]
+    found: list[MissingLines | None]
     time: int
 
     @property
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> Place:
-        """A line of an entry or exit, with its last field."""
+        """Return the place of an entry or exit with this last field."""
         ...
 
     def at(self, last: str) -> Place:
-        """Any other line but a death."""
+        """Return the place of any other line except a death."""
         ...
 
     def death(self, time: int) -> int:
-        """A death, with its time as given; the time for its column."""
+        """Take a death with the time that it gives; return the time for its column."""
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """An exit whose entry was not found on its stack."""
+        """Note an exit whose entry is not on its stack."""
         ...
 
     def unreadable(self) -> None:
-        """A line that cannot be read, which is counted as missing elsewhere."""
+        """Note an unreadable line, which is counted as missing elsewhere."""
         ...
 
     def hole(self) -> None:
-        """What the trace held before was taken away: it begins in the middle."""
+        """Note that the beginning of the trace was taken away, so that it begins in the middle."""
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Whether this is a likely last field: one that was cut short is none."""
+        """Return whether this last field is the likely one, which a field cut short is not."""
         ...
 
 
 class Votes:
-    """Tells the form by the last fields of its lines, the first of a trace on.
+    """Tells the form by the last fields of a trace's first lines.
 
-    Two entries or exits that follow one another by exactly 1 have a clock; where the second's is
-    the same or less, it is a thread. Rises by more are a clock with losses or several threads.
+    If the last fields of two successive entries or exits rise by exactly 1, they are a clock; if the second
+    is the same or less, a thread. A larger rise is a clock with losses, or two threads.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Votes:
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
-        """The form, if this line decides it."""
+        """Add a line; return the form if this line decides it."""
         if line.kind == "et1":
             return AGENT
         letter = line.fields[0] if line.kind == "event" else ""
@@ -108,5 +108,5 @@ class Votes:
         return AGENT if last <= before else None
 
     def guess(self) -> FormName:
-        """The form by the size of the numbers, if they did not tell."""
+        """Return the form by the size of the numbers, since comparing them did not tell."""
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT

@@ -1,7 +1,7 @@
-"""One line of ET3 to its fields: which shape, which numbers, what else stands on it. No memory.
+"""Read one line of ET3 into its fields, without memory of other lines.
 
 A line is `LETTER FIELD...` between white space; `#` begins a comment, alone or after the fields.
-The shapes by letter (of Elephant Tracks 3 and, below the line, of its ancestor ET1), as writers
+The shapes by letter (of Elephant Tracks 3 and, below the rule, of its ancestor ET1), as writers
 really use them (docs/formats/et3.md):
 
     M method receiver last           E method last                X method receiver exception last
@@ -12,9 +12,9 @@ really use them (docs/formats/et3.md):
     T H method receiver exception thread          R object thread           C five counters
     N A I P V object size descriptor site length thread
 
-Numbers are decimal, as all tools for ET3 read them. ET1 writes them (but for counters) in
-hexadecimal without a prefix: so are those of its shapes, and all in a file where they come first
-(`Events`). Elsewhere a line with hexadecimal letters is read so, too, and has a flaw.
+Numbers are decimal, as all tools for ET3 read them. ET1 writes all but counters in hexadecimal without
+a prefix: so its own shapes are read in hexadecimal, and all lines of a file that begins with them
+(`Events`). Elsewhere a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHAPES = {
     ("W", 3): "witness",
     ("D", 3): "death",
 }
-"""Letter and number of fields of what ET3 writes; all fields are numbers."""
+"""Letter and number of fields of ET3's lines; all fields are numbers."""
 
 _ALLOCATION = ("object", "size", "class", "site_id", "length", "thread")
 _THROWN = ("method_id", "receiver", "exception", "thread")
@@ -50,7 +50,7 @@ ET1_SHAPES = {
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
 }
-"""What only ET1 writes: the name of the event and of its fields."""
+"""The shapes that only ET1 writes: the name of the event and of its fields."""
 
 COUNTERS = ("C", 5)
 
@@ -64,13 +64,13 @@ INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 class Line(NamedTuple):
-    """A line that can be read.
+    """A readable line.
 
-    event: a shape of ET3; `fields` are its letter and numbers, spelled in the shortest way.
-    et1: a shape of ET1; `fields` are its letter and numbers, a descriptor as it stands; `spelled`
-        is the line's own spelling of them.
+    event: a shape of ET3; `fields` are its letter and numbers, in their shortest spelling.
+    et1: a shape of ET1; `fields` are its letter and numbers, and a descriptor as it stands; `spelled`
+        are the fields as the line spells them.
     counters: a line of counters, of ET1; `fields` are its letter and numbers.
-    unknown: a letter no version has used so far; `fields` are all there is.
+    unknown: a letter that no version has used so far; `fields` are all fields.
     comment: nothing but a comment.
     """
 
@@ -82,13 +82,13 @@ class Line(NamedTuple):
 
 
 def read_line(data: bytes, *, et1: bool) -> Line | str:
-    """A line, or why it cannot be read; `et1` says that its numbers are hexadecimal:
+    """Read a line, or return why it cannot be read; `et1` says that its numbers are hexadecimal:
 
-    nul_bytes     there are NULs in it
+    nul_bytes     it has NULs
     invalid_utf8  it is not UTF-8
     not_a_record  it does not begin with a letter that stands alone
     field_count   its letter is known, but not with so many fields
-    bad_number    a field is no number of 64 bits
+    bad_number    a field is not a number of 64 bits
     """
     if b"\0" in data:
         return "nul_bytes"
@@ -133,8 +133,9 @@ def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: 
 
 
 def _numbers(fields: list[bytes], *, hexadecimal: bool) -> list[str] | None:
-    """All fields as decimals without leading zeros, or None if one is no number of 64 bits. The
-    last, a clock or a thread, is a signed one."""
+    """Return the fields as decimals without leading zeros, or None if one is not a number of 64 bits.
+
+    The last field, a clock or a thread, is signed."""
     if not (_hexadecimals if hexadecimal else _decimals)(b" ".join(fields)):
         return None
     values = [int(field, 16 if hexadecimal else 10) for field in fields]
@@ -149,8 +150,8 @@ _LONG = b"1" * 19
 
 
 def are_usual(data: bytes) -> bool:
-    """Whether whole lines are all `LETTER NUMBER...` of ET3, their numbers spelled in the shortest
-    way and below 10**18: each can then be split and its fields be taken as they stand."""
+    """Return whether all lines are `LETTER NUMBER...` of ET3, with numbers below 10**18 in their shortest
+    spelling: then each line can be split and its fields be used as they stand."""
     kinds = data.translate(_CLASSES)
     return (
         not kinds.translate(None, b"01M \n")

@@ -5,10 +5,10 @@
 | the agents        | methods.list, fields.list, classs.list (sic) | Class#member,id  Class,id |
 | the specification | class_list, method_list, field_list        | id,name  id,class id,name  |
 
-Overloads share one id. The agents write theirs only when the program ends: usually an event asks
-for its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and these documents
-answer. A name that is known when an event is read is written into it. A method of the
-specification is called Class#member once its class is known, as the agents do it.
+Overloads share one id. The agents write their documents only when the program ends. So an event usually
+asks for its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and these documents
+answer. A name that is known when an event is read is written into the event. A method of the
+specification is called Class#member, as the agents do it, once its class is known.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tailrace.model.holding import TEXT_MAX, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Names of each sort that are remembered. Events always ask for the names beyond it, and for those
-longer than `TEXT_MAX`."""
+"""How many names of each sort are remembered. Events always ask for the others, and for names longer
+than `TEXT_MAX`."""
 
 READ_MAX = 65536
-"""Names of a document that are read: each is a row, and all come at once."""
+"""How many names of a document are read: each is a row, and all come at once."""
 
 MADE_MAX = 65536
-"""What was made of ids and kept, of all traces together."""
+"""How many texts made from ids are cached, for all traces together."""
 
 NAME_BYTES = 320
-"""What a short name takes, or a member's."""
+"""The size of a short name, or of a member with one."""
 
 DOCUMENTS = {
     "classs.list": "class",
@@ -46,20 +46,20 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""Documents and what they name; classes first, since methods of the specification need them."""
+"""Documents and the sort of names in them; classes first, since methods of the specification need them."""
 
 
-class NamesState(msgspec.Struct):
-    """Names by sort and id; and of members that came without their class's name, by key, the id of
-    that class and their own name."""
+class MapNamesState(msgspec.Struct):
+    """Names by sort and id. For members whose class had no name yet, by key: the id of the class and the
+    member's own name."""
 
     names: dict[str, dict[str, str]] = {}
     members: dict[str, tuple[str, str]] = {}
 
 
-class Reading(NamedTuple):
-    """What a document says: keys and names as far as they are new, how many of its lines are none, and
-    how many names are left out because they are too many."""
+class MapReading(NamedTuple):
+    """The content of a document: keys and names that are new, how many of its lines are bad, and how many
+    names are beyond the limit."""
 
     new: list[tuple[str, str]]
     bad: int
@@ -67,13 +67,13 @@ class Reading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""What events of a method say: its name if known, the attributes of a begin up to its receiver, and
-those of an end."""
+"""The texts for a method's events: its name if known, the attributes of a begin up to the receiver, and
+the attributes of an end."""
 
 
 class _Made(dict[str, V]):
-    """What `make` makes of an id, made once. When all traces keep too much, all is forgotten and made
-    again: that changes how long a line takes, and nothing else."""
+    """A cache of what `make` returns for an id. When all traces together cache too much, all caches are
+    cleared: that changes only how long a line takes."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -99,13 +99,13 @@ class _Made(dict[str, V]):
         return value
 
 
-class Names:
-    """What is known of a trace's names, ready to be written into events: what is to be said of a
-    method, and the attributes that name a class or field, by id."""
+class MapNames:
+    """The names of a trace, ready to be written into events: the texts for a method, and the attributes that
+    name a class or field, by id."""
 
     what = Evicted.NAMES
 
-    def __init__(self, state: NamesState) -> None:
+    def __init__(self, state: MapNamesState) -> None:
         self.state = state
         self.evicted = 0
         self._held = sum(_cost(name) for names in state.names.values() for name in names.values())
@@ -119,7 +119,7 @@ class Names:
         return self._held
 
     def give_way(self, size: int) -> None:
-        """Give up the names that came first, members before the names that events ask for."""
+        """Evict the names that came first, members before the names that events ask for."""
         goal = self._held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -137,11 +137,11 @@ class Names:
                 self.evicted += 1
         self._make_anew()
 
-    def read(self, document: str, data: bytes) -> Reading:
-        """Read a document. A last line that has no newline yet is left for the next time."""
+    def read(self, document: str, data: bytes) -> MapReading:
+        """Read a document. A last line without a newline is left for the next time."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
-            return Reading([], 0, 0)
+            return MapReading([], 0, 0)
         sort = DOCUMENTS[kind]
         found: dict[str, str] = {}
         bad = left_out = at = 0
@@ -164,7 +164,7 @@ class Names:
                     new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
         if new:
             self._make_anew()
-        return Reading(new, bad, left_out)
+        return MapReading(new, bad, left_out)
 
     def _make_anew(self) -> None:
         for made in (self.methods, self.classes, self.fields):
@@ -192,7 +192,7 @@ class Names:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Keys and names of what was not known by this name."""
+        """Remember names; return the keys and names that were not known so."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
@@ -208,7 +208,7 @@ def _cost(name: str) -> int:
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
-    """Id, id of the class if the line has it, and name."""
+    """Return id, class id (None if the line has none) and name; None for a line that is no entry."""
     try:
         text = line.decode().strip()
     except UnicodeDecodeError:

@@ -1,16 +1,16 @@
-"""Records of ET3 that are no event: what a trace says of itself, or does not hold."""
+"""Records of ET3 that are no events: what a trace says about itself, and what it lacks."""
 
 from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from tailrace.decoding.formats.et3.form import Loss
+from tailrace.decoding.formats.et3.form import MissingLines
 from tailrace.decoding.formats.et3.line import Line
 from tailrace.model.record import Kind, Record, SessionFacts, missing
 
 
 def read_other(offset: int, size: int, line: Line) -> Record:
-    """A comment, or a line whose letter is not known: it does not matter where it stands."""
+    """Return the record of a comment or of a line with an unknown letter; its place does not matter."""
     if line.kind == "comment":
         kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
     else:
@@ -25,7 +25,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """A trace begins here, or its program anew: what its clock is."""
+    """Return the record of a trace's beginning, or its program's new run: it tells the clock."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -33,8 +33,8 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
     )  # fmt: skip
 
 
-def lost(offset: int, loss: Loss) -> Record:
-    """A gap, or what repays one."""
+def lost(offset: int, loss: MissingLines) -> Record:
+    """Return a gap, or the heal of one."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,
@@ -43,14 +43,14 @@ def lost(offset: int, loss: Loss) -> Record:
 
 
 def with_member(record: Record, member: str) -> Record:
-    """With one more member in its attributes."""
+    """Return the record with one more member in its attributes."""
     attributes = record.attributes
     text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
     return record._replace(attributes=text)
 
 
 def as_object(members: dict[str, str]) -> str | None:
-    """Attributes of which the values are JSON texts."""
+    """Return the attributes of members whose values are JSON texts."""
     if not members:
         return None
     return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"

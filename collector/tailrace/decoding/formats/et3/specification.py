@@ -1,14 +1,14 @@
-"""The specification's form of ET3: each line ends with the logical clock; threads are not said.
+"""The specification's form of ET3: each line ends with the logical clock, and no line names a thread.
 
-The clock counts entries and exits: theirs are 1, 2, 3, ... and a line of another kind has the time
-of the last one. So entries and exits that are missing are known exactly, except for a trace's end,
-and of other lines nothing (docs/formats/et3.md). A jump from t to u is u-t-1 missing, at the
-beginning as `late_join`; a line of another kind that is ahead proves the same earlier. A time of
-1 after others is a new run of the program. A time below the last one is `late` if it was missing,
-which is healed, and else `repeated_time`; such lines stand outside the stack.
+The clock counts entries and exits: they have the times 1, 2, 3, ... and any other line has the time of
+the last of them. So missing entries and exits are known exactly, except at a trace's end, and nothing
+is known of other missing lines (docs/formats/et3.md). A jump from t to u means that u-t-1 are missing, at
+the beginning as `late_join`; any other line that is ahead proves the same earlier. A time of 1 after
+other times is a new run of the program. A time below the last one is `late` if it was missing, which
+heals the gap, and else `repeated_time`; such lines stand outside the stack.
 
-A line that could not be read counts as missing by itself. What is claimed of a hole in the clock is
-only what such lines since the last good one do not explain.
+An unreadable line counts as missing by itself. So a hole in the clock claims only what the unreadable
+lines since the last good one do not explain.
 
 The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
 """
@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.decoding.formats.et3.form import SPECIFICATION, FormName, Loss, Place
+from tailrace.decoding.formats.et3.form import SPECIFICATION, FormName, MissingLines, Place
 from tailrace.decoding.formats.et3.stack import Stacks
 from tailrace.model.gap import Reason
 
 HOLES_MAX = 256
-"""Holes that late lines can heal; of more the oldest are given up."""
+"""How many holes late lines can heal; beyond, the oldest are forgotten."""
 
 
-class Hole(msgspec.Struct, array_like=True):
+class ClockHole(msgspec.Struct, array_like=True):
     """Times of missing entries and exits, both included, and how many of them were claimed."""
 
     first: int
@@ -41,8 +41,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     time: int = 0
     begun: bool = False
     unread: int = 0
-    holes: list[Hole] = []
-    found: list[Loss | None] = []
+    holes: list[ClockHole] = []
+    found: list[MissingLines | None] = []
 
     @property
     def name(self) -> FormName:
@@ -74,14 +74,14 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Deaths may all be written at the end: one that is behind says nothing."""
+        """Take a death. All deaths may be written at the end, so one that is behind proves nothing."""
         time = _unwrapped(time)
         if time > self.time:
             self._ahead(time)
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """The clock tells of the missing entry."""
+        """Do nothing: the clock shows the missing entry."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -93,12 +93,12 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return int(last) == self.time + (letter in "MEX")
 
     def _ahead(self, time: int) -> None:
-        """All entries and exits up to and with `time` have been, and were not seen."""
+        """Claim the entries and exits up to and including `time`: they happened and were not seen."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
-            self.found.append(Loss(count, reason, first, "clock"))
-        self.holes.append(Hole(first, time, reason, max(0, count)))
+            self.found.append(MissingLines(count, reason, first, "clock"))
+        self.holes.append(ClockHole(first, time, reason, max(0, count)))
         del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 
@@ -115,16 +115,17 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """A line of a hole has come after all. If the hole was explained in part, it is healed for
-        as many lines as were claimed."""
+        """Heal one time of a hole, whose line has come after all.
+
+        If unreadable lines explained a part of the hole, only as many lines as were claimed heal it."""
         hole = self.holes[at]
         if hole.claimed:
-            self.found.append(Loss(1, hole.reason, time, "clock", heal=True))
+            self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))
         claimed = max(0, hole.claimed - 1)
         low = min(claimed, time - hole.first)
         rest = [
-            Hole(hole.first, time - 1, hole.reason, low),
-            Hole(time + 1, hole.last, hole.reason, claimed - low),
+            ClockHole(hole.first, time - 1, hole.reason, low),
+            ClockHole(time + 1, hole.last, hole.reason, claimed - low),
         ]
         self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
 

@@ -1,4 +1,4 @@
-"""The frames that are open on each thread of an ET3 trace, and the numbers they get."""
+"""The open frames of each thread of an ET3 trace, and their numbers."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 DEPTH_MAX = 4096
-"""Frames of one thread that are remembered; Java's default stack holds a few times as many."""
+"""How many frames of one thread are remembered; Java's default stack holds a few times as many."""
 
 THREADS_MAX = 512
-"""Threads whose frames are remembered."""
+"""How many threads have remembered frames."""
 
 PASSED_MAX = 1024
-"""Methods of one thread of which frames were passed over."""
+"""How many methods of one thread have remembered frames that were passed over."""
 
 Frame = tuple[str, int, bool]
-"""Of an open frame: its method, its number, and whether its begin was written without a name."""
+"""An open frame: its method, its number, and whether its begin was written without a name."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Memory (bytes) of an entry in a stack (an open frame, or a method passed over), and of a thread."""
+"""Bytes of memory of a stack's entry (an open frame, or a method passed over), and of a thread."""
 
 
 class Stacks(msgspec.Struct):
-    """Frames by thread, the innermost last. Numbers count all frames from 1 in order of begins.
+    """The frames of each thread, the innermost last. Numbers count all frames from 1, in order of begins.
 
-    An exit takes the innermost frame of its method and passes over those above it: they ended by an
-    exception, of which there is no line, or their exit is missing; or the exit's own entry is, and
-    theirs are still to come. So how many frames of which method were `passed` over is remembered.
+    An exit takes the innermost frame of its method and passes over the frames above: an exception ended
+    them, which writes no line, or their exits are missing, or the exit's own entry is missing and their
+    exits are still to come. So `passed` remembers how many frames of which method were passed over.
 
-    What is beyond the bounds is given up, the oldest first. `whole` says that nothing was: only
-    then does an exit without its entry say anything.
+    Beyond the limits the oldest are forgotten. `whole` says that nothing was: only then does an exit
+    without its entry prove anything.
     """
 
     frames: dict[str, list[Frame]] = {}
@@ -40,7 +40,7 @@ class Stacks(msgspec.Struct):
     whole: bool = True
 
     def of(self, thread: str) -> list[Frame]:
-        """The frames of a thread, which may be new. They stay the same list."""
+        """Return the frames of a thread, which may be new; always the same list."""
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
@@ -52,7 +52,7 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[Frame], method: str) -> Frame | None:
-        """Take the frame that an exit ends off its thread's stack; None if there is none."""
+        """Remove the frame that an exit ends from its thread's stack; return None if there is none."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -62,7 +62,7 @@ class Stacks(msgspec.Struct):
         return None
 
     def proves(self, thread: str, method: str) -> bool:
-        """Whether an exit that ended no frame is one more than there were entries."""
+        """Return whether an exit that ended no frame proves a missing entry."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -72,7 +72,7 @@ class Stacks(msgspec.Struct):
         return False
 
     def shorten(self, frames: list[Frame]) -> None:
-        """Give up the older half of a stack that is too deep."""
+        """Forget the older half of a stack that is too deep."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
 
@@ -82,7 +82,7 @@ class Stacks(msgspec.Struct):
         self.number, self.whole = 0, True
 
     def in_hexadecimal(self) -> None:
-        """What was read as decimal is hexadecimal: threads and methods are called otherwise."""
+        """Rename threads and methods: what was read as decimal is hexadecimal."""
         again = {
             _again(thread): [
                 (_again(method), number, nameless) for method, number, nameless in frames
@@ -104,8 +104,8 @@ class Stacks(msgspec.Struct):
             self.whole = False
 
 
-class Frames:
-    """The stacks, as state that can give way: the older half of the deepest stack first."""
+class EvictableStacks:
+    """The stacks as evictable state: the older half of the deepest stack goes first."""
 
     what = Evicted.FRAMES
 

@@ -1,4 +1,4 @@
-"""The body of a Heph event, from its description on, as a kind, a name and attributes in JSON.
+"""Read a Heph event's body, from its description on: a kind, a name and attributes in JSON.
 
     body      = description:string *attribute
     string    = length:u16 *u8                                                     ; UTF-8
@@ -8,20 +8,20 @@
 
 Attributes become an object of names and values in the order of the wire. An integer is a JSON
 integer (a u64 in full), a float has a point or an exponent, a string is a string, an array an
-array. Three things JSON cannot say: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
+array. JSON cannot say three things: a NaN or infinity is `{"$f64":"7ff8000000000000"}` (its bits),
 text that is not UTF-8 is `{"$bytes":"c328"}` (its bytes), and an integer or array may not show its
-type. Read back, an integer below zero is an i64 and else a u64, a number with a point an f64, an
-array what its elements are, where one i64 makes it i64. What this would read wrongly (an i64
-without a sign, an empty array) is named under `$types`:
+type. A reader takes an integer below zero for an i64 and any other for a u64, a number with a point for
+an f64, an array for what its elements are, i64 if one of them is. Values that this reads wrongly (an i64
+without a sign, an empty array) are named under `$types`:
 `{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`.
-Where names repeat, begin with "$" or are not UTF-8, the object gives way to a list of name, type
+If names repeat, begin with "$" or are not UTF-8, the object is replaced by a list of name, type
 and value: `{"$list":[["k","u64",1],["k","u64",2]]}`.
-Beside these, `$description` holds a description that is not UTF-8 (the name has U+FFFD instead),
-and `$undecoded` what could not be read of the attributes, in hexadecimal.
+In addition, `$description` holds a description that is not UTF-8 (the name has U+FFFD instead),
+and `$undecoded` the part of the attributes that could not be read, in hexadecimal.
 
 The known producer writes nested arrays, which look like flat ones, and lengths modulo 2^16. So
-when the attributes do not end where the body ends, they are trusted up to the first array, in a
-body over 64 KiB up to the first string, and in `$undecoded` from there on.
+when the attributes do not end where the body ends, only those before the first array are trusted, in a
+body over 64 KiB only those before the first string; `$undecoded` holds everything from there on.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""Kind, name, attributes, flaw, and where in the packet (begin, end) another one may begin, should this
-one be torn: no magic is UTF-8, so among an array's values, or anywhere if something is wrong."""
+"""Kind, name, attributes, flaw, and the ranges of the packet (begin, end) in which another packet may
+begin if this one is torn. No magic is UTF-8, so that can only be among the values of an array, or anywhere
+if something is wrong with the packet."""
 
 BODY_AT = 40
-"""Where in a packet its body begins."""
+"""The offset of the body in a packet."""
 
 _COUNTER = b"\x00\x10tailrace.counter"
-"""The name of the first attribute of an event that is a counter's value (clients/PROTOCOL.md)."""
+"""The name of an event's first attribute if that is a counter's value (clients/PROTOCOL.md)."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -59,16 +60,16 @@ _f64 = Struct(">d").unpack_from
 
 _memo: Memo[bytes, Body] = Memo(8192, 256)  # about 8 MiB at most
 recall = _memo.get
-"""What `read_body` would give, if it is remembered; else None."""
+"""Return what `read_body` returned for this body if it is remembered, else None."""
 
 
 _every_eighth = cycle((1, *repeat(0, 7))).__next__
-"""Of the bodies that a layout fits, so many are remembered: what comes often is soon among them, and
-values that change do not cost and push out too much."""
+"""Selects one in eight of the bodies that a layout fits, to be remembered: frequent bodies are soon among
+them, and changing values cost little and evict little."""
 
 
 def read_body(body: bytes) -> Body:
-    """`body` begins with the description, whose length has been checked."""
+    """Read a body, which begins with the description, whose length must have been checked."""
     begin = 2 + (body[0] << 8 | body[1])
     known = layout.read(body, begin)
     if known:
@@ -96,8 +97,8 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[layout.Value] | None]:
-    """The attributes in JSON where they are scalars with different, ordinary names; None leaves
-    them to `_read_any`, which would say the same. And where the values stand, if a layout can say."""
+    """Return attributes in JSON if they are scalars with different, ordinary names, and where their values
+    stand if a layout can be made of them. None for the attributes: `_read_any` must read them."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[layout.Value] = []
@@ -133,13 +134,13 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[layout.Value] | None]
         return None, None
     if shown := ",".join(filter(None, types)):
         fields.append(f'"$types":{{{shown}}}')
-    # An i64's JSON depends on its sign, which no layout knows.
+    # The JSON of an i64 depends on its sign, which a layout does not know.
     return f"{{{','.join(fields)}}}", None if types else values
 
 
 @lru_cache(8192)  # names are short here: about 4 MiB at most
 def _head(raw: bytes) -> tuple[str, int]:
-    """An ordinary name as a JSON key with its colon, and the type of its value.
+    """Return an ordinary name as a JSON key with its colon, and the type of its value.
 
     Raise IndexError for a name that is not ordinary, or when the body ends in it."""
     kind = raw[2 + raw[1]]
@@ -150,7 +151,7 @@ def _head(raw: bytes) -> tuple[str, int]:
 
 
 class _Attribute(NamedTuple):
-    """An attribute at `at`: key and value in JSON, the type and the one that the value shows."""
+    """An attribute at `at`: key and value in JSON, its type, and the type that the value shows."""
 
     at: int
     key: str
@@ -160,8 +161,9 @@ class _Attribute(NamedTuple):
 
 
 def _read_any(body: bytes) -> Body:
-    """Any body with attributes or a description that is not UTF-8. It decides; `_usual` is only
-    quicker."""
+    """Read any body with attributes, or with a description that is not UTF-8.
+
+    This reader decides; `_usual` is only faster."""
     begin = 2 + (body[0] << 8 | body[1])
     name = body[2:begin].decode(errors="replace")
     attributes, stop = _read_attributes(body, begin)
@@ -186,7 +188,7 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """The attributes from `at` on as far as they can be trusted, and where that ends."""
+    """Return the attributes from `at` on as far as they can be trusted, and where they end."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -208,7 +210,7 @@ def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
     return attributes, at
 
 
-# Values: as JSON, the type they show, and where they end; that may lie beyond the body for a string
+# Values: as JSON, the type that they show, and where they end, which may be beyond the body for a string
 
 
 def _read_u64(body: bytes, at: int) -> tuple[str, int, int]:
@@ -232,7 +234,7 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """An array shows the type of its elements, i64 if one of them does."""
+    """Read an array; it shows the type of its elements, i64 if one of them does."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2
@@ -250,7 +252,7 @@ _READERS |= {ARRAY | kind: _read_array for kind in _READERS}
 
 
 def _spell(attributes: list[_Attribute]) -> list[str]:
-    """The attributes as the fields of a JSON object."""
+    """Return the attributes as the fields of a JSON object."""
     keys = {attribute.key for attribute in attributes}
     if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
         items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)
@@ -261,7 +263,7 @@ def _spell(attributes: list[_Attribute]) -> list[str]:
 
 
 def text_or_bytes(raw: bytes) -> str:
-    """UTF-8 as a JSON string, other bytes as `{"$bytes":"…"}`."""
+    """Return UTF-8 as a JSON string, other bytes as `{"$bytes":"…"}`."""
     try:
         return quote(raw.decode())
     except UnicodeDecodeError:

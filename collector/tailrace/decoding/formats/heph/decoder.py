@@ -7,21 +7,21 @@
     string    = length:u16 *u8                                                     ; UTF-8
 
 `size` counts the whole packet. An event is a span, or a counter if its first attribute is named
-`tailrace.counter`: `stream` is its stream id in decimal, `count` its counter, `substream` bit-cast,
-`start` and `end` nanoseconds since the epoch; how attributes are spelled stands in `body`. A
-time from 2^63 on, 292 years after its epoch, has no place in its column: it is null there, and the
-attribute `$start` or `$end` has the number (flaw `bad_time`). A metadata packet is a session record named after its option. `epoch` (u64, Unix ns)
-carries the clock; what a client says of its session stands in `session`, whose attributes are
-the object that was sent; another option's value is `{"value":"text"}` if it is printable UTF-8, else
-`{"value":{"$bytes":"00ff"}}`. The packets as they are really
-written: docs/formats/heph.md.
+`tailrace.counter`. `stream` is its stream id in decimal, `count` its counter, `substream` is bit-cast,
+`start` and `end` are nanoseconds since the epoch; `body` describes its attributes. A time from 2^63 on,
+292 years after its epoch, does not fit its column: the column is null, and the attribute `$start` or
+`$end` has the number (flaw `bad_time`).
 
-What cannot be read: an event whose attributes do not fill its size keeps its header and
-description (flaw `undecodable_body`). A packet in which another one seems to begin was torn (a
-short write) and is malformed up to there. Where no packet begins, bytes are malformed up to the
-next magic, in pieces of at most `PIECE` bytes counted from where that run of them began; the
-reason of a run is that of its beginning.
-A limit below 64 bytes is taken as 64: headers must fit.
+A metadata packet is a session record named after its option. `epoch` (u64, Unix ns) tells the clock.
+The options of `session` are a client's statements about its session; their attributes are the object that
+was sent. Any other option's value is `{"value":"text"}` if it is printable UTF-8, else
+`{"value":{"$bytes":"00ff"}}`. How producers really write packets: docs/formats/heph.md.
+
+Unreadable input: an event whose attributes do not fill its size keeps its header and description (flaw
+`undecodable_body`). A packet in which another one seems to begin was torn by a short write and is
+malformed up to there. Where no packet begins, bytes are malformed up to the next magic, in pieces of at
+most `PIECE` bytes counted from where this run of bytes began; all pieces have the reason of the first.
+A limit below 64 bytes counts as 64: headers must fit.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
 MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
 MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
 SHORT = 4096
-"""Longer packets are searched for another one's beginning before they are read, so that packets
-nested in one another, which nobody means, take no more time than others."""
+"""Longer packets are searched for the beginning of another one before they are read. So packets nested in
+one another, which no producer means to write, take no more time than others."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _prefix = Struct(">II").unpack_from
@@ -67,8 +67,8 @@ _stream_text = lru_cache(4096)(str)
 
 
 class HephState(msgspec.Struct):
-    """Bytes that wait for the rest of their packet, where they begin in the input, and the reason
-    of the malformed run that reaches up to them, if one does."""
+    """Bytes that wait for the rest of their packet, their offset in the input, and the reason of the malformed
+    run that ends right before them, if one does."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -76,7 +76,7 @@ class HephState(msgspec.Struct):
 
 
 class HephDecoder:
-    """Packets of one session. `limit` is the longest packet in bytes."""
+    """The decoder of one session. `limit` is the longest packet in bytes."""
 
     def __init__(self, limit: int, state: HephState | None = None) -> None:
         state = state or HephState()
@@ -85,8 +85,8 @@ class HephDecoder:
         self._offset = state.offset
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
-        self._need = 0  # how many bytes must wait before there is anything new to say
-        self._seek = False  # whether a magic among them also is
+        self._need = 0  # how many bytes must wait before anything new can be decoded
+        self._seek = False  # whether a magic among them is enough, too
 
     @property
     def state(self) -> HephState:
@@ -114,7 +114,7 @@ class HephDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """What waits is a packet, whole up to where another seems to begin or not at all, or none."""
+        """Decode what waits: packets inside a torn packet, and malformed bytes."""
         records: list[Record] = []
         data = bytes(self._waiting)
         done = 0
@@ -133,7 +133,7 @@ class HephDecoder:
         return records
 
     def _packets(self, data: bytes, records: list[Record], at: int = 0) -> int:
-        """Read whole packets from `at` on; give where that ends and waiting begins."""
+        """Read whole packets from `at` on; return where they end and waiting begins."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
@@ -173,8 +173,9 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Where inside the packet at `at` another one begins, or 0. If nothing is wrong with the
-        packet, no less than a whole header may say so."""
+        """Return where another packet begins inside the packet at `at`, or 0.
+
+        If nothing is wrong with the packet, only a whole header inside it counts."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = _packet_within(data, at + begin, at + end, self._limit, room)
@@ -183,7 +184,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read what is not a whole short event; give its size, or 0 when more must come first."""
+        """Read what is not a whole short event; return its size, or 0 when more bytes must come first."""
         have = len(data) - at
         self._seek = False
         if have < 8:
@@ -194,7 +195,7 @@ class HephDecoder:
             return self._skip(data, at, fault, records)
         magic, size = _prefix(data, at)
         if size > have:
-            # Until the lengths can be checked, less than the whole packet is enough to go on.
+            # Before the lengths can be checked, the minimal packet is enough to wait for.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
             self._need = checked if have < checked else size
             return 0
@@ -208,17 +209,17 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Bytes that begin no packet, up to the next magic or as many as make a piece."""
+        """Pass over bytes that begin no packet, up to the next magic or for the length of a piece."""
         stop = _find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
                 self._need, self._seek = self._piece, True
                 return 0
-            stop = at + self._piece - 3  # the last three may begin a magic
+            stop = at + self._piece - 3  # the last three bytes may begin a magic
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """The input ended here: what stands at `at` is no whole packet."""
+        """Pass over an incomplete packet at `at`, since the input ended here."""
         stop = _packet_within(data, at + 1, len(data), self._limit)
         fault = _fault(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -227,7 +228,7 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add `data[at:stop]`. What only goes on with a malformed run has the reason of the run."""
+        """Add `data[at:stop]` as malformed; a continued malformed run keeps its first reason."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -237,7 +238,7 @@ class HephDecoder:
 
 
 def _find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Where the first whole magic in `data[begin:stop]` begins, or -1. Looks not much further."""
+    """Return where the first whole magic in `data[begin:stop]` begins, or -1; look little further."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -249,7 +250,7 @@ def _find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Why no packet can begin at `at`, as far as the bytes up to `stop` tell."""
+    """Return why no packet can begin at `at`, as far as the bytes up to `stop` tell; else None."""
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
@@ -267,7 +268,7 @@ def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
 
 
 def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Where in `data[begin:stop]` a packet seems to begin of which `room` bytes are inside; or -1."""
+    """Return where a packet seems to begin in `data[begin:stop]` with `room` bytes inside, or -1."""
     last = stop - room + MAGIC_SIZE
     at = _find_magic(data, begin, last)
     while at >= 0 and _fault(data, at, stop, limit):
@@ -276,7 +277,7 @@ def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = M
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
-    """A whole event packet whose lengths have been checked."""
+    """Read a whole event packet whose lengths have been checked."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
     kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     if start < 0 or end < 0:
@@ -290,8 +291,9 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Return an event's times, attributes and flaw, given its times bit-cast, one of which is from
-    2^63 on. No attribute of the producer's has a name that begins with "$"."""
+    """Return an event's times, attributes and flaw, given its bit-cast times, one of which is 2^63 or more.
+
+    The name of a producer's attribute never begins with "$"."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
@@ -302,7 +304,7 @@ def _without_bad_times(
 
 
 def _read_metadata(offset: int, packet: bytes) -> Record:
-    """A whole metadata packet whose lengths have been checked."""
+    """Read a whole metadata packet whose lengths have been checked."""
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
     name = raw.decode(errors="replace")
@@ -316,7 +318,7 @@ def _read_metadata(offset: int, packet: bytes) -> Record:
 def _option(
     name: str, raw: bytes, value: bytes
 ) -> tuple[str | None, str | None, SessionFacts | None]:
-    """A metadata packet's attributes, flaw, and what it tells; `raw` is its name as sent."""
+    """Return a metadata packet's attributes, flaw and facts; `raw` is its name as sent."""
     flaw = None
     if name == "epoch":
         if len(value) == 8:
@@ -341,7 +343,7 @@ def _option(
 
 
 def _is_event(datagram: bytes) -> bool:
-    """Whether a datagram is an event and nothing else: lengths that agree, no magic inside."""
+    """Return whether a datagram is exactly one event: its lengths agree, and no magic is inside."""
     have = len(datagram)
     if have < EVENT_MIN:
         return False

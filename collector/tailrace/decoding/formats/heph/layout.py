@@ -1,11 +1,11 @@
-"""The bodies that one call site writes: the same bytes but for the values.
+"""Read the bodies that one call site writes: the same bytes except for the values.
 
-A layout is a body's static bytes (description, attribute names, types, string lengths) and where
-its values stand. It is found by description and size and then compared, so a body that merely looks
-alike is never misread; what no layout fits is read field by field (`body`), which decides. Half
-the time of that, whatever the number of attributes.
+A layout is a body's static bytes (description, attribute names, types, string lengths) and the places of
+its values. It is found by description and size and then compared with the body, so a body that only
+looks similar is never misread. A body that no layout fits is read field by field in `body`, which
+decides. A layout takes half the time of that, whatever the number of attributes.
 
-Only values whose JSON depends on nothing else: u64, finite f64 and UTF-8 strings.
+A layout has only values whose JSON depends on nothing else: u64, finite f64 and UTF-8 strings.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from tailrace.decoding.memo import Memo
 
 Value = tuple[int, int, str, str]
-"""Where a value stands, where it ends, its struct format, and its name as a JSON key."""
+"""Where a value begins, where it ends, its struct format, and its name as a JSON key."""
 
 
-class Layout(NamedTuple):
-    """`unpack` gives static and dynamic parts in turn, a static one first."""
+class BodyLayout(NamedTuple):
+    """The layout of a body. `unpack` returns static and dynamic parts in turn, a static one first."""
 
     kind: str
     name: str
@@ -34,13 +34,13 @@ class Layout(NamedTuple):
     floats: tuple[int, ...]
 
 
-_layouts: dict[tuple[bytes, int], Layout | None] = {}
+_layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
 _LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
 def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
-    """Kind, name and attributes in JSON; None where no layout fits."""
+    """Return kind, name and attributes in JSON; None where no layout fits."""
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
         return None
@@ -63,12 +63,12 @@ def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def unknown(body: bytes, begin: int) -> bool:
-    """Whether a layout might be learned from this body; from a long one, none is."""
+    """Return whether a layout might be learned from this body; never from a long one."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
-    """Remember a body's layout, or (None) that it has none."""
+    """Remember a body's layout, or that it has none (`values` is None)."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -81,7 +81,7 @@ def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | N
         form.append("0s")
         static.append(b"")
         types = [type_[-1] for _, _, type_, _ in values]
-        layout = Layout(
+        layout = BodyLayout(
             kind,
             name,
             Struct(">" + "".join(form)).unpack,

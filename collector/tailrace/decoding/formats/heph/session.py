@@ -1,7 +1,7 @@
-"""What a client says of its session in Heph metadata packets, and what the collector answers.
+"""A client's statements about its session in Heph metadata packets, and the collector's answers.
 
-Each of these options has one JSON object for its value, in UTF-8 (clients/PROTOCOL.md); members that
-are not known are passed over:
+The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md); unknown members are
+passed over:
 
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,
                         "clock":"logical","ticks_per_second":number}
@@ -11,11 +11,11 @@ are not known are passed over:
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
-Only `session` must be there. A value of another shape tells nothing: the record then has it as any
+Only `session` is required. A value of another shape tells nothing: its record has it like any other
 option's, and the flaw `bad_session`.
 
-Whoever knows a session's id can go on with the session. So records hold a digest in its place
-(`stored_name`), also where the id stands in an option that nobody understands.
+Whoever knows a session's id can continue the session. So records hold a digest in its place
+(`stored_name`), also where the id stands in an option that this version does not know.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
 OPTIONS = frozenset(_SHAPES)
 
 OURS = "tailrace."
-"""The beginning of the options' names, also of those of other versions."""
+"""The prefix of our options' names, also in other versions."""
 
 STORED_DIGITS = 24
-"""Fewer than an id has, so that a stored name cannot be announced."""
+"""Fewer digits than an id has, so that a stored name cannot be announced."""
 
 _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 
@@ -96,13 +96,14 @@ def stored_name(id_: str) -> str:
 
 
 def veiled(value: bytes) -> bytes:
-    """Return an option's value with the stored names of what may be sessions' ids."""
+    """Return an option's value with stored names in place of everything that may be a session's id."""
     return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
 
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
-    """One of `OPTIONS`: its value as the attributes of its record, and what it tells. None if it
-    has another shape."""
+    """Read the value of one of `OPTIONS`; return its record's attributes and its facts.
+
+    Return None if it has another shape."""
     fields = read_object(value)
     if isinstance(fields, str):
         return None
@@ -122,13 +123,13 @@ def _attributes(fields: list[Field]) -> str:
 
 
 def _text(field: Field) -> str:
-    """Return a member's value as the producer spelled it, but for an id, which may have escapes."""
+    """Return a member's value as the producer spelled it; replace an id, which may have escapes."""
     is_id = field.key == "session" and isinstance(field.value, str)
     return json.dumps(stored_name(field.value)) if is_id else field.text
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
-    """The packet that says it."""
+    """Return the packet that carries an answer."""
     fields: dict[str, object] = {
         "session": answer.session,
         "turn": answer.turn,

@@ -1,4 +1,4 @@
-"""JETS 2.0: one JSON object a line; records that begin and end, events and annotations on them.
+"""JETS 2.0: one JSON object a line; records that begin and end, with their events and annotations.
 
 | type       | kind       | columns                                                      |
 |------------|------------|--------------------------------------------------------------|
@@ -13,25 +13,27 @@
 `start` and `end` are `clk`, ticks of the simulated clock. Ids are u64, bit-cast. Stream is "": a
 session is one stream.
 
-Dialects. Three are in use, all called 2.0, and each line is read by its own shape. With a string
-for an id (A) the column has 63 bits of the string's BLAKE2b and the string stays in the attributes;
-a name may be missing. A missing description (A, B) and `id` for `record_id` in a record_end (A, B)
-are accepted, as is a missing parent_id, which says the same as null.
+Three dialects are in use, all called 2.0, and each line is read by its own shape. In dialect A an id is
+a string: the column has 63 bits of the string's BLAKE2b, the attributes have the string, and a name may
+be missing. Accepted are a missing description (A, B), `id` for `record_id` in a record_end (A, B), and a
+missing parent_id, which means the same as null.
 
-Attributes hold every field that has no column: the description, spelled anew, then data and the
-rest in the line's order with the text their producer wrote. A header gives `{"clock":"clk","ticks_per_second":N,"producer":{…}}`,
-a footer `{"totals":{…},…}`. A line with a repeated key (the last one counts), a key that begins
-with "$" or one that stands in the way of ours keeps its whole text instead, under `$line`.
+Attributes hold every field that has no column: the description, spelled anew, then data and the rest
+in the line's order with the producer's own text. A header has
+`{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer `{"totals":{…},…}`. A line with a repeated
+key (the last one counts), with a key that begins with "$", or with a key that collides with ours keeps
+its whole text under `$line` instead.
 
-What breaks a rule and can be read is kept with a flaw. A line of an unknown type is such: nothing
-in it is wrong by itself, and later versions may add types. It is a session record and not an
-annotation because annotations are counted against the footer's total. Of several flaws a record
-has the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place.
-Rules about ids (references, duplicates, order) need memory of them and are checked later.
-Blank lines belong to the line that follows them; where no whole one does they are a session record
-"blank_lines". A last line without newline is read like any; it is `truncated` if it is no JSON.
-NULs where a line should begin are what a log rotation leaves that empties a file its producer goes
-on writing to: they are malformed as `nul_bytes`, and the line behind them is read.
+A line that breaks a rule and can be read is kept with a flaw. A line of an unknown type is such a line:
+nothing in it is wrong by itself, and later versions may add types. It is a session record and not an
+annotation because annotations are counted against the footer's total. A record with several flaws gets
+the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place. Rules about ids
+(references, duplicates, order) need memory of earlier ids; `normalize` checks them.
+
+Blank lines belong to the line that follows them; without one they are a session record "blank_lines".
+A last line without newline is read like any; it is `truncated` if it is not JSON. NULs where a line should
+begin come from a log rotation that empties a file while its producer continues to write: they are
+malformed as `nul_bytes`, and the line behind them is read.
 Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 """
 
@@ -50,7 +52,7 @@ from tailrace.model.record import Kind, Record, malformed
 
 
 class JetsState(msgspec.Struct):
-    """Lines not yet whole, and how far the session is:
+    """Unfinished lines, and the stage of the session:
 
     start: nothing readable has come; headless: lines have, but no header; open: after a header;
     closed: after a footer.
@@ -61,7 +63,7 @@ class JetsState(msgspec.Struct):
 
 
 class JetsDecoder:
-    """Lines of one session. `limit` is the longest line in bytes, newline included."""
+    """The decoder of one session. `limit` is the longest line in bytes, newline included."""
 
     def __init__(self, limit: int, state: JetsState | None = None) -> None:
         state = state or JetsState()
@@ -80,7 +82,7 @@ class JetsDecoder:
         return self._read(self._lines.feed(data))
 
     def end(self) -> list[Record]:
-        """A last line without its newline is a line; `truncated` if it is not even JSON."""
+        """Read a last line without its newline like any line; it is `truncated` if it is not JSON."""
         return self._read(self._lines.end())
 
     def give_up(self) -> list[Record]:
@@ -102,7 +104,7 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """All lines at once if each is a usual one, else one by one."""
+        """Read lines at once if all of them are usual, else one by one."""
         if self._read_usual(offset, data, records):
             return
         for line in split_lines(data):
@@ -118,7 +120,7 @@ class JetsDecoder:
         return usual is not None
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
-        """A line that may stand behind the NULs of a file that was emptied."""
+        """Read a line that may stand behind the NULs of a file that was emptied."""
         rest = line.lstrip(b"\0")
         if not rest.strip(WHITE):
             rest = b""
@@ -129,7 +131,7 @@ class JetsDecoder:
             records.append(self._read_line(offset + hole, rest))
 
     def _read_line(self, offset: int, line: bytes) -> Record:
-        """Any line, with the rules about where in the session it may stand."""
+        """Read any line, and check the rules about its place in the session."""
         record = read_line(offset, line)
         if record.kind == Kind.MALFORMED:
             return record
@@ -154,8 +156,8 @@ def _blank(piece: Piece) -> Record:
     )  # fmt: skip
 
 
-def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - its name says nothing
-    """Whether a file's first line is a header, as far as it is there."""
+def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
+    """Recognise a file whose first line, as far as it is there, is a header."""
     line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
     return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
 
@@ -170,11 +172,11 @@ FORMAT = Format(
     flaws=frozenset(
         {
             "after_footer",  # comes after the footer
-            "bad_total",  # a total that is no count
+            "bad_total",  # a total is not a count
             "byte_order_mark",  # the first line begins with one
             "duplicate_key",  # two fields have the same key
             "header_not_first",  # a header after other lines: a new incarnation
-            "no_header",  # the first line is none
+            "no_header",  # the first line is not a header
             "unknown_type",  # a type of line that is not in the specification
             "version",  # not 2
         }

@@ -1,13 +1,13 @@
-"""One line of JETS to one record: this decides; `usual` is only quicker.
+"""Read one line of JETS into one record. This reader decides; `usual` is only faster.
 
-Columns, attributes and dialects are described there. A line that cannot be read is a malformed
+`decoder` describes columns, attributes and dialects. A line that cannot be read is a malformed
 record with one of `json_object.read_object`'s reasons or one of these:
 
-    missing_key   the type, or a key its type requires, is not there
-    bad_clk       clk is no integer of 64 bits
+    missing_key   the type, or a key that its type requires, is not there
+    bad_clk       clk is not an integer of 64 bits
     bad_id        an id is neither an unsigned integer of 64 bits nor a string
-    bad_field     the type, name, record_type, description or version is no string, or the
-                  metadata no object
+    bad_field     the type, name, record_type, description or version is not a string, or the
+                  metadata not an object
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _MalformedError(Exception):
     """The line cannot be read; the argument is the reason."""
 
 
-class _Reading(NamedTuple):
-    """A line's columns; of its attributes, what we say and what is the producer's."""
+class _LineReading(NamedTuple):
+    """A line's columns, and its attributes: `ours` and, with the producer's text, `theirs`."""
 
     kind: Kind
     theirs: Texts
@@ -56,7 +56,7 @@ class _Reading(NamedTuple):
 
 
 def read_line(offset: int, line: bytes) -> Record:
-    """The line at `offset`, together with the blank lines before it and its newline."""
+    """Read the line at `offset`, with its newline and the blank lines before it."""
     marked = offset == 0 and line.startswith(BYTE_ORDER_MARK)
     found = read_object(line[3:] if marked else line)
     if isinstance(found, str):
@@ -86,7 +86,7 @@ def read_line(offset: int, line: bytes) -> Record:
 # Lines
 
 
-def _read_header(fields: Fields) -> _Reading:
+def _read_header(fields: Fields) -> _LineReading:
     version = _string(fields, "version")
     metadata = _field(fields, "metadata").value
     if not isinstance(metadata, dict):
@@ -95,7 +95,7 @@ def _read_header(fields: Fields) -> _Reading:
     ours = {"clock": '"clk"'}
     if ticks is not None:
         ours["ticks_per_second"] = str(int(ticks)) if ticks.is_integer() else repr(ticks)
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         {"producer": _object(_rest(fields, {"type"})) or "{}"},
         ours,
@@ -105,7 +105,7 @@ def _read_header(fields: Fields) -> _Reading:
     )
 
 
-def _read_footer(fields: Fields) -> _Reading:
+def _read_footer(fields: Fields) -> _LineReading:
     given = [key for key in fields if key.startswith("total_")]
     totals: dict[str, int] = {}
     flaw = None
@@ -117,7 +117,7 @@ def _read_footer(fields: Fields) -> _Reading:
         elif value is not None:
             flaw = "bad_total"
     ours = {"totals": _object({key: fields[key].text for key in given}) or "{}"} if given else {}
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         _rest(fields, {"type", *given}),
         ours,
@@ -127,13 +127,13 @@ def _read_footer(fields: Fields) -> _Reading:
     )
 
 
-def _read_record(fields: Fields) -> _Reading:
+def _read_record(fields: Fields) -> _LineReading:
     used = {"type", "clk", "name", "record_type"}
     parent = fields.get("parent_id")
     if parent and parent.value is None:
         used.add("parent_id")
         parent = None
-    return _Reading(
+    return _LineReading(
         Kind.BEGIN,
         start=_clk(fields),
         name=_name(fields, "id"),
@@ -144,17 +144,17 @@ def _read_record(fields: Fields) -> _Reading:
     )
 
 
-def _read_record_end(fields: Fields) -> _Reading:
+def _read_record_end(fields: Fields) -> _LineReading:
     used = {"type", "clk"}
     key = "record_id" if "record_id" in fields else "id"
-    return _Reading(
+    return _LineReading(
         Kind.END, end=_clk(fields), id=_id(fields, key, used), theirs=_rest(fields, used)
     )
 
 
-def _read_event(fields: Fields) -> _Reading:
+def _read_event(fields: Fields) -> _LineReading:
     used = {"type", "clk", "name"}
-    return _Reading(
+    return _LineReading(
         Kind.INSTANT,
         start=_clk(fields),
         name=_name(fields, "record_id"),
@@ -163,10 +163,10 @@ def _read_event(fields: Fields) -> _Reading:
     )
 
 
-def _read_annotation(fields: Fields) -> _Reading:
+def _read_annotation(fields: Fields) -> _LineReading:
     used = {"type", "name"}
     _field(fields, "data")
-    return _Reading(
+    return _LineReading(
         Kind.ANNOTATION,
         name=_name(fields, "record_id"),
         parent=_id(fields, "record_id", used),
@@ -174,13 +174,13 @@ def _read_annotation(fields: Fields) -> _Reading:
     )
 
 
-def _read_other(fields: Fields) -> _Reading:
+def _read_other(fields: Fields) -> _LineReading:
     used = {"type"}
     clk = fields.get("clk")
     start = clk.value if clk and _is_clk(clk.value) else None
     if start is not None:
         used.add("clk")
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         _rest(fields, used),
         name=fields["type"].value,
@@ -189,7 +189,7 @@ def _read_other(fields: Fields) -> _Reading:
     )
 
 
-_READERS: dict[str, Callable[[Fields], _Reading]] = {
+_READERS: dict[str, Callable[[Fields], _LineReading]] = {
     "header": _read_header,
     "record": _read_record,
     "record_end": _read_record_end,
@@ -216,7 +216,7 @@ def _string(fields: Fields, key: str) -> str:
 
 
 def _name(fields: Fields, id_key: str) -> str | None:
-    """The name, and that there is none only in dialect A; a description must be a string."""
+    """Return the name; only dialect A may lack one. A description must be a string."""
     if "description" in fields:
         _string(fields, "description")
     if "name" not in fields and isinstance(_field(fields, id_key).value, str):
@@ -236,7 +236,7 @@ def _is_clk(value: object) -> bool:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """An id as the column has it; `used` gets the key if that is all there is to say."""
+    """Return an id for its column; add its key to `used` if the column says everything."""
     value = _field(fields, key).value
     if isinstance(value, str):
         return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
@@ -260,7 +260,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> float | None:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """The texts of the fields that no column has: description, data, the others in their order."""
+    """Return the texts of fields without a column: description, data, the others in their order."""
     texts: Texts = {}
     for key in ("description", "data", *fields):
         if key in fields and key not in used:

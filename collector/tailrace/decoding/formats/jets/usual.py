@@ -1,7 +1,7 @@
-"""The usual lines of JETS, many at a time: what `line.read_line` says, only quicker.
+"""Read the usual lines of JETS, many at a time: the same result as `line.read_line`, only faster.
 
-Usual is a record, record_end, event or annotation of dialect B or C with integer ids below 2^63 and
-no field that the specification does not name.
+A line is usual if it is a record, record_end, event or annotation of dialect B or C with integer ids
+below 2^63 and only fields that the specification names.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def read_usual(offset: int, data: bytes) -> list[Record] | None:
-    """Whole lines from `offset` on, or None if `read_line` might say anything else of any of them.
+    """Read whole lines from `offset` on; return None if `read_line` might read any of them differently.
 
     msgspec takes the last of repeated keys, passes over white space, reads any spelling of a
-    string, and looks into Raw values only for whether they are JSON. But it never writes more than
-    it read, so what it writes for the lines shows how much it dropped of them all, whatever the
-    order of keys: that must be spaces and carriage returns. Bytes that are not UTF-8 and too deep
-    nesting, which it does not see in a Raw value, are looked for here.
+    string, and checks Raw values only for being JSON. But it never writes more than it read. So the size
+    of what it writes for the lines shows how much it dropped of them all, whatever the order of keys:
+    that must be spaces and carriage returns. Bytes that are not UTF-8 and too deep nesting, which msgspec
+    does not notice in a Raw value, are checked here.
     """
     lines = data.split(b"\n")
     lines.pop()

@@ -1,18 +1,18 @@
-"""How a stream goes on: whether its clock may go back, and what that means where it may not.
+"""The order of a stream's events: where the clock may go back, and what it means elsewhere.
 
-A thread's events come in the order of their clock, but for those between `OU[` and `OU]`: they are
-written late and have the time at which they happened. Anywhere else, a clock that goes back says
+A thread's events come in the order of their clock, except between `OU[` and `OU]`: those are written
+late and have the time at which they happened. Anywhere else a clock that goes back means one of these:
 
-- that the process forked: parent and child share a buffer and an offset in the file, so what was
-  buffered is written twice. The first event that comes again is found among those remembered, and
-  the copy goes on as long as its events do: `duplicate`;
-- else, after the thread's end (`OHe`) or if it goes back to before the stream's first event, that a
-  later run has written over an earlier one's file without cutting it off; from here on it is the
-  earlier run's: `stale_tail`;
-- else nothing that is known: `clock_back`.
+- `duplicate`: the process forked. Parent and child share a buffer and an offset in the file, so the
+  buffered events are written twice. The first repeated event is found among those remembered, and the
+  copy goes on as long as the following events repeat, too.
+- `stale_tail`: a later run has written over an earlier run's file without cutting it off; from here on
+  the events are the earlier run's. This is so after the thread's end (`OHe`), or if the clock goes back to
+  before the stream's first event.
+- `clock_back`: the cause is unknown.
 
-Remembered are the first bytes of the stream and of the last few buffers. An `OF[` opens a buffer:
-it tells of the flush that emptied the one before.
+The first bytes of the stream and of the last few buffers are remembered. An `OF[` opens a buffer: it is
+about the flush that emptied the buffer before.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Beginnings of buffers that are remembered, the stream's own among them, and bytes of each."""
+"""How many beginnings of buffers are remembered, the stream's own among them, and how many bytes of each."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """Events that tell the thread's state."""
 
 TURNS = STATES | {b"OU[", b"OU]", b"OF["}
-"""Events after which the course is another."""
+"""Events that change the rules for the events after them."""
 
 CLOCK_MIN = -(2**63)
 
 
-class CourseState(msgspec.Struct):
-    """`first` is the clock of the first event; `last` the one that the next event's is held against,
-    None before the first.
+class EventOrderState(msgspec.Struct):
+    """`first` is the clock of the first event; `last` the clock that the next event's must not be below, None
+    before the first.
 
-    `late` is true between OU[ and OU]; `ran` from the first OHx on; `ended` while the thread's last
-    state is dead; `stale` in what an earlier run left, and `cut` if the later one had not ended there.
-    `copy` is which opening is being read again, and the next place in it.
+    `late`: between OU[ and OU]. `ran`: an OHx has come. `ended`: the thread's last state is dead. `stale`:
+    in an earlier run's rest; `cut`: the later run had not ended before it. `copy`: which opening is being
+    repeated, and the next place in it.
     """
 
     first: int = 0
@@ -51,35 +51,35 @@ class CourseState(msgspec.Struct):
     copy: tuple[int, int] | None = None
 
 
-class Course:
-    """The course of one stream."""
+class EventOrder:
+    """The order of one stream's events."""
 
-    def __init__(self, state: CourseState) -> None:
+    def __init__(self, state: EventOrderState) -> None:
         self.state = state
 
     @property
     def floor(self) -> int | None:
-        """The least clock of an event of which no more is to be said than that it comes next; None
-        where something is to be said of every event, and of those in `TURNS` always."""
+        """The clock from which on an event, unless it is in `TURNS`, is simply the next one; None where every
+        event must be checked."""
         state = self.state
         if state.stale or state.copy:
             return None
         return CLOCK_MIN if state.late else state.last
 
     def reach(self, clock: int) -> None:
-        """Events above the floor have been read, up to a clock."""
+        """Note that events above the floor have been read, up to a clock."""
         if not self.state.late:
             self.state.last = clock
 
     def remember(self, buffer: bytearray, begin: int, stop: int) -> None:
-        """Take note of the events in `buffer[begin:stop]`, which were read."""
+        """Remember the events in `buffer[begin:stop]`, which were read."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """The flaw of the place of an event, and whether something begins here that must be told."""
+        """Take the next event; return the flaw of its place, and whether a stale tail or a fork begins here."""
         state = self.state
         if mcv == b"OU]":
             state.late = False

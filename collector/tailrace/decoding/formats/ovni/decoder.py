@@ -5,26 +5,26 @@
     v1   TRACE/loom.LOOM/proc.PID/thread.TID.obs          metadata.json
     all  TRACE/clock-offsets.txt
 
-The stream is `LOOM/PID/TID`. The bytes are the same in all versions: `frame`. Every event
-is one record: `event`; the header is a session record "header".
+The stream is `LOOM/PID/TID`. The bytes are the same in all versions (`frame`). Every event is one
+record (`event`); the header is a session record "header".
 
-Further records, of size 0:
+Further records have size 0:
 
     session  metadata      what the metadata says, whenever that changes, under `producer`
              clock_offset  what has to be added to the clock (`clock_offset`, ns)
              fork          events come a second time (`course`)
     name                   titles and labels of marks
-    gap      truncated     stale_tail: what follows was written by an earlier run, and its beginning
-                           was written over
+    gap      truncated     stale_tail: what follows was written by an earlier run, whose beginning was
+                           written over
                            finished_without_data: the producer finished and had written no event
-                           unfinished: the thread's end never came, nor what the thread had not yet
-                           written then, which is up to 2 MiB
+                           unfinished: the thread's end never came, nor up to 2 MiB that the thread had
+                           not written by then
 
-The last two are said at the end of the input only: metadata may say that a thread has finished
-before the last bytes come, and says it of threads that lost all they had.
+The last two are reported only at the end of the input: metadata may say that a thread has finished
+before its last bytes come, and says so of threads that lost everything.
 
-What cannot begin an event is malformed up to where one is found again, in pieces of at most `limit`
-bytes; the reason of a run is that of its beginning. A limit below 64 bytes is taken as 64.
+Bytes that cannot begin an event are malformed up to the next event that is found, in pieces of at most
+`limit` bytes; all pieces have the reason of the first. A limit below 64 bytes counts as 64.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ import posixpath
 import msgspec
 
 from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.ovni.course import Course, CourseState
-from tailrace.decoding.formats.ovni.document import OFFSETS, Documents, DocumentsState
+from tailrace.decoding.formats.ovni.course import EventOrder, EventOrderState
+from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
 from tailrace.decoding.formats.ovni.event import EventReader
-from tailrace.decoding.formats.ovni.files import FILES, Place, read_path
+from tailrace.decoding.formats.ovni.files import FILES, StreamOrigin, read_path
 from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.formats.ovni.names import Names, NamesState
 from tailrace.decoding.formats.ovni.stack import Stack, StackState
@@ -48,37 +48,37 @@ from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
 
 
 class OvniState(msgspec.Struct):
-    """Bytes that wait for the rest of their event or for the next one, and where they begin.
+    """Bytes that wait for the rest of their event or for the next one, and their offset.
 
-    `fault` is why they begin no event, "" while they may; `order` the byte order, "" before the
-    header; `told` whether it was said that the end is missing.
+    `fault`: why they begin no event, "" while they may. `order`: the byte order, "" before the header.
+    `told`: whether the missing end was reported.
     """
 
     offset: int = 0
     waiting: bytes = b""
     fault: str = ""
     order: str = ""
-    place: Place = Place()
+    place: StreamOrigin = StreamOrigin()
     told: bool = False
-    course: CourseState = msgspec.field(default_factory=CourseState)
+    course: EventOrderState = msgspec.field(default_factory=EventOrderState)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
     documents: DocumentsState = msgspec.field(default_factory=DocumentsState)
 
 
 class OvniDecoder:
-    """Events of one thread. `limit` is the longest event in bytes."""
+    """The decoder of one thread's stream. `limit` is the longest event in bytes."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         self._state = state = state or OvniState()
         self._limit = max(limit, 64)
         self._waiting = bytearray(state.waiting)
-        self._searched = 0  # how many of these are known to begin no event
-        self._need = 0  # how many must wait before there is anything new to say
-        self._course = Course(state.course)
+        self._searched = 0  # how many of the waiting bytes are known to begin no event
+        self._need = 0  # how many must wait before anything new can be decoded
+        self._course = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
-        self._documents = Documents(state.documents, self._names)
+        self._documents = StreamDocuments(state.documents, self._names)
         self._set_out()
 
     @property
@@ -129,7 +129,7 @@ class OvniDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """What waits was cut off; what is missing at the end."""
+        """Return what waits as cut off, and the gap of a missing end."""
         state, waiting = self._state, self._waiting
         records: list[Record] = []
         while waiting:
@@ -149,7 +149,7 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return what waits as unreadable; an event is looked for behind it. A part of the header stays."""
+        """Return what waits as unreadable, then look for an event behind it; a part of the header stays."""
         state, records = self._state, list[Record]()
         if state.order or state.fault:
             state.fault = state.fault or "too_long"
@@ -160,7 +160,7 @@ class OvniDecoder:
         return records
 
     def _set_out(self) -> None:
-        """Know whose events come, in which byte order, as far as the state tells."""
+        """Make the readers of events, for the stream and the byte order in the state."""
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
         thread = (self._state.place.stream, order, self._stack, self._names)
@@ -168,7 +168,7 @@ class OvniDecoder:
         self._usual = UsualReader(*thread)
 
     def _decode(self, records: list[Record], at: int = 0) -> None:
-        """Read what waits from `at` on, as far as it goes."""
+        """Read the waiting bytes from `at` on, as far as possible."""
         state = self._state
         before = None
         while before != (before := (at, state.fault, state.order)):
@@ -202,8 +202,8 @@ class OvniDecoder:
         return at + HEADER
 
     def _events(self, at: int, records: list[Record]) -> int:
-        """Read events from `at` on; give where that ends, because more bytes must come or because
-        of a fault."""
+        """Read events from `at` on; return where they end, because of a fault or because more bytes must
+        come."""
         state, course, waiting = self._state, self._course, self._waiting
         numbers, usual = self._numbers, self._usual.read
         noted = at
@@ -258,7 +258,7 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Where an event begins inside the one that waits, if one does: its size was wrong then."""
+        """Return where an event begins inside the waiting one, whose size is then wrong; else the end."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop
@@ -287,22 +287,22 @@ FORMAT = Format(
     state_type=OvniState,
     flaws=frozenset(
         {
-            "bad_clock_offsets",  # the table of clock offsets is none
+            "bad_clock_offsets",  # the table of clock offsets cannot be read
             "bad_metadata",  # the metadata never became readable
             "bad_payload",  # the payload is not what this event has
             "clock_back",  # the clock goes back where it may not
-            "crossed_end",  # ends a span in which others are open whose ends never came
+            "crossed_end",  # ends a span although later spans are open, whose ends never came
             "duplicate",  # was written a second time, by a fork
             "mark_conflict",  # a mark is described in two ways
             "stale_tail",  # left by an earlier run whose file was written over
             "unknown_event",  # of no known model, category and value
-            "unmatched_end",  # nothing is open that it would end
+            "unmatched_end",  # no open span matches it
         }
     ),
     malformed=frozenset(
         {
             "bad_event",  # no event can begin here
-            "bad_header",  # the file does not begin as a stream of ovni
+            "bad_header",  # the file does not begin with ovni's header
             "bad_size",  # a jumbo longer than any that libovni writes
             "too_long",  # an event over the limit
             "truncated",  # the input ends inside this event

@@ -1,16 +1,16 @@
-"""What stands beside a stream of ovni: its metadata, and the offsets of the nodes' clocks.
+"""The documents beside a stream of ovni: its metadata, and the offsets of the nodes' clocks.
 
-Metadata is a JSON object that libovni writes in place, with no rename: whoever looks at the wrong
-moment sees nothing or half of it, and sees it whole a little later. So what cannot be read is not
-an error; it is named at the stream's end if it never became readable. Versions 1 and 2 have a
-`metadata.json` of the process and (2) a `thread.TID.json`, version 3 has `stream.json`.
+Metadata is a JSON object that libovni writes in place, without a rename: a reader may see nothing or
+half of it, and sees all of it a little later. So unreadable metadata is no error; it is reported at the
+stream's end if it never became readable. Versions 1 and 2 have a `metadata.json` of the process and (2) a
+`thread.TID.json`, version 3 has `stream.json`.
 
-Marks (`ovni.mark`): types 0 to 99 with a title and labels of values, in any one thread's metadata
-for the whole trace.
+Marks (`ovni.mark`): types 0 to 99 with a title and labels of values. Any one thread's metadata may
+describe them for the whole trace.
 
-`clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of what has
-to be added to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's
-name up to the first ".".
+`clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of the offset to
+add to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's name up to
+the first ".".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 class DocumentsState(msgspec.Struct):
     """Digests of what was last told, and lengths of what could not be read, by document's name.
 
-    `finished` is whether the producer says that it has finished; `offset` the clock's offset.
+    `finished`: whether the producer says that it has finished. `offset`: the clock's offset.
     """
 
     told: dict[str, bytes] = {}
@@ -44,15 +44,15 @@ class DocumentsState(msgspec.Struct):
     offset: int | None = None
 
 
-class Documents:
-    """The documents of one stream. Records are given for a place `offset`."""
+class StreamDocuments:
+    """The documents of one stream. Its records stand at a given place `offset`."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:
         self.state = state
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """A record of what it says, and the names in it, unless it says what it did."""
+        """Return a record of the metadata and the names in it; nothing if the content is the same as before."""
         state = self.state
         read = _read_metadata(data)
         if read is None:
@@ -77,7 +77,7 @@ class Documents:
         return [_session(offset, stream, "metadata", f'{{"producer":{text}}}', flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """A record of the host's offset if it is new, and of a table that cannot be read."""
+        """Return a record of the host's offset if it is new, and of a table that cannot be read."""
         state = self.state
         found, good = _find_offset(data, host)
         records = []
@@ -92,7 +92,7 @@ class Documents:
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
-        """What never became readable."""
+        """Return records of the documents that never became readable."""
         records = []
         for name, size in self.state.unreadable.items():
             about = f'{{"document":{quote(name)},"bytes":{size}}}'
@@ -102,7 +102,7 @@ class Documents:
 
 
 def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """The object as compact text and as values, or None for what is none, yet."""
+    """Return the object as compact text and as values; None while the data is not an object."""
     fields = read_object(data)
     if isinstance(fields, str):
         return None
@@ -115,7 +115,7 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Titles by type and labels by type and value, as their keys have them."""
+    """Return titles by type, and labels by type and value, with the keys of `Names`."""
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None
     found: dict[str, str] = {}
@@ -132,9 +132,9 @@ def _marks(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def _find_offset(data: bytes, host: str) -> tuple[int | None, bool]:
-    """A host's offset, if there is one, and whether the table is as it should be.
+    """Return a host's offset, if there is one, and whether the table is as it should be.
 
-    A last line without its end may be half-written and is passed over."""
+    A last line without a newline may be half-written and is passed over."""
     found: dict[str, int] = {}
     good = True
     for line in data.split(b"\n")[1:-1]:

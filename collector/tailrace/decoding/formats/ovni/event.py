@@ -1,4 +1,4 @@
-"""One event of ovni to one record.
+"""Turn one event of ovni into one record.
 
 | role (`table`) | kind       | columns                                       |
 |----------------------|------------|-----------------------------------------------|
@@ -9,11 +9,11 @@
 | unknown              | instant    | name (the MCV), parent, start                 |
 
 `category` is the model's name; `start` and `end` are the clock, bit-cast. Attributes begin with the
-MCV (`mcv`, of an end `end_mcv`, because a span shows both) and the payload's fields, which an end
-that matches its begin does not repeat. `payload` is the rest of the payload in hexadecimal: what no
-field is made of. `flags` is there if they have bits that say nothing.
+MCV (`mcv`; `end_mcv` for an end, because a span shows both) and the payload's fields. An end that matches
+its begin does not repeat the fields. `payload` is the part of the payload beyond the fields, in
+hexadecimal. `flags` is there if its bits are unusual.
 
-What creates a task or names a type is a name, because other threads' events ask for it.
+An event that creates a task or names a type is a `name` row, because other threads' events ask for it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import NamedTuple
 from tailrace.decoding.formats.ovni.frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Named, Names, gives, naming
 from tailrace.decoding.formats.ovni.stack import Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, Event
+from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType
 from tailrace.model.record import Kind, Record
 
 KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""What an event of no pair becomes, by its role."""
+"""The kind of record that an event outside a pair becomes, by its role."""
 
 STATES = {
     "x": "running",
@@ -42,14 +42,14 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""What the thread is after an event of the role `state`, by its value."""
+"""The thread's state after an event of the role `state`, by its value."""
 
 USUAL_JUMBO = JUMBO | 3
 """The flags of every jumbo that libovni writes."""
 
 
 class _Payload(NamedTuple):
-    """The values of the fields, these as members of the attributes and in a pair's key, and the bytes
+    """The values of the fields, as members of the attributes and as part of a pair's key, and the bytes
     after them."""
 
     values: tuple[int, ...]
@@ -59,7 +59,7 @@ class _Payload(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """What is made of an event, but for what all have."""
+    """The values read from an event, without the columns that all events fill alike."""
 
     kind: Kind
     name: str | None
@@ -81,7 +81,7 @@ class EventReader:
         self._names = names
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
-        """A whole event; `flaw` is that of its place."""
+        """Read a whole event; `flaw` is the flaw of its place."""
         head, clock = self._head(event)
         flags, mcv = head[0], head[1:].decode()
         known = EVENTS.get(head[1:])
@@ -110,8 +110,8 @@ class EventReader:
             flaw or reading.flaw, None,
         )  # fmt: skip
 
-    def _payload(self, event: Event, data: bytes) -> _Payload | None:
-        """None if it is shorter than the table says."""
+    def _payload(self, event: EventType, data: bytes) -> _Payload | None:
+        """Read the payload; return None if it is shorter than the table says."""
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
@@ -122,13 +122,13 @@ class EventReader:
     def _unread(self, name: str, data: bytes, flaw: str) -> _Reading:
         return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
-    def _copy(self, event: Event, payload: _Payload) -> _Reading:
-        """What a fork has copied opens and closes nothing, and tells nothing new."""
+    def _copy(self, event: EventType, payload: _Payload) -> _Reading:
+        """Read a copy that a fork made: it opens and closes nothing, and names nothing."""
         kind = Kind.END if event.opens is False else Kind.INSTANT
         return _Reading(kind, event.name, payload.members, payload.rest)
 
-    def _pair(self, event: Event, payload: _Payload) -> _Reading:
-        """A begin or an end; values tell one task, or value of a mark, from another."""
+    def _pair(self, event: EventType, payload: _Payload) -> _Reading:
+        """Read a begin or an end; the values tell tasks, or values of a mark, apart."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -140,11 +140,11 @@ class EventReader:
         members = members if ended is None else ""
         return _Reading(Kind.END, event.name, members, rest, ended, None, flaw)
 
-    def _single(self, event: Event, payload: _Payload, *, stale: bool) -> _Reading:
+    def _single(self, event: EventType, payload: _Payload, *, stale: bool) -> _Reading:
         values, members, _, rest = payload
         kind, parent = KINDS[event.role], self._stack.innermost
         name: str | None = event.name
-        if stale and kind == Kind.NAME:  # of another run's task or type
+        if stale and kind == Kind.NAME:  # a task or type of another run
             kind = Kind.INSTANT
         elif event.role == "type":
             name, about, rest = self._type(event, values[0], rest)
@@ -160,8 +160,8 @@ class EventReader:
             members += about
         return _Reading(kind, name, members, rest, None, parent)
 
-    def _type(self, event: Event, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """The label, which is text up to a zero, what it names, and the bytes if they are more."""
+    def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
+        """Return a type's label, which is text up to a zero, the members that name it, and bytes beyond the label."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")
@@ -170,6 +170,6 @@ class EventReader:
         self._names.learn_type(model, type_, label)
         return label, gives(self._names.type_key(model, type_)), rest
 
-    def _named(self, event: Event, values: tuple[int, ...]) -> Named:
+    def _named(self, event: EventType, values: tuple[int, ...]) -> Named:
         how = naming(event)
         return how(self._names, event, values) if how else (event.name, "")

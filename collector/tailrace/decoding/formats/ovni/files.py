@@ -1,10 +1,10 @@
-"""Whose stream a file is: what its path says, in the layouts that libovni has written.
+"""Read a stream's name, process and host from its file's path, in the layouts that libovni has written.
 
     v3       TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs    since ovni 1.11
     v1, v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs
 
-TIDs are unique in a node only, and tasks in a process; a loom is what shares a node's CPUs, and its
-name begins with the host's, up to the first ".".
+A TID is unique only in its node, and a task only in its process. A loom is a set of threads that share
+a node's CPUs; its name begins with the host's name, up to the first ".".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATH = re.compile(
 _STREAM = re.compile(r".*/thread\.[^/]+(?:/stream)?\.obs", re.DOTALL)
 
 
-class Place(NamedTuple):
+class StreamOrigin(NamedTuple):
     """The stream's name, its process and host; all empty where the path does not tell."""
 
     stream: str = ""
@@ -33,13 +33,13 @@ class Place(NamedTuple):
     host: str = ""
 
 
-def read_path(path: str) -> Place:
+def read_path(path: str) -> StreamOrigin:
     valid = path.encode(errors="surrogateescape").decode(errors="replace")
     match = _PATH.fullmatch(without_gz(valid))
     if match is None:
-        return Place()
+        return StreamOrigin()
     loom, pid, tid = match.group("loom", "pid", "tid")
-    return Place(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
+    return StreamOrigin(f"{loom}/{pid}/{tid}", f"{loom}/{pid}", loom.partition(".")[0])
 
 
 def _is_stream(path: str) -> bool:
@@ -47,12 +47,12 @@ def _is_stream(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """By the magic; a stream of which not even that is there yet by its path."""
+    """Recognise a stream by its magic or, while that is not complete, by its path."""
     return head.startswith(MAGIC) or (_is_stream(path) and MAGIC.startswith(head))
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Of its thread, its process and its trace."""
+    """Return the documents of the stream's thread, process and trace."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
         return "stream.json", f"../../../{OFFSETS}"
@@ -60,13 +60,13 @@ def _documents(path: str) -> tuple[str, ...]:
 
 
 def _trace(path: str) -> str:
-    """The directory of the trace: names and clocks are common to what is in it."""
+    """Return the trace's directory: the streams in it share names and clocks."""
     match = _PATH.fullmatch(without_gz(path))
     return match["trace"] if match else posixpath.dirname(path)
 
 
 def _writer(path: str) -> Writer | None:
-    """The process whose thread writes a stream, as its own PID namespace numbers it."""
+    """Return the process whose thread writes a stream, with its PID in its own namespace."""
     match = _PATH.fullmatch(without_gz(path))
     if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
         return None
@@ -74,7 +74,7 @@ def _writer(path: str) -> Writer | None:
 
 
 def _identity(path: str) -> str:
-    """The same for a stream under OVNI_TMPDIR and where libovni moves it when its thread ends."""
+    """Return the same for a stream under OVNI_TMPDIR and for its copy where libovni moves it at its end."""
     match = _PATH.fullmatch(without_gz(path))
     return "/".join(match.group("loom", "pid", "tid")) if match else without_gz(path)
 

@@ -1,16 +1,16 @@
-"""Where ovni's events begin and end, and where they begin again after something unreadable.
+"""Find where ovni's events begin and end, and the next event behind unreadable bytes.
 
     stream  = %s"ovni" version:u32 *event          ; version 1, in the byte order of all numbers
     event   = flags:u8 model:u8 category:u8 value:u8 clock:u64 payload
     payload = *16u8                                ; flags' low 4 bits + 1 bytes, none for 0
             | size:u32 *u8                         ; `size` bytes, if flags has bit 0x10 (jumbo)
 
-The three other bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
+The other three bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
 
-Nothing in a stream says where an event begins. One is looked for where the flags, a known MCV and
-the highest bits of a clock are what they must be. In noise that is so about once in 100 MB, so
-that a single event is enough to go on from, and none behind it needs to be waited for. What the
-clock was before does not count: the last event may be the one that was damaged.
+Nothing in a stream marks the beginning of an event. It is searched for by flags, a known MCV and the
+highest bits of a clock. Random bytes match about once in 100 MB, so one match is enough to continue
+from, without waiting for the event behind it. The previous clock does not count: the last event may be
+the damaged one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.decoding.formats.ovni.table import EVENTS
 
 MAGIC = b"ovni"
 ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
-"""Headers and the byte order they tell."""
+"""Headers and the byte orders that they tell."""
 
 HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
 """Bytes of the stream's header, of an event without payload, of a jumbo without its data."""
@@ -33,7 +33,7 @@ JUMBO_MAX = 2097135
 """The longest data that libovni writes: a jumbo must fit into its buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
-"""Nanoseconds since a node's start, 9 years: what is beyond is no clock."""
+"""Nanoseconds since a node's start, 9 years: a larger number is not a clock."""
 
 _CANDIDATE = re.compile(
     b"[\\x00-\\x0f\\x13](?:%s)"
@@ -47,7 +47,7 @@ _CANDIDATE = re.compile(
 
 
 class Numbers(NamedTuple):
-    """How the numbers of one byte order are read: flags with MCV and clock; a jumbo's size."""
+    """The structs of one byte order: flags with MCV and clock; a jumbo's size."""
 
     head: Struct
     size: Struct
@@ -57,10 +57,10 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 
 
 def event_size(buffer: bytearray, at: int, numbers: Numbers) -> int | str:
-    """How long the event at `at` is; 0 if more bytes must tell; or why there can be none.
+    """Return the size of the event at `at`, 0 if more bytes must come, or why no event can begin there.
 
-    bad_event: the MCV is not known, nor three printable characters before what may be a clock; or
-    it is that of an event which is never a jumbo.
+    bad_event: the MCV is unknown, and it is not three printable characters before a possible clock; or
+    the event is a jumbo although its MCV never is.
     bad_size: a jumbo longer than any that libovni writes.
     """
     have = len(buffer) - at
@@ -80,7 +80,7 @@ def event_size(buffer: bytearray, at: int, numbers: Numbers) -> int | str:
 
 
 def plain_payload(flags: int) -> int:
-    """Bytes of payload of an event that is no jumbo."""
+    """Return the size of the payload of an event that is not a jumbo."""
     low = flags & 0xF
     return low + 1 if low else 0
 
@@ -88,8 +88,8 @@ def plain_payload(flags: int) -> int:
 def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
-    """The first place in `buffer[begin:stop]` where an event of up to `limit` bytes begins, and True;
-    or the place up to which there is none and from which on that cannot be told, and False."""
+    """Return the first place in `buffer[begin:stop]` where an event of up to `limit` bytes begins, and True;
+    or the place up to which there is certainly none, and False."""
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO

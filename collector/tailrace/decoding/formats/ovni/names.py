@@ -1,11 +1,11 @@
-"""What tasks, task types and marks are called, as far as one stream tells.
+"""The names of tasks, task types and marks, as far as one stream tells them.
 
-Task types are named and tasks created in any thread of a process, marks described in any thread of
-a trace; so an event may come before its name, and in another stream. What this stream knows is
-written into the event; for the rest it asks (see `model.record.NAME_OF_ROW`) for one of these keys,
-which are names within the trace:
+Any thread of a process may name task types and create tasks, and any thread of a trace may describe
+marks. So an event may come before its name, and the name may be in another stream. A name that this
+stream knows is written into the event; for any other name the event asks (see
+`model.record.NAME_OF_ROW`) by one of these keys, whose scope is the trace:
 
-    task_type:LOOM/PID:V7    the type 7 of the process, of the model V
+    task_type:LOOM/PID:V7    the type 7 of the process, in the model V
     task:LOOM/PID:V12        its task 12
     mark:TYPE                the title of a mark's type
     mark:TYPE:VALUE          the label of a value
@@ -18,27 +18,27 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.ovni.table import Event
+from tailrace.decoding.formats.ovni.table import EventType
 from tailrace.model.holding import Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""How many of each are remembered; beyond, the oldest is forgotten and asked for."""
+"""How many of each are remembered; beyond, the oldest is forgotten, and events ask for it."""
 MARKED_MAX = 64
-"""Of so many marks it is kept what their events say of them."""
+"""How many marks have their events' names and members cached."""
 NAME_MAX = 256
-"""Longer names are not remembered."""
+"""The longest name that is remembered."""
 
 Named = tuple[str | None, str]
-"""A name, None if it is not known, and members of the attributes that belong to it."""
+"""A name, None if it is not known, and the members of the attributes that belong to it."""
 
-Naming = Callable[["Names", Event, tuple[int, ...]], Named]
-"""How events of a role are named, by the fields of their payload."""
+Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
+"""A function that names the events of a role by the fields of their payload."""
 
 
 class NamesState(msgspec.Struct):
-    """Labels of types by model and id ("V7"), types of tasks likewise; titles and labels of marks
-    by what follows "mark:" in their keys."""
+    """Labels of types by model and id ("V7"); types of tasks likewise; titles and labels of marks by the
+    part of their keys behind "mark:"."""
 
     process: str = ""
     types: dict[str, str] = {}
@@ -47,18 +47,18 @@ class NamesState(msgspec.Struct):
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
-"""What a type or a mark takes with the longest name, and what a task takes."""
+"""The size of a type or mark with the longest name, and of a task."""
 
 
 class Names:
-    """The names of one stream. Where they give way, tasks go first and marks last."""
+    """The names of one stream. Tasks are evicted first, marks last."""
 
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
         self.state = state
         self.evicted = 0
-        self._marked: dict[tuple[int, int], Named] = {}  # what `of_mark` gave
+        self._marked: dict[tuple[int, int], Named] = {}  # results of `of_mark`
 
     @property
     def held(self) -> int:
@@ -90,7 +90,7 @@ class Names:
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Give the name that `key` is known to have had before."""
+        """Remember a name; return the name that `key` had before, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         _keep(self.state.marks, key, name, MARKS_MAX)
@@ -107,8 +107,7 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """A mark with a value is called by the value's label or, if no thread has one, by its type's
-        title."""
+        """Name an event of a mark: by the value's label or, if no thread has one, by its type's title."""
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
@@ -122,7 +121,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """What a mark is set to is a value over time, called by the type's title."""
+        """Name the setting of a mark, a value over time, by the type's title."""
         marks = self.state.marks
         title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -131,36 +130,36 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
 
-def naming(event: Event) -> Naming | None:
-    """How an event is named if not by the table alone."""
+def naming(event: EventType) -> Naming | None:
+    """Return how an event is named; None if the table alone names it."""
     if event.opens is False:
         return None
     return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
 
 
 def gives(key: str) -> str:
-    """Members of the attributes of what gives a name to a key."""
+    """Return the members of the attributes of a `name` row for this key."""
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
-def _task(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+def _task(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     return names.of_task(event.mcv[0], values[0])
 
 
-def _worksharing(names: Names, event: Event, values: tuple[int, ...]) -> Named:
+def _worksharing(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     return names.of_type(event.mcv[0], values[0])
 
 
-def _mark(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+def _mark(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
     return names.of_mark(values[1], values[0])
 
 
-def _set(names: Names, event: Event, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
+def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
     return names.of_set(values[1], values[0])
 
 
-def _create(names: Names, event: Event, values: tuple[int, ...]) -> Named:
-    """The name that the task's bodies will ask for."""
+def _create(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
+    """Return the name that the task's bodies will ask for."""
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

@@ -1,13 +1,13 @@
-"""Which end belongs to which begin: the spans of one thread that are open.
+"""Match ends to begins: the open spans of one thread.
 
-Ends match begins channel by channel, the last begun first. The channels of what the thread is doing
-enclose one another and are one stack, so that a span's parent is the innermost one that is open,
-whatever library it is of: a call to MPI in a task's body is that body's. Channels that tell of
-something else (`table.OWN`) stand alone.
+Ends match begins channel by channel, the last begun first. The channels that tell what the thread is
+doing enclose one another and form one stack. So a span's parent is the innermost open span, whatever its
+library: a call to MPI in a task's body belongs to that body. Channels that tell of something else
+(`table.OWN`) stand alone.
 
-An end that matches no open begin is unmatched. One that matches, but not the last of its channel,
-closes all that were begun after it on the channel, too: their ends are missing, and would else keep
-every later end of the thread from its begin.
+An end that matches no open begin is unmatched. An end that matches, but not the last span of its
+channel, also closes the spans that were begun after it on the channel: their ends are missing, and they
+would keep every later end of the thread from its begin.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 OPEN_MAX = 512
-"""Spans that are open at once in one thread, on either stack; the oldest is given up beyond."""
+"""How many spans may be open at once in one thread, on either stack; beyond, the oldest is forgotten."""
 
 Open = tuple[str, str, int]
-"""Channel, what the end must be (no other channel has the same), id."""
+"""Channel, the key that the end must have (no other channel uses it), id."""
 
 
 class StackState(msgspec.Struct):
-    """Spans that enclose one another and those that do not; how many were ever begun."""
+    """Spans that enclose one another, spans that stand alone, and how many were ever begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -32,11 +32,11 @@ class StackState(msgspec.Struct):
 
 
 OPEN_BYTES = 256
-"""What an open span takes."""
+"""The size of an open span."""
 
 
 class Stack:
-    """Spans of one thread get the ids 1, 2, 3 … in the order of their begins."""
+    """The spans of one thread, with the ids 1, 2, 3 … in the order of their begins."""
 
     what = Evicted.FRAMES
 
@@ -49,7 +49,7 @@ class Stack:
         return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
 
     def give_way(self, size: int) -> None:
-        """Give up the spans that began first, those that stand alone before others."""
+        """Evict the spans that began first, those that stand alone before others."""
         for spans in (self.state.alone, self.state.nested):
             given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))
             del spans[:given]
@@ -57,7 +57,7 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span; give its id and its parent's."""
+        """Open a span; return its id and its parent's."""
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)
@@ -69,7 +69,7 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span; give its id, None where there is none to close, and the flaw."""
+        """Close a span; return its id, None if no span matches, and the flaw."""
         spans = self.state.alone if own else self.state.nested
         crossed = None
         for i in range(len(spans) - 1, -1, -1):
@@ -84,10 +84,10 @@ class Stack:
 
     @property
     def innermost(self) -> int | None:
-        """The id of the span that encloses what happens now."""
+        """The id of the innermost open span."""
         return self.state.nested[-1][2] if self.state.nested else None
 
     def clear(self) -> None:
-        """What was open is another run's."""
+        """Forget all open spans: they belong to another run."""
         self.state.nested.clear()
         self.state.alone.clear()

@@ -1,16 +1,16 @@
-"""The events of ovni's eight models: what each is called here, its payload, and what it opens or closes.
+"""The events of ovni's eight models: our name of each, its payload, and what it opens or closes.
 
 An event's MCV is three characters: model, category, value. The table has a line for each event or
 pair of events:
 
     ROLE  MCV [MCV]  name  (FIELD:TYPE …)
 
-    ROLE    of a pair, its channel: ends match begins on the same channel of the same model only
-    call      what the thread is doing inside a library
-    thread    as what the thread serves
+    ROLE    of a pair; ends match begins on the same channel of the same model only
+    call      the thread does something inside a library
+    thread    the thread's role in the library: worker, leader, main
     task      the body of a task, or a worksharing; matched by the fields, too
     pause     a body between pause and resume; on the channel `task`
-    alone     a channel of its own, which encloses nothing: what it tells of is not the thread's work
+    alone     on a channel of its own, which encloses nothing: it is not about the thread's work
     mark      a user's mark; its channel is the mark's type, matched by value
             of a single event:
     at        it happened
@@ -20,10 +20,10 @@ pair of events:
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-A field that older or newer producers leave out ends in "?". What a payload has beyond the fields is
-kept as bytes. Events of the role `type` and `deltas` are jumbos; their text or list follows the
-fields. Names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6
-1.1.0, nosv 2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
+A field that older or newer producers leave out ends in "?". Payload bytes beyond the fields are kept as
+bytes. Events of the roles `type` and `deltas` are jumbos; their text or list follows the fields. The
+names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv
+2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1).
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ P openmp
 """
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of pairs that enclose nothing and are enclosed by nothing but their own channel."""
+"""Roles of pairs that enclose nothing, and that nothing but their own channel encloses."""
 
 JUMBO = frozenset({"type", "deltas"})
 
@@ -260,9 +260,9 @@ _LINE = re.compile(r"(\w+) +(\S{3})(?: (\S{3}))?  +([^()]+?)(?: +\((.+)\))?")
 _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
-class Layout(NamedTuple):
-    """The fields of a payload of at least `size` bytes: how to unpack them and, as templates for their
-    values, what they are in JSON and in the key of a pair."""
+class PayloadLayout(NamedTuple):
+    """The fields of a payload of at least `size` bytes: how to unpack them, and the templates that write their
+    values into JSON and into the key of a pair."""
 
     size: int
     struct: Struct
@@ -270,12 +270,12 @@ class Layout(NamedTuple):
     key: str
 
 
-class Event(NamedTuple):
-    """One line of the table, seen from one of its MCVs.
+class EventType(NamedTuple):
+    """One line of the table, for one of its MCVs.
 
-    `opens` says whether a pair's event is the one that begins, None of no pair's.
-    `channel` and `begin` are a pair's channel and the MCV that begins it.
-    `layouts` are by byte order: what the payload may be, longest first; the last is the least.
+    `opens`: whether an event of a pair is the begin; None outside pairs.
+    `channel`, `begin`: a pair's channel, and the MCV of its begin.
+    `layouts`: the possible payloads by byte order, the longest first and the shortest last.
     """
 
     mcv: str
@@ -285,7 +285,7 @@ class Event(NamedTuple):
     opens: bool | None
     channel: str
     begin: str
-    layouts: dict[str, tuple[Layout, ...]]
+    layouts: dict[str, tuple[PayloadLayout, ...]]
 
     @property
     def jumbo(self) -> bool:
@@ -293,30 +293,30 @@ class Event(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The fewest bytes its payload may have."""
+        """The fewest bytes that its payload may have."""
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Each type of mark is a channel."""
+        """Return the event's channel, given its fields: each type of mark is a channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 
-def _layouts(fields: str | None) -> dict[str, tuple[Layout, ...]]:
+def _layouts(fields: str | None) -> dict[str, tuple[PayloadLayout, ...]]:
     split = [field.split(":") for field in (fields or "").split()]
     least = sum(not kind.endswith("?") for _, kind in split)
-    layouts: dict[str, tuple[Layout, ...]] = {}
+    layouts: dict[str, tuple[PayloadLayout, ...]] = {}
     for order in "<>":
         some = []
         for count in range(len(split), least - 1, -1):
             struct = Struct(order + "".join(_TYPES[kind.rstrip("?")] for _, kind in split[:count]))
             members = "".join(f',"{name}":%d' for name, _ in split[:count])
-            some.append(Layout(struct.size, struct, members, " %d" * count))
+            some.append(PayloadLayout(struct.size, struct, members, " %d" * count))
         layouts[order] = tuple(some)
     return layouts
 
 
-def _read_table() -> dict[bytes, Event]:
-    events: dict[bytes, Event] = {}
+def _read_table() -> dict[bytes, EventType]:
+    events: dict[bytes, EventType] = {}
     model = ""
     for line in filter(None, _TABLE.splitlines()):
         if not line.startswith(" "):
@@ -329,11 +329,11 @@ def _read_table() -> dict[bytes, Event]:
         channel = begin if role == "alone" else model + (" task" if role == "pause" else f" {role}")
         for mcv in filter(None, (begin, end)):
             opens = mcv == begin if end else None
-            events[mcv.encode()] = Event(
+            events[mcv.encode()] = EventType(
                 mcv, model, role, name, opens, channel, begin, _layouts(fields)
             )
     return events
 
 
 EVENTS = _read_table()
-"""All events that are known, by MCV."""
+"""All known events, by MCV."""

@@ -1,7 +1,8 @@
-"""The usual events of ovni, many at a time: what `event` says of them, only quicker.
+"""Read the usual events of ovni, many at a time: the same result as `event`, only faster.
 
-Usual is an event of a pair or an instant whose payload is just its fields, whose clock does not go
-back, which ends, if it does, what was begun last, and which does not change the stream's course.
+An event is usual if it belongs to a pair or is an instant, its payload is exactly its fields, its clock
+does not go back, it does not change the rules of the stream's order (`course.TURNS`) and, if it is an
+end, it ends the span begun last.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tailrace.decoding.formats.ovni.event import KINDS
 from tailrace.decoding.formats.ovni.frame import HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Names, Naming, naming
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, Event, Layout
+from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType, PayloadLayout
 from tailrace.model.record import Kind, Record
 
 BEGIN, END = Kind.BEGIN, Kind.END
@@ -25,7 +26,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class _Fields(NamedTuple):
-    """How a usual event is read that has fields or does not nest with all others: see `Layout`."""
+    """How to read a usual event that has fields, or that does not nest with all others: see `PayloadLayout`."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -33,14 +34,14 @@ class _Fields(NamedTuple):
     key: str
     naming: Naming | None
     own: bool
-    event: Event
+    event: EventType
 
 
 _Plan = tuple[Kind, str, str, str, str, str, _Fields | None]
-"""Kind, name, category, attributes (with fields, their beginning), channel, what begins the pair."""
+"""Kind, name, category, attributes (with fields: their beginning), channel, the pair's begin, fields."""
 
 
-def _plan(event: Event, layout: Layout) -> _Plan:
+def _plan(event: EventType, layout: PayloadLayout) -> _Plan:
     ends = event.opens is False
     kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
     mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
@@ -65,11 +66,11 @@ _PLANS: dict[str, dict[bytes, _Plan]] = {
     }
     for order in NUMBERS
 }
-"""By byte order, then flags and MCV."""
+"""By byte order, then by flags and MCV."""
 
 
 class UsualReader:
-    """Reads the usual events of one thread; arguments as `EventReader`'s."""
+    """Reads the usual events of one thread; takes the arguments of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -78,11 +79,11 @@ class UsualReader:
         self._stack = stack
         self._names = names
 
-    def read(  # noqa: PLR0912 - once an event: calls would take longer than what they do
+    def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read from `at` up to the first event that is not usual or not whole; give where that is, and
-        the last clock then. `offset` is that of the buffer's first byte."""
+        """Read from `at` up to the first event that is unusual or incomplete; return its place and the last
+        clock before it. `offset` is the offset of the buffer's first byte."""
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state
         nested = state.nested
@@ -132,7 +133,7 @@ class UsualReader:
     def _read_fields(
         self, plan: _Plan, fields: _Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
-        """Name, attributes, id and parent; None if it ends something else than the last begun."""
+        """Return name, attributes, id and parent; None for an end of a span that was not begun last."""
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]
         stack = self._stack
         name: str | None = plan[1]

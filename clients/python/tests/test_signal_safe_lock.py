@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from tailrace_client._turn import Turn
+from tailrace_client._signal_safe_lock import SignalSafeLock
 
 
 class Interrupt(Exception):  # noqa: N818 - no error
@@ -18,14 +18,14 @@ class Interrupt(Exception):  # noqa: N818 - no error
 
 
 def test_one_has_it_at_a_time_and_others_wait_for_no_longer_than_they_want():
-    turn = Turn()
-    assert turn.take(lambda: turn.take(lambda: "inner")) is None
-    assert turn.take(lambda: turn.take(lambda: "inner", time.monotonic() + 0.01)) is None
+    lock = SignalSafeLock()
+    assert lock.run(lambda: lock.run(lambda: "inner")) is None
+    assert lock.run(lambda: lock.run(lambda: "inner", time.monotonic() + 0.01)) is None
     inside, most = [], []
 
     def work():
         for _ in range(200):
-            turn.take(enter, inf)
+            lock.run(enter, inf)
 
     def enter():
         inside.append(1)
@@ -43,17 +43,17 @@ def test_one_has_it_at_a_time_and_others_wait_for_no_longer_than_they_want():
 
 
 def test_what_is_raised_gives_it_back():
-    turn = Turn()
+    lock = SignalSafeLock()
     with pytest.raises(ZeroDivisionError):
-        turn.take(lambda: 1 / 0)
-    assert turn.take(lambda: 1) == 1
+        lock.run(lambda: 1 / 0)
+    assert lock.run(lambda: 1) == 1
 
 
 def test_a_signal_handlers_exception_never_leaves_it_taken():
     def interrupted(*_):
         raise Interrupt
 
-    turn = Turn()
+    lock = SignalSafeLock()
     chance = random.Random(1)
     before = signal.signal(signal.SIGALRM, interrupted)
     try:
@@ -61,7 +61,7 @@ def test_a_signal_handlers_exception_never_leaves_it_taken():
             with pytest.raises(Interrupt):  # noqa: PT012 - it comes in any of these
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 5e-4))
                 while True:
-                    turn.take(lambda: 1)
-            assert turn.take(lambda: 1) == 1
+                    lock.run(lambda: 1)
+            assert lock.run(lambda: 1) == 1
     finally:
         signal.signal(signal.SIGALRM, before)

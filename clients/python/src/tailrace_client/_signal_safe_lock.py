@@ -12,12 +12,12 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 0.0005
 
 
-class Turn:
-    """Lets one thread at a time do something.
+class SignalSafeLock:
+    """A lock for one thread at a time. An exception of a signal handler never leaves it taken.
 
-    CPython may raise such an exception (Ctrl-C) right after any call. Between a lock's `acquire`, or
-    its `release`, and what would then make up for it, is room for that; here there is none: who has
-    the turn is known by the one call that takes it, and giving it back is no call.
+    CPython may raise such an exception (Ctrl-C) right after any call. A `threading.Lock` can stay
+    taken when the exception comes just after `acquire` or just before `release`. Here one call both
+    takes the lock and records the holder, and the release is a statement without a call.
     """
 
     __slots__ = ("_holder",)
@@ -25,9 +25,11 @@ class Turn:
     def __init__(self) -> None:
         self._holder: dict[int, object] = {}
 
-    def take(self, function: Callable[[], T], deadline: float = 0.0) -> T | None:
-        """What a function gives that is called when nobody else has the turn; None, uncalled, if
-        that is not so until the deadline (monotonic seconds)."""
+    def run(self, function: Callable[[], T], deadline: float = 0.0) -> T | None:
+        """Call a function while holding the lock and return its result.
+
+        Return None, without a call, if the lock is not free by the deadline (monotonic seconds).
+        """
         mine = object()
         holder = self._holder
         try:

@@ -1,0 +1,133 @@
+"""Where one file is: its path, its inode, its descriptor."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from tailrace.clock import Clock
+from tailrace.sources.tail.descriptors import TailDescriptors
+
+
+class AnotherFileError(FileNotFoundError):
+    """A path leads to another file than before, which may have the inode of the former one."""
+
+
+class Location:
+    """The path, inode and descriptor of one file. The file may lose its path and get another one;
+    meanwhile it stays open if it was."""
+
+    def __init__(
+        self,
+        descriptors: TailDescriptors,
+        clock: Clock,
+        path: str,
+        device: int,
+        inode: int,
+        birth: int,
+    ) -> None:
+        self.path = path
+        self.device = device
+        self.inode = inode
+        self.birth = birth
+        """When the file was made (Unix ns); 0 where the system does not say."""
+        self.gone: str | None = None
+        """Why the path does not lead to the file any more; None while it does."""
+        self.gone_at = 0.0
+        self.changed_at = 0.0
+        """When a change of the file was last seen."""
+        self._clock = clock
+        self._descriptors = descriptors
+        self._system = descriptors.roots.system
+
+    @property
+    def node(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+    @property
+    def is_open(self) -> bool:
+        return self in self._descriptors
+
+    @property
+    def is_readable(self) -> bool:
+        """Return whether the path leads to the file, or the file is open."""
+        return self.gone is None or self.is_open
+
+    @property
+    def is_unlinked(self) -> bool:
+        """Return whether the file is open and no name leads to it."""
+        fd = self._descriptors.get(self)
+        return fd is not None and self._system.fstat(fd).st_nlink == 0
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether the file is not open, and its file system seems not to be mounted."""
+        place = "/" if self.is_open else self.path
+        while place != "/":
+            place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
+            try:
+                return self._system.stat(place).st_dev != self.device
+            except OSError:
+                continue
+        return False
+
+    def find(self, now: float) -> tuple[os.stat_result | None, bool]:
+        """Return what the system says of the file, None if it cannot be asked, and whether another
+        file is at its path. Raise OSError."""
+        try:
+            found = self._system.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            found = None
+        replaced = found is not None and not self._leads_here(found)
+        if found is None or replaced:
+            if self.gone is None:
+                self.lose_path("replaced" if replaced else "deleted", now)
+            fd = self._descriptors.get(self)
+            return None if fd is None else self._system.fstat(fd), replaced
+        return found, False
+
+    def _leads_here(self, found: os.stat_result) -> bool:
+        """Return whether what the system has found at the path is this file. Open the file if a
+        descriptor is spare, so that it can be read to its end should it be deleted. Raise OSError."""
+        if (found.st_dev, found.st_ino) != self.node:
+            return False
+        # Another file may have the inode of one that is gone.
+        if not self.is_open and (self._descriptors.spare or self.gone is not None):
+            try:
+                self.open()
+            except AnotherFileError:
+                return False
+        return True
+
+    def lose_path(self, reason: str, now: float) -> None:
+        self.gone, self.gone_at = reason, now
+        self.changed_at = now
+        self._descriptors.pin(self)
+
+    def find_again(self, path: str) -> bool:
+        """Note that the file is at this path; return whether its path was another one before."""
+        self.gone = None
+        self._descriptors.unpin(self)
+        before, self.path = self.path, path
+        return path != before
+
+    def close(self) -> None:
+        self._descriptors.close(self)
+
+    def open(self) -> int:
+        """Return the descriptor, which is opened if need be. Raise OSError."""
+        fd = self._descriptors.get(self)
+        if fd is not None:
+            return fd
+        fd = self._descriptors.open(self, self.path)
+        found, birth = self._system.fstat(fd), self._system.birth(fd)
+        is_later = self.birth and birth and birth != self.birth
+        if (found.st_dev, found.st_ino) != self.node or is_later:
+            self.close()
+            if self.gone is None:
+                self.lose_path("replaced", self._clock.monotonic())
+            raise AnotherFileError(errno.ENOENT, "another file has its path by now", self.path)
+        if self.gone is not None:
+            self._descriptors.pin(self)
+        self.birth = birth or self.birth
+        return fd

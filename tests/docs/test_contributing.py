@@ -1,0 +1,105 @@
+"""The pages for contributors: their commands, targets, modules, paths and tools exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.docs.pages import ROOT
+
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md", ROOT / "docs/ADD_A_FORMAT.md"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def made(*arguments):
+    done = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_help_lists_every_target():
+    listed = dict(line.split(maxsplit=1) for line in made("help").splitlines())
+    assert listed.keys() == TARGETS
+    assert all(listed.values())
+    assert set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()) == TARGETS
+
+
+def test_make_alone_sets_up():
+    """So it does in a clone, whatever targets are added."""
+    assert re.search(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)[1] == "setup"
+
+
+@each_page
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@each_page
+def test_every_target_and_module_that_is_named_exists(page):
+    text = page.read_text()
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) <= TARGETS
+    for module in re.findall(r"python -m (tests[.\w]*)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+@each_page
+def test_every_path_that_is_named_exists(page):
+    paths = re.findall(
+        r"`((?:\.ci|tests|collector|clients|config|deploy|docs)/[\w./-]+)`", page.read_text()
+    )
+    ours = {"collector/tailrace/decoding/formats/toy.py"}
+    for path in set(paths) - ours:
+        found = path.removesuffix("/NAME")
+        assert "FORMAT" in path or (ROOT / found).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: page.stem)
+def test_every_test_that_is_to_be_run_is_found(page):
+    commands = re.findall(r"python -m (pytest [^\n`]*)", page.read_text())
+    assert commands
+    for command in sorted(set(commands)):
+        words = [word for word in command.split() if word != "--update-vectors"]
+        done = subprocess.run(
+            [sys.executable, "-m", *words, "--collect-only", "-n0"],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+
+def test_every_folder_of_tests_has_a_row():
+    shown = re.findall(r"^\| (`.*?`) \|", (ROOT / "tests/README.md").read_text(), re.MULTILINE)
+    rows = {name for row in shown for name in re.findall(r"`(\w+)`", row)}
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert there <= rows
+
+
+def test_pre_commit_runs_the_tools_of_lint():
+    """The formatter may write before a commit; the others are called as `make lint` calls them."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    hooks = {hook["entry"].replace(" --force-exclude", "") for hook in repository["hooks"]}
+    lint = made("--dry-run", "--assume-old=.venv/ready-dev", "lint")
+    tools = {line.replace(" --check .", "").removesuffix(" .") for line in lint.splitlines()}
+    assert tools == hooks
+    assert all(hook["language"] == "system" for hook in repository["hooks"])
+
+
+def test_all_newcomers_are_led_to_these_pages():
+    readme, contributing = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+    assert "(CONTRIBUTING.md)" in readme
+    assert "(docs/ADD_A_FORMAT.md)" in contributing
+    assert "(tests/README.md)" in contributing

@@ -1,0 +1,60 @@
+"""What must be true of the documents beside files after a play.
+
+- What the last program wrote beside its file is told in the file's session, if it stood there for `STAY` while
+  the collector could work and the session was open.
+- No name is told that was never written beside a session's file. (It may be the next program's, if that began at
+  the same path: ARCHITECTURE.md, "Blind spots".)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from tests.ingest.test_machine import attributes
+from tests.simulation.play import Play
+from tests.simulation.traces import CLASS, TRACES
+from tests.simulation.violation import demand
+
+
+def check(
+    play: Play,
+    of_trace: Mapping[int, str],
+    stood: Callable[[int, int], bool],
+    opened: Mapping[str, int],
+) -> None:
+    """Raise Violation for the first thing that must not be. `of_trace`: the name of the session of each trace;
+    `stood`: whether there was time enough between two ages (ns); `opened`: when sessions began."""
+    told = _told(play)
+    for (format_, _), document in play.yard.documents.items():
+        file, session = play.yard.files[document.trace], of_trace.get(document.trace, "")
+        stays = not (file.gone or file.paths[1:] or file.copied)
+        if stays and session and file.trace.ended:
+            since = max(document.at, opened[session])
+            known = document.trace in told[session] or not stood(since, play.world.age)
+            demand(known, "a document that is not told", (format_, document, session))
+    _check_names(play, told, of_trace)
+
+
+def _told(play: Play) -> defaultdict[str, set[int]]:
+    """Return by session the traces whose last document is told."""
+    told = defaultdict[str, set[int]](set)
+    for row in play.collector.rows:
+        if row["source"] == "et3" and row["kind"] == "name":
+            told[row["session"]].add(int(row["name"].removeprefix(CLASS)))
+        elif row["source"] == "ovni" and row["name"] == "metadata":
+            about = attributes(row)["producer"]["ovni"]
+            if about.get("finished"):
+                told[row["session"]].add(about["app_id"])
+    return told
+
+
+def _check_names(play: Play, told: Mapping[str, set[int]], of_trace: Mapping[int, str]) -> None:
+    files = play.yard.files
+    for trace, session in of_trace.items():
+        beside = TRACES[files[trace].trace.format].beside
+        places = {beside(path) for path in files[trace].paths}
+        for number in told.get(session, ()):
+            writer = files[number].trace
+            there = writer.ended and beside(writer.path) in places
+            demand(there, "a document from elsewhere", (trace, number))
