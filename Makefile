@@ -13,7 +13,7 @@ PARALLEL := --numprocesses=3 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
-.PHONY: setup dev help demo test test-slow lint simulate mutants bench reference producers requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding mutants bench reference producers requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -39,6 +39,18 @@ lint: $(DEV)  ## check formatting, style, import directions and types
 
 simulate: $(DEV)  ## play SEEDS=0-2000 (or today), or one SCENARIO=file.json, in virtual time (tests/simulation/README.md)
 	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
+
+# Not the tests that take long, most of which start daemons and programs.
+SLOW_TESTS := $(addprefix --ignore=tests/,c deploy docs run simulation system traffic)
+
+coverage: $(DEV)  ## measure the branches that the quick tests reach, and fail below the floor in pyproject.toml
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -q $(PARALLEL) $(SLOW_TESTS) $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+coverage-decoding: $(DEV)  ## fail unless the vectors reach the branches of the decoders (tests/decoding/coverage.py)
+	$(BIN)/python -m tests.decoding.coverage
 
 mutants: $(DEV)  ## run mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
 	$(BIN)/python -m tests.mutants $(ARGS)

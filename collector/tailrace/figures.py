@@ -148,7 +148,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """One source in /status. The fields have the names of the metrics."""
+    """One source in /status. The fields have the names of the metrics, and those that encode the figures
+    where they arise (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str

@@ -4,15 +4,13 @@ A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.
 record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
 line names the fields and each further line is one record, nulls at its end left out; a malformed
 record's bytes are not repeated, a test compares them with the input. Of a file's vector, `CASE.beside.json` has the path
-it is begun with and the documents it is given, as pairs of name and text, before the first byte.
+it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before
+the first byte. `paths.jsonl` says of paths what they tell.
 
 `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
 
-A format's vectors must take every branch of its module, so that damage is done to each of them:
-
-    coverage run --branch -m pytest tests/decoding/test_conformance.py
-    coverage combine
-    coverage report -m --include="*/decoding/formats/*" --fail-under=100
+The vectors must take the branches of `collector/tailrace/decoding`, so that damage is done to each of them:
+`make coverage-decoding` (see `tests/decoding/coverage.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +25,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tailrace.decoding.contract import Decoder, EndingDecoder, Format
+from tailrace.decoding.contract import (
+    Acknowledgement,
+    Decoder,
+    EndingDecoder,
+    Files,
+    Format,
+    HoldingDecoder,
+)
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
@@ -61,9 +66,9 @@ class Vector:
         decoder = self.format.decoder(self.limit, None)
         records: list[Record] = []
         if self.beside:
-            decoder.begin(self.beside["path"], "auto")
+            decoder.begin(self.beside["path"], self.beside.get("dialect", "auto"))
             for name, text in self.beside["documents"]:
-                records += decoder.document(name, text.encode())
+                records += decoder.document(name, text.encode(errors="surrogateescape"))
         return decoder, records
 
     def decoder(self) -> Decoder:
@@ -287,6 +292,36 @@ def test_what_is_pending_can_be_given_up_anywhere(vector: Vector) -> None:
 
 
 @every
+@pytest.mark.parametrize("share", [1, 8], ids=["all", "some"])
+def test_state_may_give_way_anywhere(vector: Vector, share: int) -> None:
+    """It takes less room then and counts what it gave up. The rest still tiles, what came before is as
+    it was, and a decoder that is restored goes on the same."""
+    whole = vector.decode()
+    size = len(vector.data)
+    for place in {size, *random.Random(12).sample(range(size), min(size, 10))}:
+        decoder, records = vector.begun()
+        if not isinstance(decoder, HoldingDecoder):
+            return
+        records += decoder.feed(vector.data[:place])
+        inside = len(records)
+        for holding in decoder.holdings:
+            held, evicted = holding.held, holding.evicted
+            holding.give_way(held // share)
+            assert 0 <= holding.held <= held - held // share
+            assert holding.evicted >= evicted
+            assert holding.evicted == evicted or holding.held < held
+            holding.evicted = 0  # as once it was told
+            assert holding.evicted == 0
+        saved = msgspec.msgpack.encode(decoder.state)
+        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
+        rest = decode(decoder, [vector.data[place:]])
+        again = vector.format.decoder(vector.limit, state)
+        assert packed(decode(again, [vector.data[place:]])) == packed(rest)
+        check_tiling(vector.format, records + rest, vector.data)
+        assert packed(records[:inside]) == packed(whole[:inside])
+
+
+@every
 def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()
@@ -395,6 +430,89 @@ def test_what_is_called_a_whole_record_is_one(vector: Vector) -> None:
                 before, after = decode(vector.decoder(), [datagram + datagram])
                 assert alone.kind != Kind.MALFORMED
                 assert packed([before, after._replace(offset=0)]) == packed([alone, alone])
+
+
+@every_format
+def test_an_answer_to_a_client_is_one_whole_packet(format_: Format) -> None:
+    if format_.acknowledge is None:
+        return
+    answer = Acknowledgement("ab" * 16, 7, {"1": 20, "4294967295": 0}, [("1", 3, 2)], goodbye=True)
+    for packet in (
+        format_.acknowledge(answer),
+        format_.acknowledge(msgspec.structs.replace(answer, given_up={"1": 2}, uncounted=["9"])),
+    ):
+        (record,) = decode(format_.decoder(64 * 1024, None), [packet])
+        assert (record.kind, record.size) == (Kind.SESSION, len(packet))
+
+
+def told_of(format_: Format, path: str) -> dict[str, object]:
+    """What a format says of a path."""
+    files = format_.files
+    return {
+        "path": path,
+        "stream": files.stream(path),
+        "documents": files.documents(path),
+        "group": files.group(path),
+        "copy": files.copy(path),
+        "writer": files.writer(path),
+    }
+
+
+def paths_file(format_: Format) -> Path:
+    return VECTORS / format_.name / "paths.jsonl"
+
+
+def paths(format_: Format) -> list[str]:
+    """The paths of which it is expected what they tell; none where the format has no such file."""
+    file = paths_file(format_)
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [json.loads(line)["path"] for line in lines]
+
+
+@every_format
+def test_paths_tell_what_is_expected_of_them(
+    format_: Format, request: pytest.FixtureRequest
+) -> None:
+    said = paths(format_)
+    if not said:
+        return
+    lines = [msgspec.json.encode(told_of(format_, path)).decode() for path in said]
+    if request.config.getoption("--update-vectors"):
+        paths_file(format_).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == paths_file(format_).read_text(encoding="utf-8").splitlines()
+    assert format_.files.has_documents == any(format_.files.documents(path) for path in said)
+    for path in said:
+        assert path.endswith(".gz") or format_.files.copy(path) == format_.files.copy(f"{path}.gz")
+
+
+@every
+def test_no_format_takes_the_file_of_another_for_its_own(vector: Vector) -> None:
+    """By its path and beginning; a file that has only just begun may be recognised by its path."""
+    for path in paths_of(vector):
+        for place in (0, 1, 100, 4096):
+            head = vector.data[:place]
+            found = [f.name for f in FORMATS.values() if f.files.recognises(path, head)]
+            assert found in ([], [vector.format.name])
+
+
+@every_format
+def test_a_format_recognises_most_of_its_files(format_: Format) -> None:
+    if format_.files.recognises is Files().recognises:
+        return
+    vectors = [vector for vector in ALL if vector.format is format_ and vector.data]
+    known = [
+        any(format_.files.recognises(path, vector.data[:4096]) for path in paths_of(vector))
+        for vector in vectors
+    ]
+    assert sum(known) > len(known) / 2
+
+
+def paths_of(vector: Vector) -> list[str]:
+    """Where the file may lie: where its vector says, or at the first path that is a stream's."""
+    if vector.beside:
+        return [vector.beside["path"]]
+    streams = (path for path in paths(vector.format) if vector.format.files.stream(path))
+    return [next(streams, "/runs/a/file")]
 
 
 @every_format

@@ -3,7 +3,7 @@
     LD_PRELOAD=kill_at.so dying_upgrade.py STORE DIRECTORY
 
 Copies STORE to DIRECTORY/1, DIRECTORY/2, … and lets a child open a daemon on copy n, killed in its nth
-change of a file; until one survives, whose number it prints.
+change of a file; until one survives, whose number it prints. It is of the version `tests.upgrade.later`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
+from tests.upgrade import later
 
 
 def main() -> None:
     store, directory = Path(sys.argv[1]), Path(sys.argv[2])
+    later.register()
     kill_at = ctypes.CDLL(None).kill_at
     number = 0
     while True:

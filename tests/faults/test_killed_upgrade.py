@@ -15,12 +15,13 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
-from tailrace.ingest.state import VERSION
 from tailrace.ingest.upgrade import version_of
 from tailrace.spool.checkpoint import Checkpoints
-from tailrace.store.schema import SCHEMA_VERSION, version_of as schema_of
+from tailrace.store.schema import version_of as schema_of
 from tests.faults import preload
-from tests.upgrade.stored import unpack
+from tests.upgrade import later
+from tests.upgrade.make import leave
+from tests.upgrade.stored import laid_out
 
 HERE = Path(__file__).parent
 SMALL = {"TAILRACE_SPOOL_SEGMENT_SIZE": "1 MiB"}
@@ -44,9 +45,11 @@ def rows(store):
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
-def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed_at):
-    stored = unpack("051b273-killed", tmp_path)
+def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed_at, monkeypatch):
+    leave(tmp_path / "left", killed=True)
+    stored = laid_out(tmp_path / "left", tmp_path)
     stored.peer.close()
+    later.register(monkeypatch.setattr)
     before, stored_rows = versions(stored.store), rows(stored.store)
     copies = tmp_path / "copies"
     copies.mkdir()
@@ -68,14 +71,14 @@ def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed
         ) as daemon:
             assert daemon.disk.table.recovery.reasons == []
             position = daemon.disk.table.position()
-            if left == (SCHEMA_VERSION, VERSION):
+            if left == (later.SCHEMA, later.STATE):
                 # Nothing is to be upgraded, so the replay is left to the time when it receives.
                 assert daemon.ingest.position <= position
             else:
                 assert daemon.ingest.position == position
-        assert versions(store) == (SCHEMA_VERSION, VERSION)
+        assert versions(store) == (later.SCHEMA, later.STATE)
         assert rows(store) == stored_rows
     # Some died before the table was upgraded, some after it, and one did not die.
-    after = (SCHEMA_VERSION, VERSION)
-    assert seen.keys() == {before, (SCHEMA_VERSION, before[1]), after}
+    after = (later.SCHEMA, later.STATE)
+    assert seen.keys() == {before, (later.SCHEMA, before[1]), after}
     assert left == after

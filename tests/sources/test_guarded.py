@@ -14,9 +14,9 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import TcpConfig
 from tailrace.security.files import LOOK_EVERY
 from tailrace.security.guard import guard
+from tailrace.sources.connection import LINE_MAX
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.tcp import TcpListener
-from tailrace.sources.token_line import LINE_MAX
 from tests.security.authority import PAST, Authority, StoppedClock, replace
 from tests.sources.recorder import Recorder, until
 

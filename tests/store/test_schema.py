@@ -13,14 +13,19 @@ from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog
 from tailrace.store.schema import SCHEMA_VERSION, STEPS
 from tailrace.store.snapshot import TableSnapshot
+from tests.upgrade import later
 
 
 @pytest.fixture
-def older(open_table, numbered, say_schema):
-    """A table with schema 1 and ten rows, by collector "one"."""
-    table = open_table()
-    table.commit(numbered("s", 0, 10), 100)
-    say_schema(1)
+def written(open_table, numbered):
+    """A table with ten rows, by collector "one"."""
+    open_table().commit(numbered("s", 0, 10), 100)
+
+
+@pytest.fixture
+def older(written, monkeypatch):
+    """The same, as a later version of Tailrace finds it."""
+    later.register(monkeypatch.setattr)
 
 
 def version(root):
@@ -31,15 +36,22 @@ def test_there_is_a_step_to_each_version_since_the_first():
     assert [step.version for step in STEPS] == list(range(2, SCHEMA_VERSION + 1))
 
 
-def test_an_older_table_is_brought_to_todays_version_in_one_commit_a_step(
-    older, open_table, numbered, root, seqs
+def test_an_older_table_is_brought_to_the_newest_version_in_one_commit_a_step(
+    older, open_table, numbered, root, seqs, monkeypatch
 ):
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", later.SCHEMA + 1)
+    monkeypatch.setattr(
+        schema, "STEPS", (*schema.STEPS, schema.SchemaStep(later.SCHEMA + 1, "more"))
+    )
     table = open_table()
     before = table.version()
-    assert (version(root), table.position()) == (1, 100)  # opening alone changes nothing
+    assert (version(root), table.position()) == (
+        SCHEMA_VERSION,
+        100,
+    )  # opening alone changes nothing
     taken = table.upgrade()
-    assert [step.version for step in taken] == list(range(2, SCHEMA_VERSION + 1))
-    assert version(root) == SCHEMA_VERSION
+    assert [step.version for step in taken] == [later.SCHEMA, later.SCHEMA + 1]
+    assert version(root) == later.SCHEMA + 1
     assert table.version() == before + len(taken)
     assert table.position() == open_table().position() == 100
     assert table.upgrade() == []
@@ -71,8 +83,8 @@ def test_an_upgrade_that_was_not_on_disk_when_the_power_went_is_done_again(
         else:
             path.write_bytes(left)
         table = open_table()
-        assert version(root) == 1
-        assert [step.version for step in table.upgrade()] == list(range(2, SCHEMA_VERSION + 1))
+        assert version(root) == SCHEMA_VERSION
+        assert [step.version for step in table.upgrade()] == [later.SCHEMA]
         assert seqs() == list(range(10))
 
 
@@ -82,7 +94,7 @@ def test_an_upgrade_that_landed_though_it_was_said_to_have_failed_is_not_done_tw
     real = schema.take
 
     def take(step, table):
-        monkeypatch.undo()
+        monkeypatch.setattr(schema, "take", real)
         real(step, table)
         raise CommitFailedError("the answer got lost")
 
@@ -95,27 +107,27 @@ def test_an_upgrade_that_landed_though_it_was_said_to_have_failed_is_not_done_tw
         for a in DeltaLog(root).read(v)
         if a.meta_data
     ]
-    assert [m.configuration["tailrace.schema"] for m in versions][-2:] == ["1", "2"]
-    assert version(root) == SCHEMA_VERSION
+    assert [m.configuration["tailrace.schema"] for m in versions] == ["1", "2"]
+    assert version(root) == later.SCHEMA
 
 
 def test_two_collectors_that_upgrade_at_once_both_go_on(older, open_table, numbered, seqs, root):
     one, two = open_table("one"), open_table("two")
     assert one.upgrade()
-    assert two.upgrade() in ([], list(STEPS))
+    assert two.upgrade() in ([], list(schema.STEPS))
     one.commit(numbered("s", 10, 5), 200)
     two.commit(numbered("t", 0, 5), 50)
     assert (seqs("s"), seqs("t")) == (list(range(15)), list(range(5)))
-    assert version(root) == SCHEMA_VERSION
+    assert version(root) == later.SCHEMA
 
 
 def test_a_table_of_a_newer_version_is_refused_to_writers_and_left_alone(
-    older, open_table, store, root, say_schema
+    written, open_table, store, root, say_schema
 ):
     say_schema(SCHEMA_VERSION + 1)
     before = sorted(root.rglob("*"))
     with pytest.raises(
-        StoreError, match=r"newer Tailrace \(schema 3; this one knows 2\): use that one"
+        StoreError, match=r"newer Tailrace \(schema 2; this one knows 1\): use that one"
     ):
         open_table()
     with pytest.raises(StoreError, match="newer Tailrace"):
@@ -140,18 +152,18 @@ def test_a_collector_stops_committing_when_another_one_has_upgraded_the_table_be
 
 
 def test_a_newer_table_is_read_with_a_warning_if_it_has_our_columns(
-    older, store, root, say_schema, caplog
+    written, store, root, say_schema, caplog
 ):
     DeltaTable(str(root)).alter.add_columns(
         [Field("extra", "long")], post_commithook_properties=NO_HOOKS
     )
     say_schema(SCHEMA_VERSION + 1)
     assert sum(file.rows for file in TableSnapshot.open(str(store), options={}).files()) == 10
-    assert "newer Tailrace (schema 3; this one knows 2)" in caplog.text
+    assert "newer Tailrace (schema 2; this one knows 1)" in caplog.text
 
 
 @pytest.mark.parametrize("stated", ["", "0", "-1", "two"])
-def test_what_is_no_version_is_no_table_of_ours(older, open_table, store, say_schema, stated):
+def test_what_is_no_version_is_no_table_of_ours(written, open_table, store, say_schema, stated):
     say_schema(stated)
     with pytest.raises(StoreError, match="not one of Tailrace's"):
         open_table()

@@ -1,4 +1,4 @@
-"""Write a fixture: the store that a version leaves behind, stopped in order or killed in its work.
+"""Leave a store as a version leaves it, stopped in order or killed in its work; as an archive, or for a test.
 
     PYTHONPATH=OTHER/collector:THIS python -m tests.upgrade.make OUT.tar.xz stopped|killed
 
@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import time
 import urllib.request
-from importlib.util import find_spec
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.upgrade import feeding
@@ -92,8 +92,7 @@ def main() -> None:
         leave(directory, killed=arguments.how == "killed")
         with tarfile.open(arguments.out, "w:xz") as archive:
             for name in ("store", "files"):
-                if (directory / name).exists():
-                    archive.add(directory / name, name, filter=_anonymous)
+                archive.add(directory / name, name, filter=_anonymous)
 
 
 def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -105,45 +104,49 @@ def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def leave(directory: Path, *, killed: bool) -> None:
-    """Run the version in PYTHONPATH on `directory/store` and leave it as it is left."""
+    """Run the version in PYTHONPATH on `directory/store` and leave it as it is left. A file `killed`
+    says that it was killed."""
     store, files = directory / "store", directory / "files"
     config = CONFIG.format(checkpoint="4 s" if killed else "1 h")
-    if tails := find_spec("tailrace.sources.tail") is not None:
-        for name, data in DOCUMENTS.items():
-            _append(files / name, data)
-        for name, parts in FILES.items():
-            _append(files / name, b"".join(parts().before))
-        config += TAILS.format(files=files)
-    if clients := find_spec("tailrace.ingest.announced") is not None:
-        config += CLIENTS
+    for name, data in DOCUMENTS.items():
+        _append(files / name, data)
+    for name, parts in FILES.items():
+        _append(files / name, b"".join(parts().before))
+    config += TAILS.format(files=files) + CLIENTS
     (directory / "tailrace.toml").write_text(config)
     serve = ["-m", "tailrace", "serve", "--config", directory / "tailrace.toml", "--store", store]
-    daemon = subprocess.Popen([sys.executable, *serve])
-    try:
-        _until((store / "ports.json").exists)
-        ports = json.loads((store / "ports.json").read_text())
-        sockets = _connect(ports["sources"])
-        _send(sockets, [p.before for p in NETWORK.values()])
-        if clients:
-            _send_and_leave(ports["sources"]["clients"], feeding.announced().before)
-        _until(lambda: _committed(ports))
-        if killed:
-            _until(lambda: list((store / "spool").glob("*.checkpoint")))
-        _send(sockets, [p.after[: len(p.after) // 2] for p in NETWORK.values()])
-        _until(lambda: _committed(ports))
-        _send(sockets, [p.after[len(p.after) // 2 :] for p in NETWORK.values()])
-        if tails:
-            for name, parts in FILES.items():
-                _append(files / name, b"".join(parts().after))
-        time.sleep(0.5)  # synced and not committed; what is not read of the files is read later
-        if killed:
+    with subprocess.Popen([sys.executable, *serve]) as daemon, ExitStack() as sockets:
+        try:
+            _feed(daemon, directory, sockets, killed=killed)
+        finally:
             daemon.kill()
-        else:
-            _until(lambda: _committed(ports))
-            daemon.terminate()
-        daemon.wait(60)
-    finally:
+
+
+def _feed(
+    daemon: subprocess.Popen[bytes], directory: Path, stack: ExitStack, *, killed: bool
+) -> None:
+    store, files = directory / "store", directory / "files"
+    _until((store / "ports.json").exists)
+    ports = json.loads((store / "ports.json").read_text())
+    sockets = [stack.enter_context(sock) for sock in _connect(ports["sources"])]
+    _send(sockets, [p.before for p in NETWORK.values()])
+    _send_and_leave(ports["sources"]["clients"], feeding.announced().before)
+    _until(lambda: _committed(ports))
+    if killed:
+        _until(lambda: list((store / "spool").glob("*.checkpoint")))
+    _send(sockets, [p.after[: len(p.after) // 2] for p in NETWORK.values()])
+    _until(lambda: _committed(ports))
+    _send(sockets, [p.after[len(p.after) // 2 :] for p in NETWORK.values()])
+    for name, parts in FILES.items():
+        _append(files / name, b"".join(parts().after))
+    time.sleep(0.5)  # synced and not committed; what is not read of the files is read later
+    if killed:
         daemon.kill()
+        (directory / "killed").touch()
+    else:
+        _until(lambda: _committed(ports))
+        daemon.terminate()
+    daemon.wait(60)
 
 
 NETWORK = {"udp": feeding.udp(), "tcp": feeding.tcp(), "jets": feeding.jets()}
@@ -186,7 +189,7 @@ def _committed(ports: dict[str, str]) -> bool:
 
 
 def _until(condition) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("waited too long")

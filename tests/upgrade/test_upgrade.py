@@ -1,6 +1,7 @@
-"""Stores of earlier versions, stopped in order or killed in their work, as today's version finds them.
+"""Stores of earlier versions, stopped in order or killed in their work, as a later version finds them.
 
-What they were fed is known to the byte (`feeding`), so that the table is held against that and not
+The later version is `later`. Until there are stores of releases, the earlier ones are made by today's
+code and have the shape that `later.before` gives them. What they were fed is known to the byte (`feeding`), so that the table is held against that and not
 against what any version made of it. See tests/vectors/upgrade/README.md.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import sys
 from collections import Counter
+from functools import cache
 
 import msgspec
 import pytest
@@ -25,9 +28,9 @@ from tailrace.store.durable import NO_HOOKS
 from tailrace.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, version_of
 from tests.cli.command import run
 from tests.system.collector import until
-from tests.upgrade import feeding
-from tests.upgrade.make import CLIENTS, DOCUMENTS, FILES, TAILS
-from tests.upgrade.stored import NAMES, unpack
+from tests.upgrade import feeding, later
+from tests.upgrade.make import CLIENTS, DOCUMENTS, FILES, TAILS, leave
+from tests.upgrade.stored import NAMES, laid_out, unpack
 
 SOURCES = """
 [sources.udp]
@@ -53,29 +56,45 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def in_every_run(name):
-    """A stop in order leaves less to take over than a death: of these the newest is enough."""
-    return name.endswith("killed") or name == "298aa63-stopped"
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """A function that returns the directory in which a collector of today was "killed" or "stopped"."""
+
+    @cache
+    def leave_(how):
+        directory = tmp_path_factory.mktemp(how)
+        leave(directory, killed=how == "killed")
+        return directory
+
+    return leave_
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=() if in_every_run(name) else pytest.mark.slow) for name in NAMES
-    ]
-)
-def stored(request, tmp_path):
-    stored = unpack(request.param, tmp_path)
+@pytest.fixture(params=["killed", "stopped", *NAMES])
+def stored(request, tmp_path, left):
+    """A store of a version before `later`."""
+    if request.param in NAMES:
+        stored = unpack(request.param, tmp_path)
+    else:
+        stored = laid_out(left(request.param), tmp_path)
     yield stored
     stored.peer.close()
 
 
 @pytest.fixture
-def upgraded(stored, collectors):
+def today(stored, collectors):
     """A collector of today on the stored store, not started."""
-    more = TAILS.format(files=stored.files) if stored.files.exists() else ""
+    more = TAILS.format(files=stored.files)
     collector = collectors(sources=SOURCES + CLIENTS + more)
     collector.store = stored.store
     return collector
+
+
+@pytest.fixture
+def upgraded(today):
+    """The same of the later version."""
+    _, _, _, *arguments = today.command()
+    today.command = lambda: [sys.executable, later.__file__, *arguments]
+    return today
 
 
 def send_the_rest(collector, stored):
@@ -87,12 +106,9 @@ def send_the_rest(collector, stored):
             sock.sendall(b"".join(parts.rest))
             sock.shutdown(socket.SHUT_WR)
             sock.recv(1)
-    if stored.files.exists():
-        for name, parts in FILES.items():
-            whole = parts().whole
-            with (stored.files / name).open("ab") as file:
-                # Of one that was killed, not all of `after` was written when it was.
-                file.write(whole[file.tell() :])
+    for name, parts in FILES.items():
+        with (stored.files / name).open("ab") as file:
+            file.write(parts().whole[file.tell() :])
 
 
 def numbers(rows, source, stream):
@@ -116,15 +132,17 @@ def missing(rows, source):
     return {number for number, times in found.items() if times}
 
 
-def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, imported):
+def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, imported, monkeypatch):
     upgraded.start()
-    assert version_of(DeltaTable(str(stored.store / "events"))) == SCHEMA_VERSION
+    assert version_of(DeltaTable(str(stored.store / "events"))) == later.SCHEMA
+    assert f"has schema {later.SCHEMA} now ({later.NEWS})" in upgraded.log()
+    assert f"has decoder state of version {later.STATE} now, was {VERSION}" in upgraded.log()
     send_the_rest(upgraded, stored)
-    if stored.files.exists():
-        until(lambda: all_read(upgraded), "the files to be read")
+    until(lambda: all_read(upgraded), "the files to be read")
     upgraded.settle()
     upgraded.check_balance()
     upgraded.stop()
+    later.register(monkeypatch.setattr)
     upkeep.run(str(stored.store), StoreConfig(), clock=SystemClock(), everything=True)
     if stored.died:
         upgraded.start().settle()
@@ -139,10 +157,9 @@ def test_an_older_store_is_taken_over_and_goes_on(stored, upgraded, imported):
     assert missing(rows, "tcp") == set()
     jets = Counter(row["kind"] for row in rows if row["source"] == "jets")
     assert (jets["begin"], jets["span"]) == (20, 10)
-    if stored.files.exists():
-        for name in TAIL_SOURCES:
-            assert events(rows, name) == events(imported, name) != Counter()
-            assert missing_count(rows, name) == missing_count(imported, name)
+    for name in TAIL_SOURCES:
+        assert events(rows, name) == events(imported, name) != Counter()
+        assert missing_count(rows, name) == missing_count(imported, name)
     check_clients(rows, stored)
 
 
@@ -189,21 +206,19 @@ def missing_count(rows, source):
 
 
 def check_clients(rows, stored):
-    """The session that was away before is one with what came after, where that version knew of it."""
-    if stored.knows_clients:
-        numbers_of = sorted({*range(120)} - {*range(20, 25)})
-        assert missing(rows, "clients") == {("5", n) for n in range(20, 25)}
-    else:
-        numbers_of = list(range(50, 120))
+    """The session that was away before is one with what came after."""
+    numbers_of = sorted({*range(120)} - {*range(20, 25)})
+    assert missing(rows, "clients") == {("5", n) for n in range(20, 25)}
     assert numbers(rows, "clients", "5") == numbers_of
     with tailrace.open(stored.store) as reading:
         [session] = reading.sessions(source="clients")
         assert session["events"] == len(numbers_of)
 
 
-@pytest.mark.parametrize("stored", ["051b273-killed", "f310e49-stopped"], indirect=True)
-def test_an_older_store_is_read_as_it_is(stored):
+@pytest.mark.parametrize("stored", ["killed", "stopped"], indirect=True)
+def test_an_older_store_is_read_as_it_is(stored, monkeypatch):
     """By whoever reads before a collector has started, and nothing is changed by it."""
+    later.register(monkeypatch.setattr)
     table = stored.store / "events"
     before = sorted((path, path.stat().st_mtime_ns) for path in table.rglob("*"))
     with tailrace.open(stored.store) as reading:
@@ -222,23 +237,23 @@ def test_an_older_store_is_read_as_it_is(stored):
     assert sorted((path, path.stat().st_mtime_ns) for path in table.rglob("*")) == before
 
 
-@pytest.mark.parametrize("stored", ["298aa63-killed"], indirect=True)
-def test_a_state_of_a_newer_version_is_refused_before_anything_is_changed(upgraded, stored):
+@pytest.mark.parametrize("stored", ["killed"], indirect=True)
+def test_a_state_of_a_newer_version_is_refused_before_anything_is_changed(today, stored):
     checkpoints = Checkpoints(stored.store / "spool")
     newest = checkpoints.newest(2**64 - 1)
     state = msgspec.msgpack.decode(newest.state, strict=False) | {"version": VERSION + 1}
     checkpoints.save(newest.position, msgspec.msgpack.encode(state))
     before = contents(stored.store)
-    upgraded.start(wait=False)
-    assert upgraded.process.wait(30) == 1
-    assert f"version {VERSION + 1}; this one reads 1, 3, 4, {VERSION}" in upgraded.log()
-    assert "move the directory away" in upgraded.log()
+    today.start(wait=False)
+    assert today.process.wait(30) == 1
+    assert f"version {VERSION + 1}; this one reads {VERSION}" in today.log()
+    assert "move the directory away" in today.log()
     assert contents(stored.store) == before
 
 
-@pytest.mark.parametrize("stored", ["298aa63-stopped"], indirect=True)
+@pytest.mark.parametrize("stored", ["stopped"], indirect=True)
 def test_a_table_of_a_newer_version_is_refused_to_a_collector_and_read_with_a_warning(
-    upgraded, stored
+    today, stored
 ):
     table = DeltaTable(str(stored.store / "events"))
     table.alter.add_columns([Field("extra", "long")], post_commithook_properties=NO_HOOKS)
@@ -247,10 +262,10 @@ def test_a_table_of_a_newer_version_is_refused_to_a_collector_and_read_with_a_wa
         newer, raise_if_not_exists=False, post_commithook_properties=NO_HOOKS
     )
     before = contents(stored.store / "events")
-    upgraded.start(wait=False)
-    assert upgraded.process.wait(30) == 1
-    assert "was written by a newer Tailrace (schema 3; this one knows 2)" in upgraded.log()
-    done = upgraded.cli("query", "--csv", "SELECT count(*) AS n FROM spans WHERE source = 'tcp'")
+    today.start(wait=False)
+    assert today.process.wait(30) == 1
+    assert "was written by a newer Tailrace (schema 2; this one knows 1)" in today.log()
+    done = today.cli("query", "--csv", "SELECT count(*) AS n FROM spans WHERE source = 'tcp'")
     assert (done.returncode, done.stdout) == (0, "n\n100\n")
     assert done.stderr.count("was written by a newer Tailrace") == 1
     assert contents(stored.store / "events") == before

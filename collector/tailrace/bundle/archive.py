@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.bundle.parts import PARTS, Part, Subject
+from tailrace.bundle.parts import PARTS, Part
 from tailrace.bundle.redaction import Redaction
+from tailrace.bundle.subject import Subject
 from tailrace.terminal import printable
 
 PART_SECONDS = 20.0

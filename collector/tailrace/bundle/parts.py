@@ -22,9 +22,9 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.bundle.redaction import effective
-from tailrace.config.load import Loaded, store_path
+from tailrace.bundle.subject import Subject
+from tailrace.config.load import store_path
 from tailrace.doctor.examination import examine
-from tailrace.doctor.host import Host
 from tailrace.errors import TailraceError
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
@@ -43,15 +43,6 @@ FILES_MAX = 1000
 """Files to list one by one."""
 QUARANTINE_BYTES = 64 * 2**20
 """Bytes of the quarantine to read for its reasons."""
-
-
-class Subject(NamedTuple):
-    """The subject of a bundle: the configuration as far as it could be read, its problems, and the host
-    with the daemon that runs on its store."""
-
-    loaded: Loaded
-    problems: list[str]
-    host: Host
 
 
 class Part(NamedTuple):

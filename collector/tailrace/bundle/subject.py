@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from tailrace.bundle.parts import Subject
 from tailrace.bundle.redaction import document_or_none
 from tailrace.chosen import transports
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, examine
 from tailrace.config.schema import Config, StoreConfig
 from tailrace.doctor.host import Host
+
+
+class Subject(NamedTuple):
+    """The subject of a bundle: the configuration as far as it could be read, its problems, and the host
+    with the daemon that runs on its store."""
+
+    loaded: Loaded
+    problems: list[str]
+    host: Host
 
 
 def find(

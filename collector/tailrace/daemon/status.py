@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
 
 from tailrace import __version__
 from tailrace.config.schema import SourceConfig
@@ -73,7 +77,6 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
     """Return the status of a configured source; the daemon need not run."""
     source = daemon.sources[name]
-    figures = source.figures()
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
@@ -89,61 +92,33 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ]
     uncommitted = max(0, tally.said_missing - daemon.loops.committing.said_missing.get(name, 0))
     progress = Counter(pace.progress for pace in paces.values())
-    return SourceStatus(
-        type=str(config.__struct_config__.tag),
-        format=config.format,
-        address=source.address,
-        open=figures.open,
-        received_bytes=tally.received,
-        decoded_bytes=tally.decoded,
-        malformed_bytes=tally.malformed,
-        pending_bytes=pending,
-        imbalance_bytes=tally.received - tally.decoded - tally.malformed - pending,
-        rows=tally.rows,
-        records=tally.records,
-        flaws=tally.flaws,
-        malformed_records=tally.malformed_records,
-        expected_events=account.expected,
-        seen_events=account.seen,
-        missing_events=account.missing,
-        duplicate_events=account.duplicates,
-        uncounted_events=account.uncounted,
-        uncounted_sessions=commons.state.uncounted_sessions,
-        imbalance_events=account.imbalance,
-        gap_events=tally.gaps,
-        heal_events=tally.heals,
-        gave_way=tally.gave_way,
-        unknown_gaps=tally.unknown_gaps,
-        open_windows=ingest.open_windows(name),
-        awaited_events=sum(each.events for each in awaited) + uncommitted,
-        awaited=awaited[:AWAITED_MAX],
-        followed_streams=commons.state.streams,
-        remembered_gaps=commons.state.ranges,
-        forgotten_gaps=commons.state.forgotten,
-        state_bytes=ingest.budget.sources.get(name, 0),
-        evicted=tally.evicted,
-        unassigned_drops=commons.drops.unassigned,
-        restarts=tally.restarts,
-        sessions_opened=tally.opened,
-        sessions_closed=tally.closed,
-        followed_sessions={p.value: progress[p] for p in Progress},
-        unfollowed_sessions=ingest.paces.unfollowed(name),
-        sessions=paces,
-        refused=figures.refused,
-        acknowledgements=figures.replies,
-        certificate_expiry_timestamp_seconds=figures.certificate_expires,
-        chunks=figures.chunks,
-        taken_bytes=figures.bytes,
-        kernel_drops=figures.kernel_drops,
-        queue_bytes=figures.queue_bytes,
-        buffer_bytes=figures.buffer_bytes,
-        buffer_asked_bytes=figures.buffer_asked,
-        files=figures.files,
-        waiting_files=figures.waiting,
-        descriptors=figures.descriptors,
-        errors=figures.errors,
-        behind_bytes=figures.behind_bytes,
-    )
+    known = _named(source.figures(), tally, account, commons.state)
+    known |= {
+        "type": str(config.__struct_config__.tag),
+        "format": config.format,
+        "address": source.address,
+        "pending_bytes": pending,
+        "imbalance_bytes": tally.received - tally.decoded - tally.malformed - pending,
+        "imbalance_events": account.imbalance,
+        "open_windows": ingest.open_windows(name),
+        "awaited_events": sum(each.events for each in awaited) + uncommitted,
+        "awaited": awaited[:AWAITED_MAX],
+        "state_bytes": ingest.budget.sources.get(name, 0),
+        "unassigned_drops": commons.drops.unassigned,
+        "followed_sessions": {p.value: progress[p] for p in Progress},
+        "unfollowed_sessions": ingest.paces.unfollowed(name),
+        "sessions": paces,
+    }
+    return SourceStatus(**{field: known[field] for field in SourceStatus.__struct_fields__})
+
+
+def _named(*parts: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of all parts by the names that they are encoded by."""
+    return {
+        name: value
+        for part in parts
+        for name, value in zip(part.__struct_encode_fields__, astuple(part), strict=True)
+    }
 
 
 def _memory(daemon: Daemon) -> MemoryStatus:

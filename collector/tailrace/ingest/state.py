@@ -19,7 +19,7 @@ from tailrace.normalize import ForgottenSpans, OpenSpan
 
 T = TypeVar("T")
 
-VERSION = 5
+VERSION = 1
 """Version of the state: its structs, those of the decoders' states, and the spool's entries. It rises by
 one with the first change after a release, together with a step in `upgrade`."""
 
@@ -28,25 +28,26 @@ class Tally(msgspec.Struct, omit_defaults=True):
     """One source's sums since its first entry: bytes as received, records and events by fate.
 
     received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events).
+    Fields are encoded by the names that /status and the metrics have for them (`daemon.status`).
     """
 
-    received: int = 0
-    decoded: int = 0
-    malformed: int = 0
+    received: int = msgspec.field(default=0, name="received_bytes")
+    decoded: int = msgspec.field(default=0, name="decoded_bytes")
+    malformed: int = msgspec.field(default=0, name="malformed_bytes")
     rows: int = 0
     records: dict[str, int] = {}
     flaws: dict[str, int] = {}
     malformed_records: dict[str, int] = {}
-    gaps: dict[str, int] = {}
-    heals: dict[str, int] = {}
+    gaps: dict[str, int] = msgspec.field(default_factory=dict, name="gap_events")
+    heals: dict[str, int] = msgspec.field(default_factory=dict, name="heal_events")
     gave_way: int = 0
     """Unfinished records that were given up because the source's sessions held too many bytes of
     them."""
     unknown_gaps: int = 0
     """Gaps of unknown size."""
     restarts: int = 0
-    opened: int = 0
-    closed: int = 0
+    opened: int = msgspec.field(default=0, name="sessions_opened")
+    closed: int = msgspec.field(default=0, name="sessions_closed")
     evicted: dict[str, int] = {}
     """Entries, by kind, that sessions gave up to keep the limits on memory."""
     events: Account = msgspec.field(default_factory=Account)

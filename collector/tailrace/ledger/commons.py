@@ -21,9 +21,9 @@ search for its oldest streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
-    streams: int = 0
-    ranges: int = 0
-    forgotten: int = 0
+    streams: int = msgspec.field(default=0, name="followed_streams")
+    ranges: int = msgspec.field(default=0, name="remembered_gaps")
+    forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
     """Streams that were ever followed."""
     uncounted_sessions: int = 0

@@ -35,11 +35,11 @@ class Finding(NamedTuple):
 class Account(msgspec.Struct):
     """Events by fate: expected = seen + missing - duplicates."""
 
-    expected: int = 0
-    seen: int = 0
-    missing: int = 0
-    duplicates: int = 0
-    uncounted: int = 0
+    expected: int = msgspec.field(default=0, name="expected_events")
+    seen: int = msgspec.field(default=0, name="seen_events")
+    missing: int = msgspec.field(default=0, name="missing_events")
+    duplicates: int = msgspec.field(default=0, name="duplicate_events")
+    uncounted: int = msgspec.field(default=0, name="uncounted_events")
     """Seen events of streams that are not followed, whose losses are unknown."""
 
     @property

@@ -11,19 +11,43 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import trio
 
 from tailrace.sources.channel import Channel, PlainChannel, TlsChannel
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import Outcome
-from tailrace.sources.token_line import first_line
 
 SEND_BUFFER = 16 * 2**10
 """Bytes asked of the kernel, which would otherwise keep megabytes for a peer that does not read."""
 
 UNSENT_MAX = 24 * 2**10
 """Bytes: somewhat more than one client is told at a time."""
+
+TOKEN = b"tailrace-token "
+LINE_MAX = 512
+"""Bytes of a token's line, with its end."""
+
+
+class TokenLine(NamedTuple):
+    """A connection's first bytes: the token in their first line, None if there is none, and the bytes
+    behind it. A source that demands no token accepts and drops such a line, so that clients can be
+    given theirs first."""
+
+    token: bytes | None
+    rest: bytes
+
+
+def first_line(data: bytes) -> TokenLine | None:
+    """Return the first line, None while more bytes are needed to tell."""
+    if data.startswith(TOKEN[: len(data)]):
+        end = data.find(b"\n", 0, LINE_MAX)
+        if end >= 0:
+            return TokenLine(data[len(TOKEN) : end], data[end + 1 :])
+        if len(data) < LINE_MAX:
+            return None
+    return TokenLine(None, data)
 
 
 class Connection:

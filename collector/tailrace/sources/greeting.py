@@ -9,9 +9,8 @@ import trio
 from tailrace.security.certificates import Certificates, explain
 from tailrace.security.guard import Guard
 from tailrace.security.tokens import Tokens
-from tailrace.sources.connection import Connection
+from tailrace.sources.connection import Connection, first_line
 from tailrace.sources.refusal import Refusal
-from tailrace.sources.token_line import first_line
 
 
 class GreetingRefusedError(Exception):

@@ -130,10 +130,11 @@ class Outcome(StrEnum):
 
 
 class SourceFigures(msgspec.Struct):
-    """What a source counts itself; the daemon exports it (see `metrics`)."""
+    """What a source counts itself. The daemon exports it by the names that fields are encoded by
+    (see `daemon.status`)."""
 
     chunks: int = 0
-    bytes: int = 0
+    bytes: int = msgspec.field(default=0, name="taken_bytes")
     open: int = 0
     """Connections or peers now."""
     refused: dict[str, int] = {}
@@ -141,20 +142,22 @@ class SourceFigures(msgspec.Struct):
     (see `Refusal`)."""
     problems: list[str] = []
     """What is wrong with its files of certificates and tokens now, a sentence each."""
-    certificate_expires: float | None = None
+    certificate_expires: float | None = msgspec.field(
+        default=None, name="certificate_expiry_timestamp_seconds"
+    )
     """When the certificate in use does (Unix seconds); None without TLS."""
-    replies: dict[str, int] = {}
+    replies: dict[str, int] = msgspec.field(default_factory=dict, name="acknowledgements")
     """Packets for peers, by what became of them (see `Outcome`)."""
     kernel_drops: int = 0
     """Datagrams the kernel dropped because the socket's buffer was full."""
     queue_bytes: int = 0
     buffer_bytes: int = 0
-    buffer_asked: int = 0
+    buffer_asked: int = msgspec.field(default=0, name="buffer_asked_bytes")
     files: int = 0
     """Files followed, or known and waiting to be."""
     files_ended: int = 0
     """Files read to their end by a source that reads what is there and no more."""
-    waiting: dict[str, int] = {}
+    waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")
     """Files known and not followed, by what they wait for."""
     descriptors: int = 0
     """Files held open."""

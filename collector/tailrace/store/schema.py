@@ -9,7 +9,7 @@ A starting collector upgrades an older table step by step. Existing rows stay as
 read the rows of all versions. A process that only reads takes an older table as it is, with NULL for
 what it lacks, and a newer one as far as it understands it. A step that adds columns must add them first,
 nullable and in one commit, and set the property last: in between the table has the older version, and
-the next start continues. No step adds columns so far. The first step that does must also let DuckDB
+the next start continues. There is no step yet. The first step that adds columns must also let DuckDB
 unite the files before and after it by column name (`query/engine.py`).
 """
 
@@ -25,7 +25,7 @@ from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
 from tailrace.store.durable import NO_HOOKS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 VERSION_PROPERTY = "tailrace.schema"
 
@@ -43,13 +43,8 @@ class SchemaStep(NamedTuple):
     news: str
 
 
-STEPS = (
-    SchemaStep(
-        2,
-        "gaps may be rows over ranges of numbers, and sessions may go on over several connections",
-    ),
-)
-"""One for each version, in order, from version 1 (that of the first tables) to today's."""
+STEPS: tuple[SchemaStep, ...] = ()
+"""One for each version, in order, from version 2 to today's."""
 
 
 def version_of(table: DeltaTable) -> int:

@@ -96,8 +96,6 @@ class Stacks(msgspec.Struct):
             self.whole = False
 
     def _pass_over(self, thread: str, frames: list[Frame]) -> None:
-        if not frames:
-            return
         passed = self.passed.setdefault(thread, {})
         for method, _, _ in frames:
             passed[method] = passed.get(method, 0) + 1

@@ -1,0 +1,114 @@
+"""The end of a daemon: in which order it goes, and what a table that does not answer leaves to the next start."""
+
+from __future__ import annotations
+
+import trio
+from deltalake import DeltaTable
+
+from tailrace.daemon.loops.loops import STOP_SECONDS
+from tailrace.errors import StoreError
+from tailrace.spool.entry import EntryKind
+from tailrace.store import running as running_file
+from tests.daemon.virtual import Failing, configuration, opened, running
+from tests.ingest.log import heph_event, heph_session
+
+
+class Order:
+    """What was done, in order: a name for each call that it was told to watch."""
+
+    def __init__(self, monkeypatch):
+        self.done = []
+        self._monkeypatch = monkeypatch
+
+    def watch(self, owner, method, name=lambda *_, **__: None):
+        real = getattr(owner, method)
+
+        def call(*arguments, **named):
+            result = real(*arguments, **named)
+            self.done.append(name(*arguments, **named) or method)
+            return result
+
+        self._monkeypatch.setattr(owner, method, call)
+
+
+def table(tmp_path):
+    return DeltaTable(str(tmp_path / "store" / "events"))
+
+
+def seqs(tmp_path):
+    rows = table(tmp_path).to_pyarrow_table().to_pylist()
+    return sorted(row["seq"] for row in rows if row["kind"] == "span")
+
+
+async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_saved(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    order = Order(monkeypatch)
+    with opened(configuration(tmp_path)) as life:
+        daemon = life.daemon
+        async with running(life):
+            await life.committed()
+            stream = await trio.open_tcp_stream(*life.address("tcp"))
+            await stream.send_all(heph_session(7, acknowledge=True))
+            await life.until(daemon.ingest.open_sessions)
+            await life.committed()
+            order.watch(daemon.spool, "append", lambda kind, *_: kind.name)
+            order.watch(daemon.spool, "sync")
+            order.watch(daemon.ingest, "apply", lambda entry: f"decode {entry.kind.name}")
+            order.watch(daemon.disk.table, "commit")
+            order.watch(daemon.disk.checkpoints, "save")
+            order.watch(daemon.sources["tcp"], "reply", lambda *_: "acknowledge")
+            order.watch(running_file, "finish")
+            # Sent, and not taken in yet when the stop begins.
+            await stream.send_all(heph_event(1, 0) + heph_event(1, 1))
+        await stream.aclose()
+        done = [what for what in order.done if what not in {"TICK", "decode TICK"}]
+        data, close, stop = map(done.index, ("DATA", "CLOSE", "STOP"))
+        assert data < done.index("acknowledge") < close < stop
+        assert done[stop:] == [
+            "STOP", "sync", "decode CLOSE", "decode STOP", "commit", "save", "finish",
+        ]  # fmt: skip
+        assert daemon.loops.committing.committed == daemon.spool.end == daemon.spool.durable
+        assert daemon.ingest.position == daemon.disk.checkpoints.newest(2**64 - 1).position
+    assert seqs(tmp_path) == [0, 1]
+
+
+async def test_a_table_that_does_not_take_it_leaves_the_rest_to_the_next_start(
+    autojump_clock, calls, tmp_path, monkeypatch, caplog
+):
+    with opened(configuration(tmp_path)) as life:
+        commits = Failing(monkeypatch, life.daemon.disk.table, "commit")
+        async with running(life):
+            await life.committed()
+            commits.error = StoreError("the table is away")
+            await life.send(heph_event(1, 0))
+            await life.until(lambda: "store" in life.conditions)
+            begun = trio.current_time()
+        assert STOP_SECONDS <= trio.current_time() - begun <= STOP_SECONDS + 1
+        assert "the rest stays in the spool" in caplog.text
+        assert life.daemon.spool.durable == life.daemon.spool.end
+    assert seqs(tmp_path) == []
+    assert not running_file.is_finished(tmp_path / "store")
+    with opened(configuration(tmp_path)) as life:
+        async with running(life):
+            await life.committed()
+    assert seqs(tmp_path) == [0]
+
+
+async def test_nothing_that_a_source_hears_after_its_end_is_taken_in(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    with opened(configuration(tmp_path)) as life:
+        kinds = []
+        real = life.daemon.spool.append
+        async with running(life):
+            await life.committed()
+            monkeypatch.setattr(
+                life.daemon.spool, "append",
+                lambda kind, *arguments: kinds.append(kind) or real(kind, *arguments),
+            )  # fmt: skip
+            await life.send(heph_event(1, 0))
+            await life.committed()
+        taken = {EntryKind.DATAGRAMS, EntryKind.DATA, EntryKind.OPEN, EntryKind.CLOSE}
+        assert taken.isdisjoint(kinds[kinds.index(EntryKind.STOP) :])
+    assert seqs(tmp_path) == [0]

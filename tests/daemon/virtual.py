@@ -1,0 +1,140 @@
+"""A real daemon on real disks in trio's virtual time: blocking calls are made at once, in the event loop.
+
+To be used with pytest-trio's `autojump_clock`, which each test must name itself. A blocking call then takes
+no time, unless `Calls` says that it hangs.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tailrace.chosen import transports
+from tailrace.config.load import load
+from tailrace.daemon.daemon import Mode, collecting
+
+CONFIG = """
+[admin]
+listen = "127.0.0.1:0"
+
+[sources.udp]
+type = "udp"
+format = "heph"
+listen = "127.0.0.1:0"
+
+[sources.tcp]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+"""
+
+
+class VirtualClock:
+    """Both times go as trio's clock does."""
+
+    def wall_ns(self):
+        return 1_800_000_000 * 10**9 + round(self.monotonic() * 1e9)
+
+    def monotonic(self):
+        return trio.current_time()
+
+
+class Calls:
+    """What would run in worker threads. `hanging` is a function that says of a call whether it hangs."""
+
+    def __init__(self, monkeypatch):
+        self.hanging = lambda call: False
+        monkeypatch.setattr(trio.to_thread, "run_sync", self._run)
+        monkeypatch.setattr(trio.from_thread, "run_sync", lambda call, *arguments: call(*arguments))
+
+    async def _run(self, call, *arguments, **_):
+        await trio.lowlevel.checkpoint()
+        if self.hanging(call):
+            await trio.sleep_forever()
+        return call(*arguments)
+
+
+class Failing:
+    """Stands in the place of a method and raises `error` while there is one; `times` has each call's time."""
+
+    def __init__(self, monkeypatch, owner, name):
+        self.error = None
+        self.times = []
+        self._real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, self)
+
+    def __call__(self, *arguments, **named):
+        self.times.append(trio.current_time())
+        if self.error is not None:
+            raise self.error
+        return self._real(*arguments, **named)
+
+
+class Life:
+    """One life of a daemon that runs."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.stop = trio.Event()
+        self.receiving = None
+        """What reloads are given."""
+
+    @property
+    def conditions(self):
+        return self.daemon.health.conditions
+
+    def address(self, source):
+        host, _, port = self.daemon.sources[source].address.rpartition(":")
+        return host, int(port)
+
+    async def until(self, condition, seconds=600.0):
+        """Wait for a condition in virtual time."""
+        with trio.fail_after(seconds):
+            while not condition():  # noqa: ASYNC110 - of anything
+                await trio.sleep(0.01)
+
+    async def send(self, *packets):
+        """Send datagrams, and return once they are in the spool, or wait for room in it."""
+        with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
+            for packet in packets:
+                await sock.sendto(packet, self.address("udp"))
+        await trio.sleep(0.001)
+
+    async def committed(self):
+        """Return once all that the spool has is in the table."""
+        spool, committing = self.daemon.spool, self.daemon.loops.committing
+        await self.until(lambda: spool.end == spool.durable == committing.committed)
+
+
+def configuration(tmp_path, text=CONFIG):
+    """Write a configuration and load it, with its store below `tmp_path`."""
+    path = tmp_path / "tailrace.toml"
+    path.write_text(text)
+    flags = {"store": str(tmp_path / "store")}
+    return load(path, environ={}, flags=flags, formats=transports)
+
+
+@contextmanager
+def opened(loaded, **mode):
+    with collecting(loaded, VirtualClock(), Mode(**mode)) as daemon:
+        yield Life(daemon)
+
+
+@asynccontextmanager
+async def running(life):
+    """Run a daemon meanwhile, and stop it in order at the end. What it raises is raised."""
+    assert isinstance(trio.lowlevel.current_clock(), MockClock), "the test names no autojump_clock"
+    started = trio.Event()
+
+    async def beside(receiving):
+        life.receiving = receiving
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: life.daemon.run(life.stop, started=started.set, beside=beside))
+        await started.wait()
+        await wait_all_tasks_blocked()
+        yield life
+        life.stop.set()

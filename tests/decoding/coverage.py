@@ -1,0 +1,114 @@
+"""Fail unless the vectors reach the branches of `collector/tailrace/decoding`.
+
+    python -m tests.decoding.coverage
+
+Measures `test_conformance.py`, without its tests of damage and cuts, which reach branches by chance. Fails if
+less than `BRANCHES_MIN` of the branches are reached, if a branch is not reached that has no reason in
+`EXCEPTIONS`, and if one is reached that has.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from coverage import Coverage
+
+HERE = Path(__file__).parent
+DECODING = HERE.parents[1] / "collector" / "tailrace" / "decoding"
+BRANCHES_MIN = 0.98
+BY_CHANCE = ("damaged", "missing", "any_cut", "truncation", "noise")
+
+
+class Place(NamedTuple):
+    """A line whose branch, or a function whose body, is not reached."""
+
+    file: str
+    text: str
+
+
+EXCEPTIONS = {
+    Place("formats/et3/maps.py", "def __eq__(self, other: object) -> bool:"): (
+        "called only where two hashes in a weak set collide"
+    ),
+    Place("formats/et3/events.py", "if frame[2] and name is not None:"): (
+        "a document comes between two lines; those of vectors come first (test_et3.py)"
+    ),
+    Place("formats/ovni/table.py", "if match is None:"): "the table in the code has a wrong line",
+    **dict.fromkeys(
+        (
+            Place("formats/dftracer/names.py", "if len(self.known) >= NAMES_MAX:"),
+            Place("formats/et3/events.py", "if len(frames) >= DEPTH_MAX:"),
+            Place("formats/et3/maps.py", "if len(found) >= READ_MAX and id_ not in found:"),
+            Place("formats/et3/stack.py", "if len(passed) > PASSED_MAX:"),
+            Place("formats/et3/stack.py", "if len(self.frames) >= THREADS_MAX:"),
+            Place("formats/heph/layout.py", "if len(_layouts) >= _LAYOUTS_MAX:"),
+            Place("formats/ovni/names.py", "if len(names) >= entries_max:"),
+            Place("formats/ovni/names.py", "if len(tasks) >= TASKS_MAX:"),
+            Place("formats/ovni/stack.py", "if len(spans) > OPEN_MAX:"),
+            Place("formats/ovni/usual.py", "if len(nested) > OPEN_MAX:"),
+            Place("memo.py", "if len(self) >= self._entries_max:"),
+        ),
+        "a bound on memory: its vector would have hundreds or thousands of records, and the tests of"
+        " the module reach it",
+    ),
+}
+"""Why no vector reaches it."""
+
+
+def measured() -> dict[str, Any]:
+    """Run the tests; return coverage's report as JSON. Raise SystemExit if one fails."""
+    coverage = Coverage(
+        data_file=None, config_file=False, branch=True, source_pkgs=["tailrace.decoding"]
+    )
+    coverage.set_option("report:exclude_also", ["if TYPE_CHECKING:", r": \.\.\.$", r"^\s*\.\.\.$"])
+    coverage.start()
+    chosen = " and ".join(f"not {name}" for name in BY_CHANCE)
+    code = pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-k", chosen, str(HERE / "test_conformance.py")]
+    )
+    coverage.stop()
+    if code:
+        raise SystemExit(int(code))
+    with tempfile.NamedTemporaryFile("r") as file:
+        coverage.json_report(outfile=file.name)
+        report: dict[str, Any] = json.load(file)
+    return report
+
+
+def not_reached(report: dict[str, Any]) -> Iterator[Place]:
+    for name, about in report["files"].items():
+        path = Path(name).absolute()
+        lines = path.read_text(encoding="utf-8").splitlines()
+        file = path.relative_to(DECODING).as_posix()
+        for line, _ in about["missing_branches"]:
+            yield Place(file, lines[line - 1].strip())
+        for function in about["functions"].values():
+            if function["missing_lines"] and not function["executed_lines"]:
+                yield Place(file, lines[function["start_line"] - 1].strip())
+
+
+def main() -> int:
+    report = measured()
+    found = set(not_reached(report))
+    totals = report["totals"]
+    share = totals["covered_branches"] / totals["num_branches"]
+    sys.stdout.write(
+        f"{totals['covered_branches']} of {totals['num_branches']} branches are reached: {share:.2%};"
+        f" {len(found)} places are not\n"
+    )
+    problems = [f"{file}: no vector reaches: {text}" for file, text in found - EXCEPTIONS.keys()]
+    problems += [f"{file}: is reached: {text}" for file, text in EXCEPTIONS.keys() - found]
+    if share < BRANCHES_MIN:
+        problems.append(f"less than {BRANCHES_MIN:.0%}")
+    sys.stdout.writelines(f"{problem}\n" for problem in sorted(problems))
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
