@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -422,7 +423,7 @@ async def test_what_is_deleted_before_it_can_be_opened_is_lost_and_named(
     autojump_clock, followed, files, intake, settle
 ):
     def stat(path: str) -> os.stat_result:
-        found = os.stat(path)
+        found = Path(path).stat()
         if path == str(files / "c") and found.st_size:
             (files / "c").unlink()
         return found
