@@ -40,8 +40,9 @@ lint: $(DEV)  ## check formatting, style, import directions and types
 simulate: $(DEV)  ## play SEEDS=0-2000 (or today), or one SCENARIO=file.json, in virtual time (tests/simulation/README.md)
 	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
 
-# Not the tests that take long, most of which start daemons and programs.
-SLOW_TESTS := $(addprefix --ignore=tests/,c deploy docs run simulation system traffic)
+# Not the tests that take long: most start daemons and commands, or damage every vector.
+SLOW_TESTS := $(addprefix --ignore=tests/,c cli contract decoding/test_conformance.py demo deploy docs doctor examples \
+  faults importing packaging query reading run simulation system traffic upgrade)
 
 coverage: $(DEV)  ## measure the branches that the quick tests reach, and fail below the floor in pyproject.toml
 	rm -f .coverage .coverage.*
