@@ -1,8 +1,8 @@
 """The runs of one session's producer: which run a record is of, and when a run is over.
 
 A session has a run in being, and may have the run before. On a datagram socket, events of a run may
-come after the next run has begun. So a run that ends lingers for `reorder_time`, unless nothing came
-of it for as long. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch
+come after the next run has begun. So a run that ends lingers for `reorder_time`. Where no epochs tell
+how its clock goes, it lingers only if something came of it within that time. Meanwhile each event goes to the run that it fits (`owning`), and a repeated epoch
 or announcement to the run that said it first. All of a datagram that announces a session is of that
 session.
 
@@ -223,7 +223,9 @@ class Course:
                 return done
             if done < size:
                 one = [column[at : at + 1] for column in rest]
-                run = previous if owns(previous, one, self.run, now) else self.run
+                repeats = not previous.silent(previous.state.ended_at - self._linger)
+                is_late = owns(previous, one, self.run, now, repeats=repeats)
+                run = previous if is_late else self.run
                 if not run.take(one, now):
                     return done
                 done += 1
@@ -237,7 +239,7 @@ class Course:
         if known is None:
             self._introduced("epoch", records, index, now)
         elif known != epoch:
-            self._restart("epoch", now)
+            self._restart("epoch", now, clocked=True)
         self._know(epoch, self.run.state.name)
 
     def _introduced(self, why: str, records: list[Record], index: int, now: int) -> None:
@@ -271,8 +273,7 @@ class Course:
         old, new = self.previous, self.run
         if anew or old is None or self._is_shared(new):
             self._began(now)
-            if old and old.silent(now - self._linger):
-                self._finish_previous(now)
+            self._let_go_of_silent(now)
             return
         self._state.doubt = ""
         self.previous, self.run = None, old
@@ -296,10 +297,13 @@ class Course:
         overtaken = state.info.transport == "udp" and run.clock is None
         return overtaken and run.began > now - self._linger
 
-    def _restart(self, why: str, now: int) -> None:
-        """Begin a new run: the producer began anew in the same connection or from the same address."""
+    def _restart(self, why: str, now: int, *, clocked: bool = False) -> None:
+        """Begin a new run: the producer began anew in the same connection or from the same address.
+        With `clocked`, the epochs of both runs are known."""
         old = self.run.state.name
         self._begin(f"restart: {why}", now)
+        if not clocked:
+            self._let_go_of_silent(now)
         self._say_restart(old, now)
 
     def _begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
@@ -362,6 +366,7 @@ class Course:
         if anonymous and not anonymous.state.id:
             known.run.inherit(anonymous, now)
         self._set_aside(f"resumes {known.run.state.name}", now)
+        self._let_go_of_silent(now)
         old, self.run = self.run, known.run
         known.state.bearer = self._state.number
         self._state.base = known.run.state.reached - self._state.skipped - offset
@@ -391,8 +396,13 @@ class Course:
         if run.state.id:
             self._announcements[run.state.id].unhear(self._state.number)
         self._state.doubt = why if in_doubt else ""
-        silent = run.silent(now - self._linger) and not in_doubt
-        if not self._unordered or run.empty or silent:
+        if not self._unordered or run.empty:
+            self._finish_previous(now)
+
+    def _let_go_of_silent(self, now: int) -> None:
+        """Take nothing more for the run before if nothing of it came while its datagrams may be late.
+        What it sends last may still come, but no clock would tell it from what the new run sends."""
+        if self.previous and self.previous.silent(now - self._linger):
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:

@@ -30,12 +30,13 @@ def candidates(run: Run, columns: Sequence[Sequence[Any]], next_epoch: int | Non
             yield place
 
 
-def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool:
+def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int, *, repeats: bool) -> bool:
     """Return whether a candidate, given as columns, is an event of a run and not of the later run.
 
-    In this order: the event is known here to the last bit; its number is another event's in the later
-    run; the later run can have sent the event by now, or cannot. Where no clock tells the latter, the event
-    is of the run if the run's numbers speak for it and its time is nearer here."""
+    `repeats` tells whether copies of the run's events may still come. In this order: the event is known
+    here to the last bit; its number is another event's in the later run; the later run can have sent the
+    event by now, or cannot. Where no clock tells the latter, the event is of the run if the run's numbers
+    speak for it and its time is nearer here."""
     mine, its = run.counters, later.counters
     if mine is None or its is None:
         return False
@@ -47,7 +48,7 @@ def owns(run: Run, event: Sequence[Sequence[Any]], later: Run, now: int) -> bool
     if how == "same":
         # A simulation that is run again says the same to the last bit.
         clocked = run.state.epoch is not None or later.state.epoch is not None
-        return clocked or not expected
+        return repeats and (clocked or not expected)
     if its.contradicts(stream, count, mark):
         return True
     sent = _can_have_sent(run, later, end or 0, now)
