@@ -17,7 +17,7 @@ from tailrace.normalize import (
     INT64_MIN,
     KIND,
     NAME,
-    Forgotten,
+    ForgottenSpans,
     OpenSpan,
     Spans,
     wall_times,
@@ -65,7 +65,7 @@ def taken(*records, open_=None):
         limits,
         References(limits, "", ReferencesState()),
         {} if open_ is None else open_,
-        Forgotten(),
+        ForgottenSpans(),
     ).take(columns, 0)
     return list(zip(columns[KIND], columns[NAME], columns[ATTRIBUTES], strict=True))
 

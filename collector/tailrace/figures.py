@@ -76,7 +76,7 @@ class Durations(msgspec.Struct):
                 self.at_most[index] += 1
 
 
-class Refusal(StrEnum):
+class AdminRefusal(StrEnum):
     """Why the admin endpoint refused a connection or closed it early."""
 
     ADDRESS = "address"
@@ -97,12 +97,12 @@ class AdminFigures:
 
     def __init__(self) -> None:
         self.requests = {str(code): 0 for code in ANSWERS}
-        self.refused = {str(cause): 0 for cause in Refusal}
+        self.refused = {str(cause): 0 for cause in AdminRefusal}
 
     def answered(self, code: int) -> None:
         self.requests[str(code)] += 1
 
-    def refuse(self, cause: Refusal) -> None:
+    def refuse(self, cause: AdminRefusal) -> None:
         self.refused[cause] += 1
 
 

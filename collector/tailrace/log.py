@@ -48,11 +48,11 @@ class LineLimit(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], _LogPlace] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         with self._lock:
-            place = self._places.setdefault((record.pathname, record.lineno), _Place())
+            place = self._places.setdefault((record.pathname, record.lineno), _LogPlace())
             if not 0 <= record.created - place.since < MINUTE:
                 place.since, place.lines = record.created, 0
             place.lines += 1
@@ -64,7 +64,7 @@ class LineLimit(logging.Filter):
         return True
 
 
-class _Place:
+class _LogPlace:
     """A place in the code: how many lines it wrote since a time (Unix), and how many were left out."""
 
     def __init__(self) -> None:

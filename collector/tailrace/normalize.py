@@ -68,7 +68,7 @@ def _shortened(text: str | None) -> str | None:
     return None if text is None else shortened(text)
 
 
-class Forgotten(msgspec.Struct, omit_defaults=True):
+class ForgottenSpans(msgspec.Struct, omit_defaults=True):
     """The open spans that were evicted: how many, and their lowest and highest id."""
 
     count: int = 0
@@ -91,7 +91,7 @@ class Spans:
         limits: LedgerConfig,
         references: References,
         state: dict[int, OpenSpan],
-        forgotten: Forgotten,
+        forgotten: ForgottenSpans,
     ) -> None:
         self.open = state
         self.evicted = 0

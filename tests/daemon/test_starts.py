@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tailrace.daemon.health import Health
-from tailrace.daemon.memory_limit import Limit, Memory, memory
+from tailrace.daemon.memory_limit import Limit, ProcessMemory, memory
 from tailrace.daemon.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
@@ -40,7 +40,9 @@ class FixedClock:
 
 def limits(share, size=100 * MIB, root=Path("/")):
     """A limit of which this process uses about this share."""
-    return Memory([Limit(round(USED / share) * size // (100 * MIB), "VmRSS", "the limit")], root)
+    return ProcessMemory(
+        [Limit(round(USED / share) * size // (100 * MIB), "VmRSS", "the limit")], root
+    )
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_a_start_that_used_little_was_killed_for_something_else(begun):
 
 def test_a_large_state_counts_before_it_is_read(begun, tmp_path):
     Checkpoints(tmp_path).save(1, bytes(MIB))
-    tight = Memory([Limit(2 * USED + 3 * MIB, "VmRSS", "the limit")])
+    tight = ProcessMemory([Limit(2 * USED + 3 * MIB, "VmRSS", "the limit")])
     for _ in range(KILLED_MAX):
         begun(tight)
     with pytest.raises(MemoryLimitError):
@@ -120,7 +122,9 @@ def test_a_large_state_counts_before_it_is_read(begun, tmp_path):
 
 def test_only_a_checkpoint_that_fits_is_read(tmp_path, clock):
     """Half of what is left of the limit is about 32 MiB."""
-    starts = Starts(tmp_path, Memory([Limit(used() + 64 * MIB, "VmRSS", "the limit")]), clock)
+    starts = Starts(
+        tmp_path, ProcessMemory([Limit(used() + 64 * MIB, "VmRSS", "the limit")]), clock
+    )
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, bytes(1000))
     checkpoints.save(2, bytes(8 * MIB))

@@ -6,10 +6,10 @@ import pytest
 
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
-from tailrace.query.live import OVERTAKEN, TRIES, Awaited, Live, beside
+from tailrace.query.live import OVERTAKEN, TRIES, AwaitedEvents, Live, beside
 from tests.query.tables import commit, make, row
 
-HOLE = Live(awaited=(Awaited("sim", "heph", "a", "1", 3),))
+HOLE = Live(awaited=(AwaitedEvents("sim", "heph", "a", "1", 3),))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.query import grid
-from tailrace.query.answer import Column, Shape
+from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.grid import cells, clip, fit, layout
 from tailrace.query.output import write_arrow, write_csv, write_json
@@ -114,7 +114,7 @@ def test_json_has_no_character_that_a_terminal_obeys(engine):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(TEXTS, st.none() | TEXTS), min_size=1, max_size=5))
 def test_any_text_comes_back_from_json_and_csv(rows):
-    columns = [Column(i, name, "VARCHAR", Shape.JSON) for i, name in enumerate("ab")]
+    columns = [AnswerColumn(i, name, "VARCHAR", Shape.JSON) for i, name in enumerate("ab")]
     out = io.BytesIO()
     write_json(columns, [rows], out)
     lines = out.getvalue().decode().split("\n")[:-1]
@@ -152,7 +152,10 @@ def test_a_table_is_aligned_and_nothing_is_cut(engine):
 
 
 def test_later_pages_go_on_under_the_same_columns():
-    columns = [Column(0, "a", "VARCHAR", Shape.TEXT), Column(1, "b", "BIGINT", Shape.TEXT)]
+    columns = [
+        AnswerColumn(0, "a", "VARCHAR", Shape.TEXT),
+        AnswerColumn(1, "b", "BIGINT", Shape.TEXT),
+    ]
     lines = list(layout(columns, [[("x", 1)], [("longer", 2), ("y", 30)]]))
     assert lines == ["a  b", "x  1", "longer  2", "y  30"]
 

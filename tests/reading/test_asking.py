@@ -6,8 +6,8 @@ import pytest
 
 from tailrace.query.completeness import EVERYTHING
 from tailrace.query.engine import Engine
-from tailrace.query.live import Awaited, Live
-from tailrace.reading.asking import Asking
+from tailrace.query.live import AwaitedEvents, Live
+from tailrace.reading.asking import SharedSnapshot
 from tests.query.tables import gap, make, row
 
 
@@ -19,7 +19,7 @@ class Collector:
         self.committed = False
 
     def look(self):
-        awaited = () if self.committed else (Awaited("sim", "heph", "a", "1", 3),)
+        awaited = () if self.committed else (AwaitedEvents("sim", "heph", "a", "1", 3),)
         return Live(awaited=awaited)
 
     def commit(self):
@@ -46,7 +46,7 @@ class Snapshots(Engine):
 @pytest.mark.parametrize("at_once", [True, False])
 def test_the_collector_is_asked_for_each_snapshot(tmp_path, at_once):
     collector = Collector(tmp_path)
-    asking = Asking(lambda: Snapshots(collector, at_once=at_once), collector.look)
+    asking = SharedSnapshot(lambda: Snapshots(collector, at_once=at_once), collector.look)
     for _ in range(3):
         whole = asking.completeness(EVERYTHING)
         assert whole.awaited + sum(whole.missing.values()) >= 3

@@ -8,7 +8,7 @@ import trio
 
 from tailrace.figures import AdminFigures
 from tailrace.serving.http import Request
-from tailrace.serving.pages import Health, Pages, Probe
+from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import Server
 
 SECONDS = 0.5
@@ -35,7 +35,7 @@ def server(made, autojump_clock):
         return Status()
 
     pages = Pages(
-        probe=lambda: Probe(Health("ok"), alive=True, ready=True), status=status,
+        probe=lambda: Probe(HealthAnswer("ok"), alive=True, ready=True), status=status,
         families=list, accepts=None,
     )  # fmt: skip
     return Server(

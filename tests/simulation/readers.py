@@ -17,7 +17,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
-from tailrace.query.live import NOBODY, Awaited, Live, beside
+from tailrace.query.live import NOBODY, AwaitedEvents, Live, beside
 from tailrace.run.certificate import total
 from tailrace.run.evidence import collect
 from tests.query import tables
@@ -235,7 +235,9 @@ def live(ingest: Ingest) -> Live:
     """Return what a running collector says of its awaited events, as `/status` does, once all rows are in
     the table."""
     found = [
-        Awaited(source, "heph", *each) for source in SOURCES for each in ingest.awaited(source)
+        AwaitedEvents(source, "heph", *each)
+        for source in SOURCES
+        for each in ingest.awaited(source)
     ]
     return Live(frozenset(SOURCES), tuple(found))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.daemon.loops.steps import Flag
-from tailrace.sources.datagrams import DRAIN_MAX, Queue
+from tailrace.sources.datagrams import DRAIN_MAX, KernelQueue
 from tailrace.sources.peers import Address
 from tests.simulation.network import Connection, Network
 
@@ -48,8 +48,8 @@ class Datagrams:
     def send(self, data: bytes, address: Address) -> None:
         self._network.send(self._address, "{}:{}".format(*address), data)
 
-    def queue(self) -> Queue:
-        return Queue(sum(len(datagram) for _, datagram in self._queue), self.dropped)
+    def queue(self) -> KernelQueue:
+        return KernelQueue(sum(len(datagram) for _, datagram in self._queue), self.dropped)
 
     def cookie(self) -> int:
         return self._number

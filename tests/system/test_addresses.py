@@ -63,7 +63,7 @@ def test_an_address_that_is_not_up(refused, kind):
     source = SOURCE.format(kind, "192.0.2.1:7701") + 'allow = ["192.0.2.0/24"]\n'
     assert refused(source) == (5, [
         "sources.a.listen: cannot listen on 192.0.2.1:7701: this host has no such address;"
-        " `ip -brief address` lists those up; wait for it, or change the key"
+        " `ip -brief address` lists this host's; wait for this one, or change the key"
     ])  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def command(
         return
     columns = (*COLUMNS, "healed") if everything else COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
-    totals = Totals()
+    totals = GapTotals()
     lines = chain(totals.adding(pages), filter(None, [rows(columns, live, selection)]))
     if (first := next(lines, None)) is not None:
         console.table(answer.columns, chain([first], lines))
@@ -96,7 +96,7 @@ def rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
     return [tuple(row[column] for column in columns) for row in found]
 
 
-class Totals:
+class GapTotals:
     """Sums over the lines of the table, added while they are printed."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tailrace.importing.discover import LeftOut, Why
-    from tailrace.importing.importing import Progress
+    from tailrace.importing.importing import ImportProgress
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
@@ -168,7 +168,7 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"
 
 
-def _bar(stack: ExitStack) -> Callable[[Progress], None]:
+def _bar(stack: ExitStack) -> Callable[[ImportProgress], None]:
     """Return a function that shows progress on a terminal and does nothing elsewhere."""
     if not sys.stderr.isatty():
         return lambda _: None
@@ -189,7 +189,7 @@ def _bar(stack: ExitStack) -> Callable[[Progress], None]:
     )  # fmt: skip
     task = stack.enter_context(bar).add_task("import", total=None, files="", rows=0)
 
-    def show(progress: Progress) -> None:
+    def show(progress: ImportProgress) -> None:
         files = f"{progress.files}/{progress.files_total} files"
         bar.update(
             task,

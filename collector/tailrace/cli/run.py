@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
-    from tailrace.run.service import Done
+    from tailrace.run.service import RunDone
 
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def command(
         done = service.untraced(arguments)
     else:
         private = report.attempt("the certificate is not signed", lambda: private_key(key))
-        wanted = service.Run(
+        wanted = service.RunRequest(
             arguments=arguments, files=files, max_loss=max_loss or 0, require=require,
             traces=(prepared.directory / "traces").absolute(),
         )  # fmt: skip
@@ -166,7 +166,7 @@ class Report:
         if self._path != wished and not self._as_json:
             click.echo(f"tailrace: {wished} is an earlier certificate and is kept", err=True)
 
-    def say(self, done: Done, arguments: Sequence[str]) -> None:
+    def say(self, done: RunDone, arguments: Sequence[str]) -> None:
         from tailrace.model.spelling import spelled
         from tailrace.run import summary
 
@@ -205,7 +205,7 @@ def private_key(path: Path | None) -> object:
     return signatures().load(path) if path else None
 
 
-def exit_status(done: Done, max_loss: int | None, *, failed: bool) -> int:
+def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
     """Return the program's own status, or ours if it says more.
 
     `failed` is whether tracing was required and went wrong."""

@@ -80,12 +80,12 @@ def command(
             say_incomplete(whole)
         return
     answer, pages = console.ask(f"{TABLE} {chosen}", condition.values)
-    totals = Totals(whole)
+    totals = StreamTotals(whole)
     console.table(answer.columns, totals.adding(pages))
     console.line(totals.text())
 
 
-class Totals:
+class StreamTotals:
     """Sums over the lines of the table, added while they are printed."""
 
     def __init__(self, whole: Completeness) -> None:

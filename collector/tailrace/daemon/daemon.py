@@ -29,8 +29,8 @@ from tailrace.daemon.health import Health
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.driving import drive
 from tailrace.daemon.loops.loops import Loops, Opened
-from tailrace.daemon.memory_limit import Memory
-from tailrace.daemon.opening import Disk, opened
+from tailrace.daemon.memory_limit import ProcessMemory
+from tailrace.daemon.opening import OpenedDisk, opened
 from tailrace.daemon.receiving import Receiving, receive
 from tailrace.daemon.starts import Starts
 from tailrace.figures import Figures
@@ -43,7 +43,7 @@ from tailrace.sources.tail import Chosen
 from tailrace.store import running
 
 
-class Progress(NamedTuple):
+class DaemonProgress(NamedTuple):
     """How far the daemon has come."""
 
     decoded: int
@@ -54,7 +54,7 @@ class Progress(NamedTuple):
     replayed: int
     """Position in the spool, up to where the table stood at the start."""
 
-    def lives_on(self, before: Progress) -> bool:
+    def lives_on(self, before: DaemonProgress) -> bool:
         """Return whether anything came through since then, or it is known why not."""
         return self[1:] != before[1:]
 
@@ -80,7 +80,7 @@ class Daemon:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: OpenedDisk,
         configured: Configured,
         current: Current,
         clock: Clock,
@@ -159,9 +159,11 @@ class Daemon:
             nursery.cancel_scope.cancel()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> DaemonProgress:
         position, commits = self.ingest.position, self.figures.commits.count
-        return Progress(position, commits, self.health.refusals, min(position, self.disk.committed))
+        return DaemonProgress(
+            position, commits, self.health.refusals, min(position, self.disk.committed)
+        )
 
     def write_ports(self, admin: str) -> Path:
         """Write the file that says where we listen, for people who configured port 0. Return its path."""
@@ -223,7 +225,7 @@ def collecting(
     chosen: Chosen | None = None,
     descriptors: Descriptors | None = None,
     held: Mapping[Place, Listening] | None = None,
-    memory: Memory | None = None,
+    memory: ProcessMemory | None = None,
     working: Callable[[], None] = lambda: None,
     replayed: Callable[[Daemon], None] = lambda _: None,
 ) -> Iterator[Daemon]:

@@ -23,7 +23,7 @@ class Limit(NamedTuple):
     name: str
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The limits of this process. `root` is where /proc and /sys are looked for."""
 
     limits: list[Limit]
@@ -42,14 +42,14 @@ class Memory(NamedTuple):
         return (_status(self.root, limit.used) + more) / limit.size
 
 
-def memory(root: Path = Path("/")) -> Memory:
+def memory(root: Path = Path("/")) -> ProcessMemory:
     """Return the limits of this process."""
     limits = [Limit(size, "VmRSS", name) for size, name in _of_groups(root)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         limits.append(Limit(addresses, "VmSize", "RLIMIT_AS (ulimit -v, LimitAS=)"))
     limits.append(Limit(_machine(root), "VmRSS", "the machine's memory"))
-    return Memory(limits, root)
+    return ProcessMemory(limits, root)
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:

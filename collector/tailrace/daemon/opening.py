@@ -33,7 +33,7 @@ from tailrace.store.table import Table
 logger = logging.getLogger(__name__)
 
 
-class Disk(NamedTuple):
+class OpenedDisk(NamedTuple):
     """What a collector has on disk, opened. The table stood at position `committed`.
 
     `directory` is local and the collector's alone: the store's own, or the spool's for a store behind a URL."""
@@ -59,7 +59,7 @@ def opened(
     health: Health,
     starts: Starts | None,
     working: Callable[[], None],
-) -> Iterator[Disk]:
+) -> Iterator[OpenedDisk]:
     """Open what is on disk, and close it at the end. `working` is called as a long start goes on.
 
     Raise LockedError, StoreError, SyncError, MemoryLimitError or OSError."""
@@ -102,7 +102,7 @@ def opened(
         if starts:
             starts.decoding()
         quarantine = Quarantine(directory / "quarantine", config.quarantine)
-        yield Disk(store, directory, spool, ingest, table, quarantine, checkpoints, committed)
+        yield OpenedDisk(store, directory, spool, ingest, table, quarantine, checkpoints, committed)
 
 
 def _is_local(store: str) -> bool:

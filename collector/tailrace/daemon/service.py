@@ -35,7 +35,7 @@ from tailrace.metrics.families import families
 from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
-from tailrace.serving.pages import Health, Pages, Probe
+from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.address import bound, join, refusal
 from tailrace.sources.listening import Listening
@@ -223,7 +223,7 @@ class _Service:
 
     def _probe(self) -> Probe:
         health = self._daemon.health
-        answer = Health(health.state, dict(health.conditions), health.failure)
+        answer = HealthAnswer(health.state, dict(health.conditions), health.failure)
         return Probe(answer, alive=health.alive, ready=health.ready)
 
     def _families(self) -> Iterator[Metric]:

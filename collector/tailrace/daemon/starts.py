@@ -24,7 +24,7 @@ import trio
 
 from tailrace.clock import Clock
 from tailrace.daemon.health import Health
-from tailrace.daemon.memory_limit import Memory
+from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.spool.checkpoint import Checkpoints
@@ -60,7 +60,7 @@ class Start(msgspec.Struct):
 class Starts:
     """The starts on one spool, whose directory must be locked by this process from `begin` on."""
 
-    def __init__(self, directory: Path, memory: Memory, clock: Clock) -> None:
+    def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
         """Starts in a row that were killed for want of memory before this one."""
         self.rest = 0.0

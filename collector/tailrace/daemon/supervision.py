@@ -10,7 +10,7 @@ from __future__ import annotations
 import trio
 
 from tailrace.clock import Clock
-from tailrace.daemon.daemon import Daemon, Progress
+from tailrace.daemon.daemon import Daemon, DaemonProgress
 from tailrace.figures import State
 from tailrace.service_manager.notify import Notifier
 
@@ -27,7 +27,7 @@ class Supervision:
         self._notifier = notifier
         self._clock = clock
         self._extended = float("-inf")
-        self._seen: Progress | None = None
+        self._seen: DaemonProgress | None = None
         self._told = ""
         self._told_at = float("-inf")
         self._rows = 0

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.1
 HTTP_SECONDS = 5.0
 
 
-class Daemon:
+class DemoDaemon:
     """A `tailrace serve` process. Its configuration and its output are files in `directory`."""
 
     def __init__(self, directory: Path, store: Path, producers: Iterable[Producer]) -> None:
@@ -126,7 +126,7 @@ class Daemon:
 
 
 @asynccontextmanager
-async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
+async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
     """Start the daemon and yield it when it is ready. Stop it when the block is left in any way."""
     try:
         await daemon.start()

@@ -31,22 +31,22 @@ BLOCK_BYTES = 4096
 """The producer's buffer reaches the file in writes of this size."""
 
 
-class Line(NamedTuple):
+class TraceLine(NamedTuple):
     """One line with its newline. `id` is None unless the line is an event."""
 
     id: int | None
     data: bytes
 
 
-class File(NamedTuple):
+class TraceFile(NamedTuple):
     """The file that one process writes."""
 
     name: str
     pid: int
-    lines: list[Line]
+    lines: list[TraceLine]
 
 
-class _Event(NamedTuple):
+class _TracedCall(NamedTuple):
     end_us: int
     tid: int
     name: str
@@ -57,7 +57,9 @@ class _Event(NamedTuple):
     args: Mapping[str, object]
 
 
-def dftracer_trace(seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60) -> list[File]:
+def dftracer_trace(
+    seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
+) -> list[TraceFile]:
     """Return the files of `processes` processes, and of one more that the first of them forks.
 
     `epoch_us` is when they start, in Unix microseconds."""
@@ -74,14 +76,14 @@ def dftracer_trace(seed: int, epoch_us: int, *, processes: int = 2, steps: int =
     return [*files, fork]
 
 
-def plain(name: str, lines: Iterable[Line]) -> Iterator[Write]:
+def plain(name: str, lines: Iterable[TraceLine]) -> Iterator[Write]:
     """Yield the writes of an uncompressed file, block by block, so that lines are cut."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), BLOCK_BYTES):
         yield Write(name, data[at : at + BLOCK_BYTES])
 
 
-def in_members(name: str, lines: list[Line], size: int = 100) -> Iterator[Write]:
+def in_members(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
     """Yield the writes of a file of gzip members with `size` lines each.
 
     Bytes of a member after its last newline byte wait for the next member, as in the producer's
@@ -110,7 +112,7 @@ def _process(
     steps: int,
     known: dict[str, int],
     kind: str,
-) -> File:
+) -> TraceFile:
     """Return a process's file. `known` holds the strings whose hashes were written before, with the time;
     it grows."""
     host = hashed(HOST)
@@ -122,7 +124,7 @@ def _process(
             known[text] = began_us
     start: dict[str, object] = {"ppid": ppid, "cmd_hash": hashed(_COMMAND)}
     start |= {"exec_hash": hashed("DEFAULT"), "version": 20003, "cwd": hashed(_DIRECTORY)}
-    events = [_Event(began_us, pid, "start", "dftracer", _APPLICATION, began_us, None, start)]
+    events = [_TracedCall(began_us, pid, "start", "dftracer", _APPLICATION, began_us, None, start)]
     for thread in range(2):
         events += _loader(random, pid, thread, began_us, steps)
     events += _trainer(random, pid, began_us, steps)
@@ -131,7 +133,7 @@ def _process(
     end: dict[str, object] = {"used": {"LIBC_IO": 1, "PYTHON": 1}, "cfg": _CONFIGURATION}
     end["num_events"] = len(events)
     threads = {pid}
-    written: list[tuple[int, Line]] = []
+    written: list[tuple[int, TraceLine]] = []
     for number, event in enumerate(events, 1):
         tid = event.tid
         if tid not in threads:
@@ -141,12 +143,12 @@ def _process(
             known[event.path] = event.end_us
             written.append((tid, _metadata(pid, tid, "FH", event.path, hashed(event.path))))
         written.append((tid, _line(pid, number, event)))
-    last = _Event(over, pid, "end", "dftracer", _APPLICATION, over, None, end)
+    last = _TracedCall(over, pid, "end", "dftracer", _APPLICATION, over, None, end)
     lines += [*_disordered(random, written), _line(pid, len(events) + 1, last)]
-    return File(f"train-{hashed(f'train-{HOST}-{pid}')}-{kind}.pfw", pid, lines)
+    return TraceFile(f"train-{hashed(f'train-{HOST}-{pid}')}-{kind}.pfw", pid, lines)
 
 
-def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_Event]:
+def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_TracedCall]:
     """Yield the events of a thread that reads samples."""
     tid = pid + 1000 + thread
     for step in range(steps):
@@ -158,19 +160,19 @@ def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iter
         calls += [("read", {"ret": 0, "count": 65536}), ("close", {"ret": 0})]
         for name, args in calls:
             end = now + random.randrange(1, 400)
-            yield _Event(end, tid, name, "POSIX", _LIBC, now, path, args)
+            yield _TracedCall(end, tid, name, "POSIX", _LIBC, now, path, args)
             now = end + random.randrange(1, 30)
-        yield _Event(now, tid, "load", "IO", _PYTHON, begun, None, {"step": step})
+        yield _TracedCall(now, tid, "load", "IO", _PYTHON, begun, None, {"step": step})
 
 
-def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Event]:
+def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_TracedCall]:
     """Yield the events of the main thread, which computes and sometimes saves."""
     for step in range(steps):
         begun = now = now + random.randrange(10, 100)
         for name in ("forward", "backward"):
             end = now + random.randrange(500, 2500)
             where = {"epoch": step // 20, "step": step}
-            yield _Event(end, pid, name, "COMPUTE", _PYTHON, now, None, where)
+            yield _TracedCall(end, pid, name, "COMPUTE", _PYTHON, now, None, where)
             now = end + 5
         if step % 10 == 9:
             path = f"{_DIRECTORY}/checkpoint-{step:04}-é.pt"
@@ -182,12 +184,12 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Event]
             }
             for name, args in calls.items():
                 end = now + random.randrange(5, 3000)
-                yield _Event(end, pid, name, "STDIO", _LIBC, now, path, args)
+                yield _TracedCall(end, pid, name, "STDIO", _LIBC, now, path, args)
                 now = end + 2
-        yield _Event(now, pid, "step", "TRAIN", _PYTHON, begun, None, {"step": step})
+        yield _TracedCall(now, pid, "step", "TRAIN", _PYTHON, begun, None, {"step": step})
 
 
-def _disordered(random: Random, lines: list[tuple[int, Line]]) -> Iterator[Line]:
+def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
     """Return the lines with some neighbours of different threads swapped: a thread may take its number
     before, and write its line after, another thread."""
     for at in range(1, len(lines) - 1):
@@ -198,20 +200,20 @@ def _disordered(random: Random, lines: list[tuple[int, Line]]) -> Iterator[Line]
     return (line for _, line in lines)
 
 
-def _line(pid: int, number: int, event: _Event) -> Line:
+def _line(pid: int, number: int, event: _TracedCall) -> TraceLine:
     args = {"hhash": hashed(HOST), **event.args}
     if event.path is not None:
         args["fhash"] = hashed(event.path)
     fields = {"id": number, "name": event.name, "cat": event.category, "type": event.layer}
     fields |= {"pid": pid, "tid": event.tid, "ts": event.start_us}
     fields |= {"dur": event.end_us - event.start_us, "ph": _EVENT, "args": args}
-    return Line(number, _json(fields))
+    return TraceLine(number, _json(fields))
 
 
-def _metadata(pid: int, tid: int, key: str, name: str, value: str = "thread_name") -> Line:
+def _metadata(pid: int, tid: int, key: str, name: str, value: str = "thread_name") -> TraceLine:
     args = {"hhash": hashed(HOST), "name": name, "value": value}
     fields = {"name": key, "cat": "dftracer", "type": _APPLICATION}
-    return Line(None, _json({**fields, "pid": pid, "tid": tid, "ph": _METADATA, "args": args}))
+    return TraceLine(None, _json({**fields, "pid": pid, "tid": tid, "ph": _METADATA, "args": args}))
 
 
 def _json(fields: dict[str, object]) -> bytes:

@@ -24,7 +24,7 @@ PIECE_BYTES = 1000
 """Bytes of one write. (Agents write line by line.)"""
 
 
-class Line(NamedTuple):
+class AgentLine(NamedTuple):
     """One line with its newline. `clock` counts the entries and exits up to and including it."""
 
     letter: str
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     data: bytes
 
 
-class _Event(NamedTuple):
+class _AgentEvent(NamedTuple):
     """A line without its last field."""
 
     letter: str
@@ -40,20 +40,20 @@ class _Event(NamedTuple):
     thread: int
 
 
-def agent_form(seed: int, steps: int = 4000) -> list[Line]:
+def agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
     """Return a trace as the agents write it, with the entry of the thread that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
     ending = _identity(random)
-    for event in [*_program(random, steps, _AGENT_THREADS), _Event("M", (1, ending), ending)]:
+    for event in [*_program(random, steps, _AGENT_THREADS), _AgentEvent("M", (1, ending), ending)]:
         if event.letter != "D":
             clock += event.letter in "ME"
             lines.append(_line(event, event.thread, clock))
     return lines
 
 
-def specification_form(seed: int, steps: int = 4000) -> list[Line]:
+def specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
     """Return a trace in the specification's form, which has neither witnesses nor threads."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
@@ -88,14 +88,14 @@ def specification_maps() -> dict[str, bytes]:
     }
 
 
-def writes(path: str, lines: Iterable[Line]) -> Iterator[Write]:
+def writes(path: str, lines: Iterable[AgentLine]) -> Iterator[Write]:
     """Yield the writes of a trace file, piece by piece, so that lines are cut."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), PIECE_BYTES):
         yield Write(path, data[at : at + PIECE_BYTES])
 
 
-def _program(random: Random, steps: int, threads: int) -> Iterator[_Event]:
+def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
     """Yield the events of threads that take turns. At the end, each thread returns from all its calls."""
     running = [_Thread(random) for _ in range(threads)]
     for _ in range(steps):
@@ -118,7 +118,7 @@ class _Thread:
     def depth(self) -> int:
         return len(self._methods)
 
-    def step(self) -> Iterator[_Event]:
+    def step(self) -> Iterator[_AgentEvent]:
         """Yield the events of one step of the program. Sometimes an object dies in it."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
@@ -136,7 +136,7 @@ class _Thread:
             class_ = self._random.randrange(1, len(_CLASSES) + 1)
             yield self._event("W", self._object(), class_)
 
-    def leave(self) -> Iterator[_Event]:
+    def leave(self) -> Iterator[_AgentEvent]:
         """Yield the return from the innermost call.
 
         An exception ends that call without a line, and also the calls that it passes on its way."""
@@ -147,7 +147,7 @@ class _Thread:
             dead = self._objects.pop(self._random.randrange(len(self._objects)))
             yield self._event("D", dead, self._number)
 
-    def _allocation(self) -> _Event:
+    def _allocation(self) -> _AgentEvent:
         object_ = _identity(self._random)
         self._objects.append(object_)
         class_ = self._random.randrange(1, len(_CLASSES) + 1)
@@ -163,8 +163,8 @@ class _Thread:
             return 0
         return self._random.choice(self._objects)
 
-    def _event(self, letter: str, *fields: int) -> _Event:
-        return _Event(letter, fields, self._number)
+    def _event(self, letter: str, *fields: int) -> _AgentEvent:
+        return _AgentEvent(letter, fields, self._number)
 
 
 def _identity(random: Random) -> int:
@@ -172,6 +172,6 @@ def _identity(random: Random) -> int:
     return random.randrange(2**24, 2**31)
 
 
-def _line(event: _Event, last: int, clock: int) -> Line:
+def _line(event: _AgentEvent, last: int, clock: int) -> AgentLine:
     fields = " ".join(map(str, (*event.fields, last)))
-    return Line(event.letter, clock, f"{event.letter} {fields}\n".encode())
+    return AgentLine(event.letter, clock, f"{event.letter} {fields}\n".encode())

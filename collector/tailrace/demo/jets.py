@@ -33,7 +33,7 @@ _OPCODES = ("ADD", "ADDI", "AND", "BEQ", "JAL", "LI", "LW", "MV", "SLL", "SUB", 
 _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", "sp")
 
 
-class Line(NamedTuple):
+class JetsLine(NamedTuple):
     """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
 
     type: str
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
-) -> Iterator[Line]:
+) -> Iterator[JetsLine]:
     """Yield a whole trace. Each number counts units in one unit of the level above."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
@@ -61,7 +61,7 @@ def jets_trace(
     yield _line({"type": "footer", "capture_end_clk": last, **summary}, None)
 
 
-def _header(**shape: int) -> Line:
+def _header(**shape: int) -> JetsLine:
     metadata = {
         "hardware_model": "RISC-V SoC",
         "architecture": "RISC-V Pipeline",
@@ -74,7 +74,7 @@ def _header(**shape: int) -> Line:
 
 def _cluster(
     random: Random, ids: Iterator[int], number: int, shape: tuple[int, int, int]
-) -> Iterator[Line]:
+) -> Iterator[JetsLine]:
     cores, threads, instructions = shape
     cluster = next(ids)
     yield _begin(0, f"cluster_{number}", "Cluster", cluster, None, f"Cluster {number}")
@@ -99,10 +99,10 @@ def _cluster(
 
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
-) -> tuple[list[Line], int]:
+) -> tuple[list[JetsLine], int]:
     """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
     begin, committed = START_CLK, START_CLK
-    timed: list[tuple[int, Line]] = []
+    timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
         lines = list(_instruction(random, next(ids), thread, begin, committed, 4 * number))
         committed = lines[-1][0]
@@ -116,7 +116,7 @@ def _thread(
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
-) -> Iterator[tuple[int, Line]]:
+) -> Iterator[tuple[int, JetsLine]]:
     """Yield an instruction's lines with their clk. It commits no earlier than the instruction before it."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
@@ -143,7 +143,7 @@ def _begin(
     parent: int | None,
     description: str,
     data: dict[str, str] | None = None,
-) -> Line:
+) -> JetsLine:
     fields: dict[str, object] = {
         "clk": clk,
         "type": "record",
@@ -156,11 +156,11 @@ def _begin(
     return _line(fields | ({"data": data} if data else {}), id_)
 
 
-def _end(clk: int, id_: int) -> Line:
+def _end(clk: int, id_: int) -> JetsLine:
     return _line({"clk": clk, "type": "record_end", "record_id": id_}, id_)
 
 
-def _event(clk: int, name: str, id_: int, description: str) -> Line:
+def _event(clk: int, name: str, id_: int, description: str) -> JetsLine:
     fields = {
         "clk": clk,
         "type": "event",
@@ -171,12 +171,12 @@ def _event(clk: int, name: str, id_: int, description: str) -> Line:
     return _line(fields, id_)
 
 
-def _annotation(name: str, id_: int, description: str, data: object) -> Line:
+def _annotation(name: str, id_: int, description: str, data: object) -> JetsLine:
     fields = {"name": name, "record_id": id_, "description": description, "data": data}
     return _line({"type": "annotation", **fields}, id_)
 
 
-def _line(fields: dict[str, object], id_: int | None) -> Line:
-    return Line(
+def _line(fields: dict[str, object], id_: int | None) -> JetsLine:
+    return JetsLine(
         str(fields["type"]), id_, json.dumps(fields, separators=(",", ":")).encode() + b"\n"
     )

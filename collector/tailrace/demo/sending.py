@@ -25,7 +25,7 @@ async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> No
     """Send each chunk as a datagram, `rate` a second."""
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
         await sock.connect(address)
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for chunk in chunks:
             await sock.send(chunk)
             await pace.sent()
@@ -34,7 +34,7 @@ async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> No
 async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
     """Send chunks over one connection, `rate` a second, and close it."""
     async with await trio.open_tcp_stream(*address) as stream:
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for chunk in chunks:
             await stream.send_all(chunk)
             await pace.sent()
@@ -44,7 +44,7 @@ async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> 
     """Make `rate` writes a second to files below a directory. Files stay open, as in the producers."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
-        pace = Pace(rate)
+        pace = SendingPace(rate)
         for write in writes:
             file = files.get(write.path)
             if file is None:
@@ -80,7 +80,7 @@ def _endless() -> Iterator[bytes]:
         yield packet.data
 
 
-class Pace:
+class SendingPace:
     """Waits after each burst, so that on average `rate` chunks are sent a second."""
 
     def __init__(self, rate: float) -> None:

@@ -17,7 +17,7 @@ import trio
 from tailrace.clock import Clock
 from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
 from tailrace.demo.commands import as_typed, tailrace
-from tailrace.demo.daemon import Daemon, running
+from tailrace.demo.daemon import DemoDaemon, running
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, Address, trickle
 from tailrace.errors import TailraceError
@@ -48,7 +48,7 @@ class Tour:
     ) -> None:
         epoch = clock.wall_ns()
         self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
-        self._daemon = Daemon(directory, store, producers)
+        self._daemon = DemoDaemon(directory, store, producers)
         self._say = say
         self._clock = clock
         self._step = 0

@@ -31,7 +31,7 @@ from tailrace.sources.tail.roots import OPEN
 Node = tuple[int, int]
 
 
-class Taken(NamedTuple):
+class TakenFile(NamedTuple):
     """A file to read. Its session `replaces` others. `source` has begun to read it, if any has."""
 
     path: str
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class Choice(NamedTuple):
-    taken: list[Taken]
+    taken: list[TakenFile]
     left_out: list[LeftOut]
 
 
@@ -108,14 +108,14 @@ class _Group:
             original = next((other for other in kept if self._is_copy(file, other)), None)
             same = next(self._same(file), None)
             if reading := self._going_on.get(file):
-                choice.taken.append(Taken(file, self._format, reading.source))
+                choice.taken.append(TakenFile(file, self._format, reading.source))
             elif original is not None:
                 choice.left_out.append(_left_out(file, Why.COPY, original))
                 continue
             elif same is not None:
                 choice.left_out.append(_imported(file, same))
             else:
-                choice.taken.append(Taken(file, self._format, None, tuple(self._begun(file))))
+                choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
             kept.append(file)
 
     def _in_order(self) -> list[str]:

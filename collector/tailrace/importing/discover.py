@@ -52,12 +52,12 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The sessions with its content, if the table has it."""
 
 
-class Found(NamedTuple):
+class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
 
 
-def find(paths: Iterable[Path], format_: str | None) -> Found:
+def find(paths: Iterable[Path], format_: str | None) -> Discovered:
     """Return the files that are traces, and those that are not.
 
     With a format given, a file given by name has that format whatever its name is, and below a directory
@@ -114,7 +114,7 @@ def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 
-def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
+def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Discovered:
     kept: Traces = {}
     for name, files in traces.items():
         for file in files:
@@ -122,7 +122,7 @@ def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Found:
                 left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
             else:
                 kept.setdefault(name, []).append(file)
-    return Found(kept, left_out)
+    return Discovered(kept, left_out)
 
 
 def _ending(file: str) -> str:

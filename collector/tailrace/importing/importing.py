@@ -30,7 +30,7 @@ from tailrace.daemon.service import (
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import SourceStatus, Status
-from tailrace.importing.choosing import Taken
+from tailrace.importing.choosing import TakenFile
 
 LOOK_SECONDS = 0.1
 
@@ -42,7 +42,7 @@ SUMS_BY_REASON = ("gap_events", "heal_events")
 """The sums of a source that include earlier imports; those in `SUMS_BY_REASON` are by reason."""
 
 
-class Progress(msgspec.Struct):
+class ImportProgress(msgspec.Struct):
     """The progress of an import: files and bytes read to their end, their totals, and rows in the table."""
 
     files: int
@@ -52,7 +52,7 @@ class Progress(msgspec.Struct):
     rows: int
 
 
-class Done(NamedTuple):
+class ImportDone(NamedTuple):
     """The last status, with the figures of this import alone, and the signal that interrupted the import,
     or 0."""
 
@@ -69,7 +69,7 @@ def check_name(source: str) -> None:
 
 
 def sources(
-    source: str, taken: Iterable[Taken], dialect: str, *, formats: int
+    source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
     """Return a source for each format: `source` alone for one format, otherwise `<source>_<format>`.
 
@@ -87,9 +87,9 @@ def sources(
 def run(
     loaded: Loaded,
     found: Mapping[str, SourceConfig],
-    taken: Iterable[Taken],
-    show: Callable[[Progress], None],
-) -> Done:
+    taken: Iterable[TakenFile],
+    show: Callable[[ImportProgress], None],
+) -> ImportDone:
     """Read all files. Call `show` ten times a second.
 
     Raise TailraceError when something prevents that. Everything read until then is in the table or the
@@ -111,7 +111,7 @@ def run(
         last.sources = {
             name: _since(work.before.get(name, now), now) for name, now in last.sources.items()
         }
-        return Done(last, work.signal)
+        return ImportDone(last, work.signal)
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
@@ -128,7 +128,7 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
 
 
 class _Import:
-    def __init__(self, show: Callable[[Progress], None]) -> None:
+    def __init__(self, show: Callable[[ImportProgress], None]) -> None:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
@@ -160,7 +160,7 @@ class _Import:
     def _tell(self, daemon: Daemon) -> None:
         figures = [source.figures() for source in daemon.sources.values()]
         self._show(
-            Progress(
+            ImportProgress(
                 files=sum(f.files_ended for f in figures),
                 files_total=sum(f.files for f in figures),
                 bytes=sum(f.raw_bytes for f in figures),

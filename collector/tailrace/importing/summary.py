@@ -21,7 +21,7 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """The table's content for one file. `missing` counts by reason; `unknown` says that an unknown number
     of further events is missing."""
 
@@ -40,14 +40,14 @@ class Summary(msgspec.Struct, kw_only=True):
 
     store: str
     source: str
-    files: list[Session]
+    files: list[SessionSummary]
     left_out: list[LeftOut]
     events: int
     missing: dict[str, int]
     unknown: bool
     errors: dict[str, int]
     interrupted: bool
-    earlier: list[Session] = msgspec.field(name="imported_before")
+    earlier: list[SessionSummary] = msgspec.field(name="imported_before")
     """The content of the files that were left out because the table had them."""
 
     @property
@@ -73,7 +73,7 @@ class Summary(msgspec.Struct, kw_only=True):
         return empty or unknown or lost > max_loss
 
     @property
-    def _all(self) -> list[Session]:
+    def _all(self) -> list[SessionSummary]:
         return [*self.files, *self.earlier]
 
 
@@ -93,8 +93,8 @@ def summary(
     anything. Raise StoreError, QueryError."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
-    files: list[Session] = []
-    earlier: list[Session] = []
+    files: list[SessionSummary] = []
+    earlier: list[SessionSummary] = []
     if choice.taken or known:
         engine = Engine(store, loaded.config.store.options)
         try:
@@ -115,7 +115,7 @@ def summary(
     )  # fmt: skip
 
 
-def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
+def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     """Return what the table has of these sessions and their restarts."""
     listed = ", ".join(map(quote, sorted(wanted))) or "''"
     where = f"WHERE part.root(session) IN ({listed})"
@@ -125,7 +125,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[Session]:
         missing.setdefault(session, {})[reason] = count or 0
     rows = f"SELECT peer, format, source, session, events, unknown::TINYINT FROM sessions {where} ORDER BY opened, session"  # noqa: S608 - quoted
     return [
-        Session(
+        SessionSummary(
             peer or "", format_, source, session, events, missing.get(session, {}), bool(unknown)
         )
         for peer, format_, source, session, events, unknown in engine.rows(rows)
@@ -144,7 +144,7 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def _missed(choice: Choice, files: list[Session]) -> list[LeftOut]:
+def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
     """Return the files that were to be read but have no session."""
     read = {file.path for file in files}
     return [

@@ -16,7 +16,7 @@ from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.stream import CountersState, Marks
 from tailrace.model.gap import Reason
-from tailrace.normalize import Forgotten, OpenSpan
+from tailrace.normalize import ForgottenSpans, OpenSpan
 
 T = TypeVar("T")
 
@@ -232,7 +232,7 @@ class RunState(msgspec.Struct, omit_defaults=True):
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
-    forgotten_spans: Forgotten = msgspec.field(default_factory=Forgotten)
+    forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
     """How far the producer's clock is ahead of ours (ns), its zero taken for 0; see `lead`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.figures import ANSWERS, Condition, Durations, Refusal, State
+from tailrace.figures import ANSWERS, AdminRefusal, Condition, Durations, State
 from tailrace.ingest.pace import Progress
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import FOUND
@@ -77,7 +77,7 @@ DAEMON = (
     Metric("tailrace_store_upkeeps", "upkeeps", COUNTER, ZERO, "Upkeep runs, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="runs"),
     Metric("tailrace_out_of_descriptors", "out_of_descriptors", COUNTER, ZERO, "How often no descriptor was free, by purpose: `connections` of sources, followed `files`, the `admin` endpoint, commits to the `store`, runs of `upkeep`.", Label("what", "purposes", lambda *_: ("connections", "files", "admin", "store", "upkeep")), counts="failures"),
     Metric("tailrace_admin_requests", "admin_requests", COUNTER, ZERO, "Requests to the admin endpoint, by the status code of the answer.", Label("code", "codes", lambda *_: tuple(map(str, ANSWERS))), counts="requests"),
-    Metric("tailrace_admin_refused", "admin_refused", COUNTER, ZERO, "Connections to the admin endpoint that were refused or closed early, by cause: the `address` is not in `admin.allow`, the `handshake` failed, a request was `malformed` or `slow`, an answer stayed `unread`, there were `too many connections` (the one that has waited longest is closed), or the process was `out of descriptors`.", Label("cause", "causes", lambda *_: tuple(Refusal)), counts="connections"),
+    Metric("tailrace_admin_refused", "admin_refused", COUNTER, ZERO, "Connections to the admin endpoint that were refused or closed early, by cause: the `address` is not in `admin.allow`, the `handshake` failed, a request was `malformed` or `slow`, an answer stayed `unread`, there were `too many connections` (the one that has waited longest is closed), or the process was `out of descriptors`.", Label("cause", "causes", lambda *_: tuple(AdminRefusal)), counts="connections"),
     Metric("tailrace_admin_certificate_expiry_timestamp_seconds", "admin_certificate_expiry_timestamp_seconds", GAUGE, NOW, "When the certificate of the admin endpoint expires (Unix time); absent without TLS.", optional=True),
 )  # fmt: skip
 

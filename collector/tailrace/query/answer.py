@@ -42,7 +42,7 @@ class Shape(StrEnum):
     """Numbers and truth values unchanged, JSON and nested values as JSON text, everything else as text."""
 
 
-class Column:
+class AnswerColumn:
     """One column of an answer. Names are unique, because DuckDB numbers repeated names."""
 
     __slots__ = ("embedded", "name", "number", "sql", "type")
@@ -118,15 +118,18 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
 
 def _columns(
     connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
-) -> list[Column]:
+) -> list[AnswerColumn]:
     if statement.explains:
-        return [Column(0, "what", "VARCHAR", shape), Column(1, "plan", "VARCHAR", shape)]
+        return [
+            AnswerColumn(0, "what", "VARCHAR", shape),
+            AnswerColumn(1, "plan", "VARCHAR", shape),
+        ]
     describe = f"DESCRIBE FROM (\n{statement.sql}\n)"
     described = connection.execute(describe, statement.parameters).fetchall()
-    return [Column(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
+    return [AnswerColumn(i, name, type_, shape) for i, (name, type_, *_) in enumerate(described)]
 
 
-def _converted(statement: Statement, columns: list[Column]) -> str:
+def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
     """Return the statement, wrapped to convert its columns to values that Python holds exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)

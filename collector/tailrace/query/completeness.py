@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import Condition, Selection, all_of
+from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
@@ -73,7 +73,7 @@ class Scope(NamedTuple):
     """The subject of an answer: a selection, and a condition on the gaps and events that may concern it."""
 
     selection: Selection
-    gaps: Condition
+    gaps: RowCondition
 
     @classmethod
     def of(cls, selection: Selection) -> Scope:
@@ -106,7 +106,7 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 def _any_event(engine: Engine, scope: Scope) -> bool:
     """Return whether the scope contains an event. The collector's own events prove nothing about a
     producer, so they count only if the question asks for them."""
-    producers = Condition("source <> ?", (OWN_SOURCE,))
+    producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     chosen = all_of([scope.gaps, *([] if asked_for_own else [producers])])
     sql = f"SELECT 1 FROM stored WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words

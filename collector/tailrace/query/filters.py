@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from tailrace.model.gap import DAMAGED_SESSION
 
 
-class Condition(NamedTuple):
+class RowCondition(NamedTuple):
     """A condition. The question marks in `sql` stand for `values`, in order."""
 
     sql: str
@@ -23,24 +23,24 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def one_of(column: str, values: Sequence[str]) -> Condition:
+def one_of(column: str, values: Sequence[str]) -> RowCondition:
     if not values:
-        return Condition("false")
+        return RowCondition("false")
     marks = ", ".join("?" * len(values))
-    return Condition(f"{column} IN ({marks})", tuple(values))
+    return RowCondition(f"{column} IN ({marks})", tuple(values))
 
 
-def begins_with(column: str, beginnings: Sequence[str]) -> Condition:
+def begins_with(column: str, beginnings: Sequence[str]) -> RowCondition:
     """Return the condition that a text begins with one of these."""
-    return any_of([Condition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
+    return any_of([RowCondition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
 
 
-def any_of(conditions: Sequence[Condition]) -> Condition:
-    return _joined(" OR ", conditions, Condition("false"))
+def any_of(conditions: Sequence[RowCondition]) -> RowCondition:
+    return _joined(" OR ", conditions, RowCondition("false"))
 
 
-def all_of(conditions: Sequence[Condition]) -> Condition:
-    return _joined(" AND ", conditions, Condition("true"))
+def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
+    return _joined(" AND ", conditions, RowCondition("true"))
 
 
 class Selection(NamedTuple):
@@ -56,17 +56,17 @@ class Selection(NamedTuple):
         return cls(None if source is None else (source,), None if session is None else (session,))
 
     @property
-    def condition(self) -> Condition:
+    def condition(self) -> RowCondition:
         """Return the condition on rows of a view that has these columns."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
-    def gaps(self) -> Condition:
+    def gaps(self) -> RowCondition:
         """Return the condition on gaps that may concern these rows, even of unknown streams or sessions."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
-    def _where(self, *more_sessions: str) -> Iterator[Condition]:
+    def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
         if self.sources is not None:
             yield one_of("source", self.sources)
         if self.sessions is not None:
@@ -74,13 +74,13 @@ class Selection(NamedTuple):
             yield any_of([begins_with("session", self.sessions), *more])
 
     @staticmethod
-    def _streams(streams: tuple[str, ...] | None) -> Iterator[Condition]:
+    def _streams(streams: tuple[str, ...] | None) -> Iterator[RowCondition]:
         if streams is not None:
             yield one_of("stream", streams)
 
 
-def _joined(word: str, conditions: Sequence[Condition], none: Condition) -> Condition:
+def _joined(word: str, conditions: Sequence[RowCondition], none: RowCondition) -> RowCondition:
     if not conditions:
         return none
     sql = word.join(f"({condition.sql})" for condition in conditions)
-    return Condition(sql, tuple(value for condition in conditions for value in condition.values))
+    return RowCondition(sql, tuple(value for condition in conditions for value in condition.values))

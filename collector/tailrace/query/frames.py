@@ -25,14 +25,14 @@ _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
 """Types of numbers that a frame carries as text."""
 
 
-class Form(StrEnum):
+class AnswerForm(StrEnum):
     TEXT = "text"
     JSON = "json"
     ARROW = "arrow"
     COUNT = "count"
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A statement for one version of a table."""
 
     store: str
@@ -40,7 +40,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     sql: str
     parameters: Parameters
-    form: Form
+    form: AnswerForm
     limits: Limits
     room: str
 

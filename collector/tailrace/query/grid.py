@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from tailrace.query.answer import Column, Page
+from tailrace.query.answer import AnswerColumn, Page
 from tailrace.terminal import printable
 
 NULL = "-"
@@ -23,7 +23,7 @@ Style = Callable[[str], str]
 
 
 def layout(
-    columns: Sequence[Column],
+    columns: Sequence[AnswerColumn],
     pages: Iterable[Page],
     *,
     width: int | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tailrace.errors import UnknownError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import Condition, Selection, all_of, begins_with, one_of
+from tailrace.query.filters import RowCondition, Selection, all_of, begins_with, one_of
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
@@ -62,7 +62,7 @@ def _values(engine: Engine, column: str, within: Selection) -> list[str]:
     return [value for (value,) in engine.rows(sql, condition.values)]
 
 
-def _is_there(engine: Engine, within: Selection, wanted: Condition) -> bool:
+def _is_there(engine: Engine, within: Selection, wanted: RowCondition) -> bool:
     condition = all_of([within.condition, wanted])
     sql = f"SELECT 1 FROM stored WHERE {condition.sql} LIMIT 1"  # noqa: S608 - our own words
     return any(True for _ in engine.rows(sql, condition.values))

@@ -17,7 +17,7 @@ from tailrace.query.filters import Selection
 from tailrace.store.running import RunningCollector, find, is_finished
 
 
-class Awaited(NamedTuple):
+class AwaitedEvents(NamedTuple):
     """Events of a stream that have not arrived and still may. Session and stream are None if only the
     source is known."""
 
@@ -33,10 +33,10 @@ class Live(NamedTuple):
     `unasked` is the reason why the collector gave no answer; both are empty then."""
 
     sources: frozenset[str] = frozenset()
-    awaited: tuple[Awaited, ...] = ()
+    awaited: tuple[AwaitedEvents, ...] = ()
     unasked: str = ""
 
-    def of(self, selection: Selection) -> list[Awaited]:
+    def of(self, selection: Selection) -> list[AwaitedEvents]:
         """Return the awaited events that may belong to a selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
@@ -57,7 +57,7 @@ TRIES = 10
 Look = Callable[[], Live]
 
 
-class Snapshot(Protocol):
+class Versioned(Protocol):
     def refresh(self) -> bool:
         """Move to the newest snapshot, and return whether it is newer."""
         ...
@@ -99,7 +99,7 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     return NOBODY if is_finished(directories[0]) else Live(unasked=UNFINISHED)
 
 
-def beside(snapshot: Snapshot, ask: Look) -> Live:
+def beside(snapshot: Versioned, ask: Look) -> Live:
     """Return what the collector still awaits of the events in a snapshot, which may first move to a newer
     one.
 
@@ -127,16 +127,16 @@ def _ask(config: Config, daemon: RunningCollector) -> Live:
     return Live(frozenset(status.sources.keys() | own), tuple(awaited))
 
 
-def _awaited(name: str, source: _Source) -> list[Awaited]:
+def _awaited(name: str, source: _Source) -> list[AwaitedEvents]:
     found = [
-        Awaited(name, source.format, each.session, each.stream, each.events)
+        AwaitedEvents(name, source.format, each.session, each.stream, each.events)
         for each in source.awaited
     ]
     rest = source.awaited_events - sum(each.events for each in source.awaited)
-    return [*found, Awaited(name, source.format, None, None, rest)] if rest > 0 else found
+    return [*found, AwaitedEvents(name, source.format, None, None, rest)] if rest > 0 else found
 
 
-def _may_be(each: Awaited, selection: Selection) -> bool:
+def _may_be(each: AwaitedEvents, selection: Selection) -> bool:
     sources, sessions, streams = selection
     return (
         (sources is None or each.source in sources)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from tailrace.query.answer import Column, Page
+from tailrace.query.answer import AnswerColumn, Page
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -29,7 +29,7 @@ _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """DEL and the C1 controls. JSON escapes the C0 controls anyway."""
 
 
-def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) -> None:
+def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
     encoder = msgspec.json.Encoder(decimal_format="number")
     names = [column.name for column in columns]
     embedded = [i for i, column in enumerate(columns) if column.embedded]
@@ -45,7 +45,7 @@ def write_json(columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO) 
 
 
 def write_csv(
-    columns: Sequence[Column], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
+    columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
     """Write rows as CSV. With `safe`, put a `'` before each text that a spreadsheet would compute."""
     lines = _Lines(out)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import msgspec
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.query.answer import Column, Page, Shape
+from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
-from tailrace.query.frames import Failure, Form, Head, Question, is_large, read_frame
+from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits, verdict
 
@@ -53,15 +53,15 @@ class RemoteEngine:
     def ask(
         self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()
     ) -> RemoteAnswer:
-        worker, head = self._start(sql, parameters, Form(shape.value))
+        worker, head = self._start(sql, parameters, AnswerForm(shape.value))
         return RemoteAnswer(worker, head, shape)
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> RemoteArrowAnswer:
-        worker, _ = self._start(sql, parameters, Form.ARROW)
+        worker, _ = self._start(sql, parameters, AnswerForm.ARROW)
         return RemoteArrowAnswer(worker)
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        worker, head = self._start(sql, parameters, Form.COUNT)
+        worker, head = self._start(sql, parameters, AnswerForm.COUNT)
         worker.finish()
         return head.count
 
@@ -76,7 +76,7 @@ class RemoteEngine:
     def close(self) -> None:
         self.interrupt()
 
-    def _start(self, sql: str, parameters: Parameters, form: Form) -> tuple[Worker, Head]:
+    def _start(self, sql: str, parameters: Parameters, form: AnswerForm) -> tuple[Worker, Head]:
         self._worker = worker = Worker(self._place, sql, parameters, form, self._limits)
         head = worker.frame(Head)
         if head is None:
@@ -89,13 +89,13 @@ class Worker:
     """A statement's process. Its private directory is removed with it."""
 
     def __init__(
-        self, place: Place, sql: str, parameters: Parameters, form: Form, limits: Limits
+        self, place: Place, sql: str, parameters: Parameters, form: AnswerForm, limits: Limits
     ) -> None:
         self._limits = limits
         self.finished = False
         """Whether the process completed its work, so that the answer is complete."""
         room = make_room()
-        question = Question(
+        question = FramedQuestion(
             store=place.store,
             options=place.options,
             version=place.version,
@@ -162,7 +162,7 @@ class RemoteAnswer:
 
     def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
         self._worker = worker
-        self.columns = [Column(i, *named, shape) for i, named in enumerate(head.columns)]
+        self.columns = [AnswerColumn(i, *named, shape) for i, named in enumerate(head.columns)]
         self._large = [
             (i, Decimal if column.type.startswith("DECIMAL") else int)
             for i, column in enumerate(self.columns)

@@ -16,7 +16,7 @@ from tailrace.query.names import NAMES
 from tailrace.query.parts import PARTS
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     name: str
     type: str  # DuckDB's name
     meaning: str
@@ -25,22 +25,22 @@ class Column(NamedTuple):
 class View(NamedTuple):
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: tuple[ViewColumn, ...]
     sql: str
     order: str = ""
     """The order in which rows are shown, as in ORDER BY; empty for no order."""
 
 
 TYPES = {"date": "DATE", "string": "VARCHAR", "long": "BIGINT"}
-_STORED = {c.name: Column(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
+_STORED = {c.name: ViewColumn(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
 
 
-def _as_stored(names: str) -> tuple[Column, ...]:
+def _as_stored(names: str) -> tuple[ViewColumn, ...]:
     return tuple(_STORED[name] for name in names.split())
 
 
-_WALL = Column("wall", "TIMESTAMP_NS", "`time` as a readable timestamp in UTC")
-_ALIGNED = Column(
+_WALL = ViewColumn("wall", "TIMESTAMP_NS", "`time` as a readable timestamp in UTC")
+_ALIGNED = ViewColumn(
     "aligned",
     "BIGINT",
     "start on the clock that the sessions of a run share, in ticks: start + clock_offset",
@@ -52,7 +52,7 @@ EVENTS = View(
     (
         *_as_stored("day source format session stream substream seq kind name category id parent"),
         *_as_stored("start end"),
-        Column(
+        ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
@@ -78,18 +78,18 @@ SPANS = View(
     (
         *_as_stored("day source format session stream substream seq name category id parent"),
         *_as_stored("start"),
-        Column("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
-        Column("open", "BOOLEAN", "whether the span has begun and not ended"),
-        Column("ticks", "BIGINT", "duration: end minus start"),
-        Column(
+        ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
+        ViewColumn("open", "BOOLEAN", "whether the span has begun and not ended"),
+        ViewColumn("ticks", "BIGINT", "duration: end minus start"),
+        ViewColumn(
             "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
         ),
-        Column(
+        ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
         _ALIGNED,
-        Column(
+        ViewColumn(
             "attributes",
             "VARCHAR",
             "JSON object: the members of the span's row, then those that only its begin has; `$begin`"
@@ -119,25 +119,25 @@ GAPS = View(
     "what is missing: gaps minus events that arrived later (all_gaps also has healed gaps)",
     (
         *_as_stored("day source format session stream"),
-        Column("reason", "VARCHAR", "why the events are missing (model.gap.Reason)"),
-        Column(
+        ViewColumn("reason", "VARCHAR", "why the events are missing (model.gap.Reason)"),
+        ViewColumn(
             "detail",
             "VARCHAR",
             "how the collector knows, in a word of the format or of the collector",
         ),
-        Column(
+        ViewColumn(
             "first", "BIGINT", "the first missing number; null where the producer has no counter"
         ),
-        Column(
+        ViewColumn(
             "last",
             "BIGINT",
             "the last missing number; if count is smaller than the range, some numbers in it are not missing",
         ),
-        Column("count", "BIGINT", "events missing when the gap was found; null if unknown"),
-        Column("healed", "BIGINT", "how many of them arrived later"),
-        Column("remaining", "BIGINT", "how many are still missing; null if unknown"),
-        Column("of", "VARCHAR", "kind of the missing records, if known"),
-        Column("id", "BIGINT", "id of the missing record, if known"),
+        ViewColumn("count", "BIGINT", "events missing when the gap was found; null if unknown"),
+        ViewColumn("healed", "BIGINT", "how many of them arrived later"),
+        ViewColumn("remaining", "BIGINT", "how many are still missing; null if unknown"),
+        ViewColumn("of", "VARCHAR", "kind of the missing records, if known"),
+        ViewColumn("id", "BIGINT", "id of the missing record, if known"),
         *_as_stored("attributes offset"),
     ),
     'SELECT * FROM all_gaps WHERE remaining > 0 OR "count" IS NULL',
@@ -155,42 +155,42 @@ SESSIONS = View(
     "one row for each session: producer, times, clock, and how much of it is in the table",
     (
         *_as_stored("source format session"),
-        Column("opened", "BIGINT", "when its first bytes arrived (Unix ns)"),
-        Column("closed", "VARCHAR", "why it ended; null while it is open"),
-        Column("closed_at", "BIGINT", "when it ended (Unix ns)"),
-        Column(
+        ViewColumn("opened", "BIGINT", "when its first bytes arrived (Unix ns)"),
+        ViewColumn("closed", "VARCHAR", "why it ended; null while it is open"),
+        ViewColumn("closed_at", "BIGINT", "when it ended (Unix ns)"),
+        ViewColumn(
             "continues",
             "VARCHAR",
             "the previous session of the same producer, which restarted or came back",
         ),
-        Column("peer", "VARCHAR", "address or path it came from"),
-        Column("transport", "VARCHAR", "udp, tcp, unix or tail"),
-        Column(
+        ViewColumn("peer", "VARCHAR", "address or path it came from"),
+        ViewColumn("transport", "VARCHAR", "udp, tcp, unix or tail"),
+        ViewColumn(
             "run", "VARCHAR", "for a file, the group whose sessions share names and a clock, if any"
         ),
-        Column("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
-        Column("ticks_per_second", "DOUBLE", "ticks in a second, for start and end"),
-        Column("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
-        Column(
+        ViewColumn("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
+        ViewColumn("ticks_per_second", "DOUBLE", "ticks in a second, for start and end"),
+        ViewColumn("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
+        ViewColumn(
             "clock_offset",
             "BIGINT",
             "offset from its clock to its run's clock (ns); null if unknown",
         ),
-        Column(
+        ViewColumn(
             "producer",
             "VARCHAR",
             "JSON object: what the producer says of itself, with keys resolved to names",
         ),
-        Column(
+        ViewColumn(
             "totals",
             "VARCHAR",
             "JSON object: how many records of each kind the producer says it wrote",
         ),
-        Column("rows", "BIGINT", "the number of its rows in the table"),
-        Column("events", "BIGINT", "its events in the table"),
-        Column("missing", "BIGINT", "its events known to be missing"),
-        Column("unknown", "BOOLEAN", "whether an unknown number of further events is missing"),
-        Column("state", "VARCHAR", STATES),
+        ViewColumn("rows", "BIGINT", "the number of its rows in the table"),
+        ViewColumn("events", "BIGINT", "its events in the table"),
+        ViewColumn("missing", "BIGINT", "its events known to be missing"),
+        ViewColumn("unknown", "BOOLEAN", "whether an unknown number of further events is missing"),
+        ViewColumn("state", "VARCHAR", STATES),
     ),
     """
     WITH words AS (
@@ -251,30 +251,30 @@ STREAMS = View(
     "one row for each stream: how far it got, and how much of it is in the table",
     (
         *_as_stored("source format session stream"),
-        Column(
+        ViewColumn(
             "first_seq", "BIGINT", "the lowest number seen; null if the producer has no counter"
         ),
-        Column("last_seq", "BIGINT", "the highest number seen"),
-        Column("events", "BIGINT", "its events in the table"),
-        Column("missing", "BIGINT", "its events known to be missing"),
-        Column(
+        ViewColumn("last_seq", "BIGINT", "the highest number seen"),
+        ViewColumn("events", "BIGINT", "its events in the table"),
+        ViewColumn("missing", "BIGINT", "its events known to be missing"),
+        ViewColumn(
             "completeness",
             "DOUBLE",
             "the share that is in the table, at least: events / (events + missing). For a stream without"
             " numbers, missing includes the session's missing events of no known stream. Null if an"
             " amount is unknown",
         ),
-        Column(
+        ViewColumn(
             "first_time", "BIGINT", "time of its earliest start (Unix ns); null without an epoch"
         ),
-        Column("last_time", "BIGINT", "time of its latest start (Unix ns)"),
-        Column("open_spans", "BIGINT", "number of spans without an end"),
-        Column(
+        ViewColumn("last_time", "BIGINT", "time of its latest start (Unix ns)"),
+        ViewColumn("open_spans", "BIGINT", "number of spans without an end"),
+        ViewColumn(
             "state",
             "VARCHAR",
             "state of its session: open, silent, unfinished?, unwatched or ended",
         ),
-        Column(
+        ViewColumn(
             "silent_since",
             "BIGINT",
             "when its file was last written, if the file rests, or its latest start (Unix ns); null once ended",

@@ -18,18 +18,26 @@ from tailrace.errors import QueryError, TailraceError
 from tailrace.query import output
 from tailrace.query.answer import Page, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.frames import FAILURE_MAX, Failure, Form, Head, Question, is_large, write_frame
+from tailrace.query.frames import (
+    FAILURE_MAX,
+    AnswerForm,
+    Failure,
+    FramedQuestion,
+    Head,
+    is_large,
+    write_frame,
+)
 from tailrace.query.limits import bound_memory, confine, telling
 
 
-def answer(engine: Engine, question: Question, out: BinaryIO) -> None:
+def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
     """Write the answer to a question. Raise QueryError and StoreError."""
     sql, values = question.sql, question.parameters
-    if question.form is Form.COUNT:
+    if question.form is AnswerForm.COUNT:
         count = engine.count(sql, values)
         write_frame(out, Head(version=engine.version, count=count))
         return
-    if question.form is Form.ARROW:
+    if question.form is AnswerForm.ARROW:
         found = engine.ask_arrow(sql, values)
         write_frame(out, Head(version=engine.version))
         output.write_arrow(found.schema, iter(found.next_batch, None), out)
@@ -43,7 +51,7 @@ def answer(engine: Engine, question: Question, out: BinaryIO) -> None:
 
 
 def main() -> None:
-    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent
+    question: FramedQuestion = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent
     confine(question.limits, sys.stdin.fileno())
     out = sys.stdout.buffer
     try:

@@ -37,7 +37,7 @@ class Begun(NamedTuple, Generic[T]):
     engine: Asker
 
 
-class Asking:
+class SharedSnapshot:
     """The state that all results of a store share: one snapshot, and what is known to be missing from it.
 
     `look` asks the collector that runs on the store, once for each snapshot (see `live.beside`). Methods

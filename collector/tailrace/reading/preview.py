@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tailrace.query import grid
-from tailrace.query.answer import Column, Page
+from tailrace.query.answer import AnswerColumn, Page
 from tailrace.query.completeness import Completeness
 from tailrace.terminal import printable
 
@@ -16,12 +16,12 @@ CELLS = 80
 """Terminal cells of a value in HTML. Longer values are cut."""
 
 
-def text(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator[str]:
+def text(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> Iterator[str]:
     yield from grid.layout(columns, [page[:ROWS]], width=shutil.get_terminal_size().columns)
     yield f"[{_rows(page)}; {whole.text}]"
 
 
-def html(columns: Sequence[Column], page: Page, whole: Completeness) -> Iterator[str]:
+def html(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> Iterator[str]:
     yield "<table><thead><tr>"
     for column in columns:
         yield f"<th>{_cell(column.name)}</th>"

@@ -13,7 +13,7 @@ from typing import NamedTuple, SupportsIndex
 
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope
-from tailrace.query.filters import Condition, Selection, all_of, one_of
+from tailrace.query.filters import RowCondition, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
 from tailrace.reading.moment import Time, unix_ns
@@ -57,7 +57,7 @@ class Filters(NamedTuple):
             _all_texts("stream", self.stream),
         )
 
-    def rows(self, view: View) -> Condition:
+    def rows(self, view: View) -> RowCondition:
         """Return the condition on a view's rows, by their own times or else by their sessions' times."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
@@ -73,21 +73,21 @@ class Filters(NamedTuple):
         """Return the scope of these rows. Gaps have no name and no time, so only sessions narrow them."""
         return Scope(self.selection, all_of([self.selection.gaps, *self._sessions()]))
 
-    def _then(self) -> Iterable[Condition]:
+    def _then(self) -> Iterable[RowCondition]:
         if self.since is not None:
-            yield Condition("time >= ?", (unix_ns(self.since, "since"),))
+            yield RowCondition("time >= ?", (unix_ns(self.since, "since"),))
         if self.until is not None:
-            yield Condition("time < ?", (unix_ns(self.until, "until"),))
+            yield RowCondition("time < ?", (unix_ns(self.until, "until"),))
 
-    def _sessions(self) -> Iterable[Condition]:
+    def _sessions(self) -> Iterable[RowCondition]:
         times = []
         if self.since is not None:
-            times.append(Condition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
+            times.append(RowCondition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
         if self.until is not None:
-            times.append(Condition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
+            times.append(RowCondition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
         if times:
             condition = all_of(times)
-            yield Condition(_SESSIONS_THEN.format(condition.sql), condition.values)
+            yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)
 
 
 def select(
@@ -167,7 +167,7 @@ def _all_texts(keyword: str, values: Streams | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(_texts(keyword, values))
 
 
-def _equal(column: str, values: Streams | None) -> Iterable[Condition]:
+def _equal(column: str, values: Streams | None) -> Iterable[RowCondition]:
     if values is not None:
         yield one_of(column, _texts(column, values))
 

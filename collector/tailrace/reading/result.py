@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import MissingPackageError
-from tailrace.query.answer import ArrowAnswer, Column, Page, Shape
+from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import Completeness
 from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.reading import preview
-from tailrace.reading.asking import Asker, Asking, Begun
+from tailrace.reading.asking import Asker, Begun, SharedSnapshot
 from tailrace.reading.question import Question, gaps_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Result:
     while an answer is being read, reading may stop with StoreError: ask again. Several threads may ask
     one result. Each iterator and each reader belongs to one thread."""
 
-    def __init__(self, asking: Asking, question: Question, *, complete_only: bool) -> None:
+    def __init__(self, asking: SharedSnapshot, question: Question, *, complete_only: bool) -> None:
         self._asking = asking
         self._question = question
         self._complete_only = complete_only
@@ -155,7 +155,7 @@ class Result:
             lambda engine: ask(engine, sql, values), scope, complete_only=self._complete_only
         )
 
-    def _first(self) -> tuple[list[Column], Page, Completeness]:
+    def _first(self) -> tuple[list[AnswerColumn], Page, Completeness]:
         begun = self._begin(lambda engine, sql, values: engine.ask(sql, parameters=values))
         try:
             return begun.answer.columns, begun.answer.next_page(), begun.completeness

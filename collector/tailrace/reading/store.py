@@ -17,7 +17,7 @@ from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
 from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
-from tailrace.reading.asking import Asking
+from tailrace.reading.asking import SharedSnapshot
 from tailrace.reading.moment import Time
 from tailrace.reading.question import Filters, Streams, Texts, select, statement
 from tailrace.reading.result import Result
@@ -48,7 +48,9 @@ def open(  # noqa: A001 - callers say `tailrace.open`
         None if config is None else Path(config), None if store is None else os.fspath(store)
     ).config
     chosen = loaded.store.options if options is None else dict(options)
-    asking = Asking(partial(Engine, store_path(loaded), chosen), partial(look, loaded), limits)
+    asking = SharedSnapshot(
+        partial(Engine, store_path(loaded), chosen), partial(look, loaded), limits
+    )
     return Store(asking, complete_only=complete_only)
 
 
@@ -66,7 +68,7 @@ class Store:
     Several threads may use one store. Their questions take turns until each has its first rows, and are
     then read side by side."""
 
-    def __init__(self, asking: Asking, *, complete_only: bool) -> None:
+    def __init__(self, asking: SharedSnapshot, *, complete_only: bool) -> None:
         self._asking = asking
         self._complete_only = complete_only
 

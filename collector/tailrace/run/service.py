@@ -35,7 +35,7 @@ from tailrace.run.surroundings import sources
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
-class Run(msgspec.Struct, kw_only=True):
+class RunRequest(msgspec.Struct, kw_only=True):
     """The program to run, and how. `files` are FORMAT=PATH; `traces` is the directory that tracers are
     told to write to. With `require`, the program does not start unless it is traced."""
 
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, kw_only=True):
     require: bool
 
 
-class Done(NamedTuple):
+class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, unless tracing failed, the certificate."""
 
     status: int
@@ -60,7 +60,7 @@ NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 
-def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
+def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     """Run the program, collect its events and certify what was stored.
 
     Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the
@@ -83,7 +83,7 @@ def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
             return untraced(wanted.arguments)
         if around.failure is not None:
             warn(CUT_OFF, around.failure)
-            return Done(around.status)
+            return RunDone(around.status)
         about = Program(
             arguments=[*map(spelled, wanted.arguments)], exit_status=around.status,
             started=began, ended=clock.wall_ns(),
@@ -91,15 +91,15 @@ def run(loaded: Loaded, wanted: Run, warn: Warn) -> Done:
         tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
         try:
             _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
-            return Done(around.status, certify(loaded, about, wanted.max_loss))
+            return RunDone(around.status, certify(loaded, about, wanted.max_loss))
         except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
-            return Done(around.status)
+            return RunDone(around.status)
 
 
-def untraced(arguments: Sequence[str]) -> Done:
+def untraced(arguments: Sequence[str]) -> RunDone:
     """Run the program without a collector. Raise ConfigError when there is no such program."""
-    return Done(trio.run(program.run, arguments, {}))
+    return RunDone(trio.run(program.run, arguments, {}))
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:

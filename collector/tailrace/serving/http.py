@@ -13,7 +13,7 @@ from typing import NamedTuple
 import h11
 import trio
 
-from tailrace.figures import Refusal
+from tailrace.figures import AdminRefusal
 
 HEADERS_MAX = 16 * 2**10
 """Bytes of a request's line and headers."""
@@ -59,7 +59,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 class EndedError(Exception):
     """The connection is over. `cause` is set if the peer is to blame."""
 
-    def __init__(self, cause: Refusal | None = None) -> None:
+    def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
 
@@ -98,7 +98,7 @@ class Conversation:
                 left -= len(data)
 
     async def _exchange(self) -> None:
-        with within(REQUEST_SECONDS, Refusal.SLOW):
+        with within(REQUEST_SECONDS, AdminRefusal.SLOW):
             request = await self._request()
         self.waiting = False
         await self._send(request, await self._respond(request))
@@ -110,7 +110,7 @@ class Conversation:
                 await self._receive()
         except h11.RemoteProtocolError as problem:
             await self._send(None, plain(problem.error_status_hint, str(problem)))
-            raise EndedError(Refusal.MALFORMED) from problem
+            raise EndedError(AdminRefusal.MALFORMED) from problem
         if not isinstance(event, h11.Request):
             raise EndedError
         return event
@@ -139,7 +139,7 @@ class Conversation:
             parts.append(h11.Data(data=response.body))
         parts.append(h11.EndOfMessage())
         data = b"".join(self._wire.send(part) or b"" for part in parts)
-        with within(ANSWER_SECONDS, Refusal.UNREAD):
+        with within(ANSWER_SECONDS, AdminRefusal.UNREAD):
             try:
                 await self._stream.send_all(data)
             except trio.BrokenResourceError as problem:
@@ -154,7 +154,7 @@ class Conversation:
 
 
 @contextmanager
-def within(seconds: float, cause: Refusal | None) -> Iterator[None]:
+def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
     """Raise EndedError with this cause when the block takes longer."""
     with trio.move_on_after(seconds) as patience:
         yield

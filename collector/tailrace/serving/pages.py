@@ -39,7 +39,7 @@ style."""
 _SCHEME = "bearer "
 
 
-class Health(msgspec.Struct):
+class HealthAnswer(msgspec.Struct):
     """The answer of the probes."""
 
     status: str
@@ -48,7 +48,7 @@ class Health(msgspec.Struct):
 
 
 class Probe(msgspec.Struct):
-    health: Health
+    health: HealthAnswer
     alive: bool
     ready: bool
 
@@ -111,7 +111,7 @@ class Pages:
     def _health(self, path: str, *, details: bool) -> Response:
         now = self._probe()
         fine = now.alive if path == "/healthz" else now.ready
-        health = now.health if details else Health(now.health.status)
+        health = now.health if details else HealthAnswer(now.health.status)
         return _json(200 if fine else 503, health)
 
     async def _metrics(self, accept: str) -> Response:

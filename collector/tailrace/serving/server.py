@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import trio
 
-from tailrace.figures import AdminFigures, Refusal
+from tailrace.figures import AdminFigures, AdminRefusal
 from tailrace.serving.http import Conversation, EndedError, Request, Response, plain, within
 from tailrace.serving.pages import Pages
 
@@ -72,7 +72,7 @@ class Server:
                     sock, address = await listener.accept()
                 except OSError as error:
                     if error.errno in _OUT_OF_DESCRIPTORS:
-                        self._figures.refuse(Refusal.DESCRIPTORS)
+                        self._figures.refuse(AdminRefusal.DESCRIPTORS)
                         await trio.sleep(0.1)
                     continue
                 if self._admit(sock, address, nursery):
@@ -85,11 +85,11 @@ class Server:
         nursery: trio.Nursery,
     ) -> bool:
         if not self._allows(address[0]):
-            self._figures.refuse(Refusal.ADDRESS)
+            self._figures.refuse(AdminRefusal.ADDRESS)
             sock.close()
             return False
         if len(self._open) >= self._connections_max and not self._make_room():
-            self._figures.refuse(Refusal.CROWDED)
+            self._figures.refuse(AdminRefusal.CROWDED)
             sock.close()
             return False
         socket, context = trio.SocketStream(sock), self._context()
@@ -105,7 +105,7 @@ class Server:
             if conversation.waiting:
                 del self._open[scope]
                 scope.cancel()
-                self._figures.refuse(Refusal.CROWDED)
+                self._figures.refuse(AdminRefusal.CROWDED)
                 return True
         return False
 
@@ -153,8 +153,8 @@ def _secured(
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:
-    with within(HANDSHAKE_SECONDS, Refusal.HANDSHAKE):
+    with within(HANDSHAKE_SECONDS, AdminRefusal.HANDSHAKE):
         try:
             await stream.do_handshake()
         except trio.BrokenResourceError as problem:
-            raise EndedError(Refusal.HANDSHAKE) from problem
+            raise EndedError(AdminRefusal.HANDSHAKE) from problem

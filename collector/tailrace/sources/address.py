@@ -1,4 +1,4 @@
-"""Addresses as people write them, `host:port` and `[v6]:port`."""
+"""Addresses in the form `host:port` or `[v6]:port`, and sockets bound to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.errors import AddressError, ConfigError
 
 
 def split(address: str) -> tuple[str, int]:
-    """`[::1]:80` is ("::1", 80). The configuration has been checked: it has this form."""
+    """Return host and port: `[::1]:80` is ("::1", 80). The configuration was checked for this form."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -21,7 +21,7 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind) -> socket.socket:
-    """A non-blocking socket of this kind, bound. Raise OSError."""
+    """Return a non-blocking socket of this kind, bound to an address. Raise OSError."""
     family, proto, address = _resolved(listen, kind)
     sock = socket.socket(family, kind, proto)
     try:
@@ -36,7 +36,7 @@ def bound(listen: str, kind: socket.SocketKind) -> socket.socket:
 
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
-    """Whether a socket is of this kind and bound to this address; any port is port 0."""
+    """Return whether a socket is of this kind and bound to this address. Port 0 matches every port."""
     try:
         family, _, (host, port, *_) = _resolved(listen, kind)
         if (sock.family, sock.type) != (family, kind):
@@ -48,15 +48,15 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return what to raise when the address `listen` of a key cannot be had: AddressError if time may
-    mend it. The text names the address, the cause and what to do."""
+    """Return the error to raise when the address `listen` of a key is not available: AddressError if
+    it may become available. The text names the address, the cause and the remedy."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
         case OSError(errno=errno.EADDRINUSE):
             remedy = "`ss -lntuxp` says which process; end it, or change the key"
         case OSError(errno=errno.EADDRNOTAVAIL):
-            remedy = "`ip -brief address` lists those up; wait for it, or change the key"
+            remedy = "`ip -brief address` lists this host's; wait for this one, or change the key"
         case _:
             remedy = "change the key, or wait and start again"
     kind = ConfigError if isinstance(error, PermissionError) else AddressError
@@ -64,7 +64,7 @@ def refusal(key: str, listen: str, error: OSError) -> ConfigError:
 
 
 def cause(error: OSError) -> str:
-    """Return in words why an address cannot be had."""
+    """Return in words why an address is not available."""
     match error:
         case OSError(errno=errno.EADDRINUSE):
             return "another process does"
@@ -79,7 +79,7 @@ def cause(error: OSError) -> str:
 def _resolved(
     listen: str, kind: socket.SocketKind
 ) -> tuple[socket.AddressFamily, int, tuple[str, int]]:
-    """Family, protocol and address, of which IPv6 may have more parts. Raise OSError."""
+    """Return family, protocol and address; an IPv6 address may have more parts. Raise OSError."""
     host, port = split(listen)
     family, _, proto, _, address = socket.getaddrinfo(
         host or None, port, type=kind, flags=socket.AI_PASSIVE

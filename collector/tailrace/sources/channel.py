@@ -1,4 +1,4 @@
-"""How bytes cross a connection: as they are, or as TLS. Nothing here waits."""
+"""How bytes cross a connection: plain, or through TLS. No call waits."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from tailrace.sources.source import CHUNK_MAX
 
 EOF = "eof"
 CUT = "eof without close_notify"
-"""Somebody may have cut it, and not the peer."""
+"""The stream ended without TLS's goodbye: somebody other than the peer may have cut it."""
 
 
 class Channel(Protocol):
     def receive(self) -> tuple[bytes, str | None]:
-        """What has come, at most about CHUNK_MAX bytes, and why nothing more will, if that is so."""
+        """Return what was received, at most about CHUNK_MAX bytes, and why no more will follow, None
+        if more may."""
         ...
 
     def seal(self, data: bytes) -> bytes:
-        """What to send so that the peer gets `data`. Raise OSError: it gets nothing any more."""
+        """Return the bytes to send so that the peer gets `data`. Raise OSError if the peer can get no
+        more."""
         ...
 
-    def said(self) -> bytes:
-        """What is to be sent for the channel's own sake."""
+    def take_outgoing(self) -> bytes:
+        """Return and forget what the channel itself has to send."""
         ...
 
     def farewell(self) -> bytes:
-        """What is to be sent last."""
+        """Return the last bytes to send."""
         ...
 
 
-class Plain:
+class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
@@ -51,26 +53,26 @@ class Plain:
     def seal(self, data: bytes) -> bytes:
         return data
 
-    def said(self) -> bytes:
+    def take_outgoing(self) -> bytes:
         return b""
 
     def farewell(self) -> bytes:
         return b""
 
 
-class Tls:
-    """The server's end, between the socket and two buffers in memory."""
+class TlsChannel:
+    """The server's end of TLS, between the socket and two buffers in memory."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        self._plain = Plain(sock)
-        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
+        self._plain = PlainChannel(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake with what has come; whether it is through. What `said` gives is to
-        be sent in any case. Raise ssl.SSLError or, if the peer has gone, OSError."""
+        """Continue the handshake with what was received; return whether it is complete. Send what
+        `take_outgoing` returns in any case. Raise ssl.SSLError or, if the peer has gone, OSError."""
         data, ended = self._plain.receive()
-        self._came.write(data)
+        self._incoming.write(data)
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -80,26 +82,26 @@ class Tls:
         return True
 
     def peer(self) -> str:
-        """Whom the peer's certificate names, empty if it showed none."""
+        """Return the name in the peer's certificate, empty if the peer showed none."""
         return named(self._tls.getpeercert() or {})
 
     def receive(self) -> tuple[bytes, str | None]:
         data, ended = self._plain.receive()
-        self._came.write(data)
+        self._incoming.write(data)
         opened, over = self._open()
         return opened, over or (CUT if ended == EOF else ended)
 
     def seal(self, data: bytes) -> bytes:
         self._tls.write(data)
-        return self._goes.read()
+        return self._outgoing.read()
 
-    def said(self) -> bytes:
-        return self._goes.read()
+    def take_outgoing(self) -> bytes:
+        return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        with suppress(ssl.SSLError):  # it waits for the peer's
+        with suppress(ssl.SSLError):  # the peer's goodbye has not come
             self._tls.unwrap()
-        return self._goes.read()
+        return self._outgoing.read()
 
     def _open(self) -> tuple[bytes, str | None]:
         opened = []
@@ -117,8 +119,8 @@ _NAME_MAX = 64
 
 
 def named(certificate: Mapping[str, Any]) -> str:
-    """The common name of a certificate as `getpeercert` gives it, or else its first other name; on
-    one line, of ASCII, and not long."""
+    """Return the common name of a certificate from `getpeercert`, or else its first other name: in
+    ASCII, on one line, and cut to `_NAME_MAX`."""
     subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
     common = [value for part in subject for key, value in part if key == "commonName"]
     names = [*common, *(str(value) for _, value in others)]

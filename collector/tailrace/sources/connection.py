@@ -1,8 +1,8 @@
-"""One connection: what comes on it, what is handed back on it, how it is ended from outside.
+"""One connection: its bytes, its replies, and how it is ended from outside.
 
-Nobody waits for a peer that does not read. What the kernel has no room for is kept until it has, up
-to `UNSENT_MAX` bytes; packets beyond that are passed over, each as a whole. So a peer that never reads
-costs that much and the kernel's small buffer.
+Nobody waits for a peer that does not read. A connection keeps up to `UNSENT_MAX` bytes for which the
+kernel has no room, and drops further packets, each as a whole. A peer that never reads thus costs
+these bytes and the kernel's small buffer.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from contextlib import contextmanager, suppress
 
 import trio
 
-from tailrace.sources.channel import Channel, Plain, Tls
+from tailrace.sources.channel import Channel, PlainChannel, TlsChannel
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import Outcome
 from tailrace.sources.token_line import first_line
 
 SEND_BUFFER = 16 * 2**10
-"""Asked of the kernel, which would else keep megabytes for a peer that does not read."""
+"""Bytes asked of the kernel, which would otherwise keep megabytes for a peer that does not read."""
 
 UNSENT_MAX = 24 * 2**10
-"""What there is to tell a client at a time, and some."""
+"""Bytes: somewhat more than one client is told at a time."""
 
 
 class Connection:
-    """`name` is how its peer is called, `whose` whom the limit for each peer counts it to."""
+    """One accepted connection. `name` identifies its peer in logs and sessions; `whose` is the key
+    under which the limit for each peer counts it."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -36,72 +37,73 @@ class Connection:
         self.whose = whose
         self.scope = trio.CancelScope()
         self.number: int | None = None
-        """Of its session, from when it has one."""
+        """The number of its session; None before the session begins."""
         self.reason = "stop"
-        """Why it ended."""
+        """Why the connection ended."""
         self.ready = False
-        """Whether something was put back: it is received without waiting."""
+        """Whether something was put back, which `receive` returns without waiting."""
         self.opening: bytes | None = b""
-        """Its first bytes, while it cannot be told whether they are a token's line, which is dropped;
-        None: no such line is looked for."""
+        """The first bytes, while they may be a token's line, which is dropped. None if no such line
+        is expected."""
         self._back: tuple[bytes, str | None] = (b"", None)
-        self._channel: Channel = Plain(sock)
+        self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
-        """Sees to it that `send_rest` is called soon; None while replies are not sent."""
+        """Arranges that `send_rest` is called soon; None while no replies are sent."""
 
     def cut(self, reason: str) -> None:
         self.reason = reason
         self.scope.cancel()
 
     async def secure(self, context: ssl.SSLContext) -> None:
-        """Be TLS from now on. Raise OSError, of which those of TLS are: the handshake failed."""
-        channel = Tls(self.sock, context)
+        """Switch to TLS. Raise OSError if the handshake fails; ssl.SSLError is one."""
+        channel = TlsChannel(self.sock, context)
         through = False
         while not through:
             await trio.lowlevel.wait_readable(self.sock)
             try:
                 through = channel.shake_hands()
             finally:
-                self._push(channel.said())
+                self._push(channel.take_outgoing())
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        self.put_back(*channel.receive())  # what came with the last of the handshake
+        self.put_back(*channel.receive())  # bytes that came with the end of the handshake
 
     def receive(self) -> tuple[bytes, str | None]:
-        """What has come, and why nothing more will, if that is so. Does not wait."""
+        """Return without waiting what was received, and why no more will follow, None if more may."""
         if self.ready:
             self.ready = False
             data, ended = self._back
         else:
             data, ended = self._channel.receive()
-            if said := self._channel.said():
-                if len(self._unsent) + len(said) > UNSENT_MAX:
-                    return data, ended or Refusal.TLS  # it asks for answers and does not read them
-                self._push(said)
+            if outgoing := self._channel.take_outgoing():
+                if len(self._unsent) + len(outgoing) > UNSENT_MAX:
+                    return data, ended or Refusal.TLS  # it provokes answers and reads none
+                self._push(outgoing)
         if self.opening is not None:
             data = self._open(self.opening + data, ended)
         return data, ended
 
     async def readable(self) -> None:
-        """Return as soon as something may have come."""
+        """Wait until something may have come."""
         if not self.ready:
             await trio.lowlevel.wait_readable(self.sock)
 
     async def next(self) -> tuple[bytes, str | None]:
-        """Do the same as `receive`, as soon as something may have come."""
+        """Wait until something may have come, then receive it."""
         await self.readable()
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """What is received next."""
+        """Let the next `receive` return this."""
         self.ready = True
         self._back = (data, ended)
 
     @contextmanager
     def answering(self, later: Callable[[], None]) -> Iterator[None]:
-        """Send replies meanwhile; `later` is called when a part is left to be sent (see `send_more`)."""
+        """Send replies within this context. `later` is called when a part is left to send (see
+        `send_more`)."""
         self._later = later
         try:
             yield
@@ -110,7 +112,7 @@ class Connection:
 
     @property
     def hears(self) -> bool:
-        """Whether all that was handed back is with the kernel."""
+        """Return whether replies are sent, and the kernel has taken all of them."""
         return self._later is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
@@ -125,13 +127,14 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Say that this is the end and not a cut, if that is to be said and there is room for it."""
+        """Send TLS's goodbye, so that the end does not look like a cut, unless earlier bytes are
+        unsent."""
         if not self._unsent:
             with suppress(OSError):
                 self.sock.send(self._channel.farewell(), socket.MSG_NOSIGNAL)
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """What of the first bytes is known to be no token's line."""
+        """Return the first bytes once they are known to be no token's line."""
         line = first_line(data)
         if line is None and ended is None:
             self.opening = data
@@ -140,7 +143,7 @@ class Connection:
         return data if line is None else line.rest
 
     def _push(self, data: bytes) -> bool:
-        """Send, now or as soon as there is room; whether there is somebody to send to."""
+        """Send bytes, now or as soon as there is room; return whether the peer is still there."""
         alone = not self._unsent
         self._unsent += data
         if alone and not self._send():
@@ -150,18 +153,19 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        """Send what is left as soon as the kernel has room."""
+        """Send the unsent bytes as soon as the kernel has room."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
             self.send_more()
 
     def send_more(self) -> bool:
-        """Send what the kernel has room for; return whether more is left."""
+        """Send what the kernel has room for; return whether bytes are left."""
         self._send()
         return bool(self._unsent)
 
     def _send(self) -> bool:
-        """Whether there is somebody to send to; that there is not is for the receiver to act on."""
+        """Send what the kernel has room for; return whether the peer is still there. The receiver
+        acts on a peer that is gone."""
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:

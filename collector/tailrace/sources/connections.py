@@ -1,13 +1,13 @@
-"""Connections: a session for each, its bytes as they come.
+"""Sources of connections: each connection has a session of its own.
 
-A peer costs itself and nobody else: the number of connections is limited, in all and for each
-peer; one that is silent too long, that takes too long over its greeting or over one record (slow
-loris) or that sends nothing readable is closed, with the reason; one that vanished without a word is
-found by keep-alive probes after about two minutes, or, with an acknowledgement still on its way to it,
-when the kernel gives that up after some fifteen.
+A peer harms nobody but itself. A source limits its connections, in all and for each peer. It closes,
+with the reason, a connection that is silent too long, that takes too long over its greeting or over
+one record (slow loris), or that sends nothing readable. After about two minutes, keep-alive probes
+find a peer that vanished without a word. If an acknowledgement is still on its way to that peer, the
+kernel gives up after about fifteen.
 
-A connection has a session from when it is let in: at once, or, where the source demands TLS or a
-token, when it has shown them. Until then it counts towards the limits and is nothing more.
+A connection gets its session at once or, where the source demands TLS or a token, once it has shown
+them. Until then it only counts towards the limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import trio
 from tailrace.config.schema import ConnectionConfig
 from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.greeting import RefusedError, greet
+from tailrace.sources.greeting import GreetingRefusedError, greet
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
 
@@ -37,40 +37,43 @@ _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 logger = logging.getLogger(__name__)
 
 
-class Peer(NamedTuple):
-    """The other end of a connection: how it is called, and whom the limit for each peer counts it to."""
+class ConnectedPeer(NamedTuple):
+    """The other end of a connection: its name, and the key under which the limit for each peer counts
+    it."""
 
     name: str
     whose: str
 
 
 class Listener(Protocol):
-    """What kinds of connections do not have in common."""
+    """One kind of connections: the parts in which TCP and unix sockets differ."""
 
     transport: str
-    """As sessions have it."""
+    """The transport that sessions name."""
     crowd: Refusal
-    """The cause why one peer's further connections are not taken."""
+    """The cause for which further connections of one peer are refused."""
     guard: Guard
     greeting_timeout: float
     """Seconds."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """A socket that listens, until the end, and its address for people. Raise OSError."""
+        """Yield a socket that listens, and its address for people. Raise OSError."""
         ...
 
-    def greet(self, sock: socket.socket, address: Any) -> Peer:  # noqa: ANN401 - what `accept` gave
-        """Set up a connection just accepted; who is at its other end. Raise OSError: nobody any more."""
+    def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
+        """Set up an accepted connection; return its peer. Raise OSError if the peer has gone."""
         ...
 
-    def allows(self, peer: Peer) -> bool:
-        """Whether its address may talk to us."""
+    def allows(self, peer: ConnectedPeer) -> bool:
+        """Return whether a peer's address may talk to us."""
         ...
 
 
 class ConnectionSource:
-    """`run` accepts real connections. It only waits: what there is to decide of a connection with a session
-    is in `begin`, `open`, `take_in`, `drain` and `over`, which the simulator calls for its own."""
+    """Accepts connections and hands on their bytes.
+
+    `run` only waits. `begin`, `open`, `take_in`, `drain` and `over` decide everything about a
+    connection with a session; the simulator calls them for its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -78,9 +81,9 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Connections of each peer; as in `open` of the figures, those without a session are counted."""
+        """Connections of each peer, with those that have no session yet."""
         self._connections: dict[int, Connection] = {}
-        """Those with a session, by its number."""
+        """Connections with a session, by the session's number."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -117,7 +120,7 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Anything else is the peer's doing: it went away before we took it.
+            # Other errors mean that the peer went away before we accepted it.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -132,12 +135,12 @@ class ConnectionSource:
             self._figures.refuse(refusal)
             sock.close()
             return
-        # Counted here and not in the task: a flood is accepted faster than tasks start.
+        # Count here and not in the task, because a flood is accepted faster than tasks start.
         self._figures.open += 1
         self._each[peer.whose] += 1
         nursery.start_soon(self._serve, Connection(sock, *peer), intake)
 
-    def _refusal(self, sock: socket.socket, peer: Peer) -> Refusal | None:
+    def _refusal(self, sock: socket.socket, peer: ConnectedPeer) -> Refusal | None:
         if not self._listener.allows(peer):
             return Refusal.ADDRESS
         if sock.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE:
@@ -166,7 +169,7 @@ class ConnectionSource:
         listener = self._listener
         try:
             await greet(connection, listener.guard, listener.greeting_timeout)
-        except RefusedError as refused:
+        except GreetingRefusedError as refused:
             self._figures.refuse(refused.cause)
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return
@@ -177,7 +180,7 @@ class ConnectionSource:
             self._figures.refuse(connection.reason)
 
     async def _receive(self, connection: Connection, intake: Intake) -> str:
-        """Take in until the peer ends it; return why it ended."""
+        """Take in bytes until the connection ends; return why it ended."""
         while True:
             with trio.move_on_after(self._config.idle_timeout) as idle:
                 try:
@@ -207,7 +210,7 @@ class ConnectionSource:
         self._connections[number] = connection
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Take in what has come; return why nothing more will, if that is so."""
+        """Take in what was received; return why no more will follow, None if more may."""
         data, ended = connection.receive()
         self._take(connection, data, intake)
         if ended == Refusal.TLS:
@@ -215,7 +218,7 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Take in what the kernel has queued at a stop: it was sent while we were up."""
+        """Take in, at a stop, what the kernel has queued: it was sent while we were up."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -225,7 +228,7 @@ class ConnectionSource:
             taken += len(data)
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection, if it has one, for the connection's `reason`."""
+        """End the session of a connection, if it has one, with the connection's `reason`."""
         if (number := connection.number) is not None:
             self._take(connection, connection.opening or b"", intake)
             intake.close(number, connection.reason)

@@ -1,6 +1,6 @@
-"""A socket for datagrams, with what the kernel says of it.
+"""Datagram sockets, with the kernel's figures of them.
 
-`SystemSocket` is the kernel's; the simulator has another one.
+`SystemSocket` is the kernel's; the simulator has one of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 from tailrace.sources.peers import Address
 
 DRAIN_MAX = 4096
-"""Datagrams read without letting others run, some 8 ms: receiving goes first, since what waits in
-the kernel can be lost and what waits in the spool cannot."""
+"""Datagrams read before other tasks run, some 8 ms. Receiving goes first, because datagrams that wait
+in the kernel can be lost and chunks that wait in the spool cannot."""
 
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
@@ -23,28 +23,28 @@ _SO_COOKIE = 57
 _COOKIE = struct.Struct("=q")
 
 
-class Queue(NamedTuple):
-    """What the kernel says of a socket: bytes that wait, and datagrams it ever dropped (modulo 2^32)."""
+class KernelQueue(NamedTuple):
+    """The kernel's figures of a socket: bytes that wait, and datagrams ever dropped (modulo 2^32)."""
 
     bytes: int
     drops: int
 
 
 class DatagramSocket(Protocol):
-    """No call waits."""
+    """A socket for datagrams. No call waits."""
 
     def read(self) -> tuple[dict[Address, list[bytes]], int]:
-        """Return datagrams by peer, and how many they are: all there are, or DRAIN_MAX."""
+        """Return datagrams by peer, and their number: all that wait, or DRAIN_MAX."""
         ...
 
     def send(self, data: bytes, address: Address) -> None:
-        """Send a datagram, or raise OSError."""
+        """Send a datagram. Raise OSError."""
         ...
 
-    def queue(self) -> Queue: ...
+    def queue(self) -> KernelQueue: ...
 
     def cookie(self) -> int:
-        """Return the kernel's number of the socket, which no other has until the kernel boots again."""
+        """Return the kernel's number of the socket, which no other socket has until the next boot."""
         ...
 
 
@@ -68,7 +68,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # An ICMP error of an earlier send: whoever had asked for an answer is gone.
+            # An ICMP error of an earlier send: the peer that asked for an answer is gone.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return received, count
@@ -76,10 +76,10 @@ class SystemSocket:
     def send(self, data: bytes, address: Address) -> None:
         self._sock.sendto(data, address)
 
-    def queue(self) -> Queue:
+    def queue(self) -> KernelQueue:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
         memory = _MEMINFO.unpack(data)
-        return Queue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
+        return KernelQueue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
 
     def cookie(self) -> int:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size)

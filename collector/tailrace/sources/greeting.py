@@ -1,4 +1,4 @@
-"""What a connection goes through before it has a session: its TLS handshake and its token."""
+"""The greeting of a connection, before it has a session: TLS handshake and token."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tailrace.sources.refusal import Refusal
 from tailrace.sources.token_line import first_line
 
 
-class RefusedError(Exception):
-    """A connection gets no session; the text is for people."""
+class GreetingRefusedError(Exception):
+    """A connection gets no session. The text is for people."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -23,34 +23,35 @@ class RefusedError(Exception):
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Return when a connection may have a session. Raise RefusedError."""
+    """Perform the handshake and check the token, as far as they are demanded. Raise
+    GreetingRefusedError, also when this takes longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
         if guard.tokens is not None:
-            await _show(connection, guard.tokens)
+            await _check_token(connection, guard.tokens)
     if waiting.cancelled_caught:
-        raise RefusedError(Refusal.GREETING)
+        raise GreetingRefusedError(Refusal.GREETING)
 
 
 async def _shake_hands(connection: Connection, certificates: Certificates) -> None:
     try:
         await connection.secure(certificates.context())
     except ssl.SSLError as error:
-        raise RefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
     except OSError as error:
-        raise RefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
 
 
-async def _show(connection: Connection, tokens: Tokens) -> None:
-    """Take in the token's line."""
+async def _check_token(connection: Connection, tokens: Tokens) -> None:
+    """Take in the token's line, and check the token. Raise GreetingRefusedError."""
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
         more, ended = await connection.next()
         data += more
     if line is None or line.token is None:
-        raise RefusedError(Refusal.NO_TOKEN)
+        raise GreetingRefusedError(Refusal.NO_TOKEN)
     if not tokens.accepts(line.token):
-        raise RefusedError(Refusal.WRONG_TOKEN)
+        raise GreetingRefusedError(Refusal.WRONG_TOKEN)
     connection.put_back(line.rest, ended)

@@ -1,5 +1,8 @@
-"""A socket that may outlive the source that reads it, and the process: its successor goes on with what
-is queued there, and no peer meets a closed door meanwhile."""
+"""Sockets that may outlive the source that reads them, and the process.
+
+The next reader continues with what is queued at the socket, and no peer finds the address closed
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ _SO_RCVBUFFORCE = 33
 
 
 class Listening:
-    """An address; it is ours from `open` until `close`. `make` gives the socket or raises OSError;
-    `slot` is where it is kept while no process has it, `fits` whether one that was is such a one."""
+    """One address, which is ours from `open` until `close`. `make` returns the socket or raises
+    OSError. `slot` keeps the socket while no process has it; `fits` says whether a kept socket is the
+    right one."""
 
     def __init__(
         self,
@@ -26,38 +30,38 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether it stays ours when its reader ends."""
+        """Whether the address stays ours when its reader ends."""
         self.inherited = False
-        """Whether an earlier process had it."""
+        """Whether an earlier process had the socket."""
         self.held_since: int | None = None
-        """Since when it was ours without a reader (Unix ns), before its first reader came."""
+        """When the address became ours, if that was before its first reader came (Unix ns)."""
         self.drops_told = 0
-        """Of the datagrams that the kernel ever dropped here, those that a reader has told of."""
+        """The datagrams ever dropped here, as counted when a reader last reported them."""
         self._make = make
         self._slot = slot
         self._fits = fits
         self._sock: socket.socket | None = None
 
     def open(self) -> socket.socket:
-        """The socket, non-blocking. Raise OSError."""
+        """Return the socket, which does not block. Raise OSError."""
         if self._sock is None:
             self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
-        """Let go of it. What is queued there waits for the next process, if somebody keeps it."""
+        """Close the socket. If somebody keeps it, what is queued there waits for the next process."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def give_up(self) -> None:
-        """Nobody will go on with it."""
+        """Close the socket for good, so that no later process gets it."""
         self._slot.forget()
         self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """The socket, for its reader. Raise OSError."""
+        """Yield the socket to its reader. Raise OSError."""
         try:
             yield self.open()
         finally:
@@ -81,7 +85,8 @@ class Listening:
 
 
 def of_datagrams(listen: str, slot: Slot = NOWHERE, *, buffer: int = 0) -> Listening:
-    """With a `buffer`, a receive buffer of so many bytes is asked for as soon as there is a socket."""
+    """Return an address for datagrams. A `buffer` is the size of the receive buffer to ask for, as
+    soon as there is a socket."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -94,10 +99,10 @@ def of_datagrams(listen: str, slot: Slot = NOWHERE, *, buffer: int = 0) -> Liste
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Ask for a receive buffer of so many bytes; how many the kernel granted.
+    """Ask for a receive buffer of so many bytes; return how many the kernel granted.
 
-    With `force`, and the privilege for it, beyond net.core.rmem_max."""
-    # The kernel doubles what it is given and reports the doubled size; it counts in an int.
+    With `force`, and the privilege for it, net.core.rmem_max is no limit."""
+    # The kernel doubles the size that it is given and reports the doubled size. It counts in an int.
     given = min(asked // 2, 2**30 - 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
@@ -116,7 +121,7 @@ def of_connections(listen: str, slot: Slot = NOWHERE) -> Listening:
 
 
 def accepts(sock: socket.socket) -> bool:
-    """Whether it accepts connections, from now on at least."""
+    """Make a socket listen; return whether it accepts connections."""
     try:
         sock.listen(BACKLOG)
     except OSError:

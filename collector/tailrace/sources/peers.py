@@ -1,7 +1,7 @@
-"""Which session each datagram peer has, for a bounded number of peers.
+"""The datagram peers of a source and their sessions, for a bounded number of peers.
 
-Peers heard of once only are forgotten before all others: whoever sends from many forged addresses
-pushes out these and not the peers that have proved to be there.
+Peers heard of only once are evicted first. Somebody who sends from many forged addresses evicts
+these, and not the peers that have proved to be there.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ Address = tuple[str, int]
 
 
 class Peer:
+    """One datagram peer."""
+
     __slots__ = ("address", "allowance", "heard", "needed", "number")
 
     def __init__(self, address: Address, number: int, now: float) -> None:
         self.address = address
         self.number = number
-        """Of its session."""
+        """The number of its session."""
         self.heard = now
         """When it was last heard of."""
         self.allowance = 0
-        """Bytes that have come from it beyond those that were sent to it. An address may be forged:
-        whoever has it gets no more from us than was sent to us in its name."""
+        """Bytes received from it, less the bytes sent to it. Its address may be forged: the owner of
+        the address gets no more from us than was sent to us in its name."""
         self.needed = 1
-        """How many of them must be there before the next try: a packet was too large."""
+        """The allowance needed before the next try, because a packet was too large."""
 
 
 _Heard = OrderedDict[Address, Peer]
@@ -43,7 +45,7 @@ class Peers:
         return len(self._of_session)
 
     def hear(self, address: Address, now: float) -> Peer | None:
-        """A peer sends; None for one that is not known."""
+        """Note that a peer sends; return it, None if it is not known."""
         peer = self._again.pop(address, None) or self._once.pop(address, None)
         if peer is not None:
             peer.heard = now
@@ -51,7 +53,7 @@ class Peers:
         return peer
 
     def add(self, address: Address, number: int, now: float) -> Peer:
-        """A peer's first datagram; make room before."""
+        """Add a peer at its first datagram. Make room before."""
         peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
         return peer
 
@@ -59,12 +61,12 @@ class Peers:
         return self._of_session.get(number)
 
     def make_room(self) -> Iterator[int]:
-        """Forget peers until there is room for one more; their sessions."""
+        """Forget peers until there is room for one more; yield their sessions."""
         while len(self) >= self._most:
             yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
-        """Forget the peers that were last heard of at `horizon` or before; their sessions."""
+        """Forget the peers that were last heard of at `horizon` or before; yield their sessions."""
         for heard in (self._once, self._again):
             while heard and next(iter(heard.values())).heard <= horizon:
                 yield self._forget(heard)
@@ -76,7 +78,7 @@ class Peers:
 
 
 class Newcomers:
-    """How many may be new: `rate` a second, beyond `beforehand` after a time without any."""
+    """A limit for new peers: `rate` a second, and `beforehand` more after a time without any."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -85,7 +87,7 @@ class Newcomers:
         self._since = now
 
     def admit(self, now: float) -> bool:
-        """One more; whether there is room for it."""
+        """Admit one more if there is room for it; return whether there is."""
         self._room = min(self._most, self._room + (now - self._since) * self._rate)
         self._since = now
         if self._room < 1:

@@ -1,8 +1,8 @@
-"""Where sources listen, known from the configuration alone, and sockets that are there before the rest is.
+"""Where sources listen, known from the configuration alone, and sockets bound before the rest starts.
 
-To load all that the daemon is made of takes 0.4 s of CPU, and a start does more. What is sent meanwhile
-waits in the kernel if there is a socket, and is refused if there is none; so `hold` is to be called
-first, and this module imports nothing that takes long.
+Loading all modules of the daemon takes 0.4 s of CPU, and a start does more. Meanwhile the kernel
+keeps what peers send if there is a socket, and refuses it if there is none. Call `hold` first,
+therefore; this module imports nothing that takes long.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.listening import Listening, of_connections, of_datagrams
 
 Place = tuple[str, str, int, str]
-"""Protocol, host and port, and of port 0, which is another one each time, the source's name; of a unix
-socket, its path."""
+"""Protocol, host, port and name. Port 0 is another port each time, so the source's name tells such
+places apart. A unix socket has its path as host."""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
-    """Return where a source listens; of a source of files, what no other has."""
+    """Return where a source listens. A source of files gets a place that no other has."""
     if isinstance(config, TailConfig):
         return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
@@ -38,17 +38,18 @@ def place_of(name: str, config: SourceConfig) -> Place:
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
-    """Return the address of a source, which is not ours yet."""
+    """Return the address of a source, without opening it."""
     if isinstance(config, UdpConfig):
         return of_datagrams(config.listen, slot, buffer=int(config.receive_buffer))
     return of_connections(config.listen, slot)
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all sources that receive from a network, as far as they can be had.
+    """Bind the sockets of all sources that receive from a network, as far as their addresses are
+    available.
 
-    An address that cannot be had is left out: who starts its source says so. Unix sockets are left
-    out because they are files, and a start that is refused must change none."""
+    Other addresses are left out: the start of their source reports them. Unix sockets are left out
+    because they are files, and a start that is refused must change no file."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):

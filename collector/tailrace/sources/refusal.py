@@ -1,4 +1,6 @@
-"""Why a connection was not taken or was cut off, a peer forgotten, or a datagram dropped: all causes there are."""
+"""All causes for refusing or ending a connection, forgetting a peer, dropping a datagram or leaving a
+file alone.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +9,36 @@ from enum import StrEnum
 
 class Refusal(StrEnum):
     ADDRESS = "address not allowed"
-    """It is not in the source's `allow`."""
+    """The address is not in the source's `allow`."""
     DESCRIPTORS = "out of descriptors"
     CONNECTIONS = "too many connections"
     CONNECTIONS_OF_ADDRESS = "too many connections from one address"
     CONNECTIONS_OF_USER = "too many connections from one user"
     TLS_HANDSHAKE = "tls handshake"
-    """It failed: no TLS, none that is new enough, no certificate where one is demanded, one that
-    has expired or that the authority has not signed; or the client did not want ours."""
+    """The handshake failed. The peer spoke no TLS, or no version new enough; it showed no certificate
+    where one is demanded, an expired one or one that the authority has not signed; or it refused
+    ours."""
     TLS = "tls error"
-    """What came after the handshake is not TLS, or has been changed on its way."""
+    """Bytes after the handshake are not TLS, or were changed on their way."""
     NO_TOKEN = "no token"  # noqa: S105 - a cause
-    """What it began with is no token's line, or a longer one than there may be."""
+    """The first bytes are no token's line, or a longer line than is allowed."""
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
     """The handshake and the token took longer than `greeting_timeout`."""
     IDLE = "idle"
     SLOW = "slow"
-    """It took longer than `record_timeout` over one record."""
+    """One record took longer than `record_timeout`."""
     GARBAGE = "garbage"
-    """It sent `garbage_max` bytes without one readable record."""
+    """The peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
-    """Unfinished records of all connections came to more than `pending_max`, and it held the most."""
+    """Unfinished records of all connections exceeded `pending_max`, and this connection held the
+    most."""
     PEERS = "too many peers"
-    """The one silent longest was forgotten."""
+    """The peer silent longest was forgotten."""
     NEW_PEERS = "too many new peers"
-    """A datagram of an unknown peer, beyond `new_peers_rate`."""
+    """A datagram of an unknown peer came beyond `new_peers_rate`."""
     OUTSIDE = "outside"
-    """A file that its pattern reaches by a link only."""
+    """A pattern reaches the file only by a link out of the pattern's root."""
 
 
 _OF_CONNECTIONS = (
@@ -51,4 +55,4 @@ OF_TYPE = {
     "unix": (*_OF_CONNECTIONS, Refusal.CONNECTIONS_OF_USER),
     "tail": (Refusal.OUTSIDE,),
 }  # fmt: skip
-"""Those that a source of each type may have."""
+"""The causes that a source of each type may have."""

@@ -1,8 +1,8 @@
-"""What sources and the rest of the daemon want of each other.
+"""The interface between sources and the rest of the daemon.
 
-A source turns the outside world into chunks of sessions and hands them to the `Intake`, which
-makes them durable. It takes nothing in while the intake has no room: a TCP peer then blocks, and
-datagrams wait in the kernel, which counts what it must drop.
+A source turns the outside world into chunks of sessions and hands them to the `Intake`, which makes
+them durable. It receives nothing while the intake has no room: TCP peers then block, and datagrams
+wait in the kernel, which counts those that it drops.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import trio
 from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo
 
 CHUNK_MAX = 128 * 1024
-"""Bytes in one chunk: what is decoded without letting the receivers run, a few milliseconds."""
+"""Bytes in one chunk. The receivers do not run while a chunk is decoded, for a few milliseconds."""
 
 
 RESERVE = 64
-"""Descriptors left to the rest of the process, whatever comes: the table's library ends it without."""
+"""Descriptors that sources leave to the rest of the process. Without any, the table's library ends
+the process."""
 
 
 class Intake(Protocol):
-    """Where chunks go. All calls are made from the event loop; none blocks."""
+    """Where chunks go. All calls come from the event loop; none blocks."""
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
-        """Begin a session; its number."""
+        """Begin a session; return its number."""
         ...
 
     def data(self, number: int, data: bytes) -> None: ...
@@ -39,17 +40,17 @@ class Intake(Protocol):
         ...
 
     def at(self, wall: int) -> int:
-        """Return the log's time for a time that the clock has shown."""
+        """Return the log's time for a time that the wall clock has shown."""
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """The kernel dropped so many datagrams since a time of the log, and `total` since there is this
-        socket. To be called before the datagrams are handed on that were read until now."""
+        """Note that the kernel dropped `count` datagrams since a time of the log, and `total` in the
+        life of this socket. Call this before the datagrams read until now are handed on."""
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """How many of a socket's drops an earlier life of the daemon has told of, and when it was last
-        heard of, in the log's time."""
+        """Return how many of a socket's drops an earlier life of the daemon reported, and when it
+        last heard of the socket, in the log's time."""
         ...
 
     def loss(self, number: int, loss: Loss) -> None: ...
@@ -57,11 +58,11 @@ class Intake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def sessions(self) -> dict[int, OpenInfo]:
-        """This source's sessions that an earlier life of the daemon left open."""
+        """Return this source's sessions that an earlier life of the daemon left open."""
         ...
 
     async def room(self) -> None:
-        """Return when there is room for more; at once if there is."""
+        """Wait until there is room for more."""
         ...
 
 
@@ -77,20 +78,21 @@ class FileIntake(Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin the session of a file, at its first byte; return its number. Once closed, it stands
-        for the sessions that it `replaces`."""
+        """Begin the session of a file, at its first byte; return its number. Once closed, the session
+        stands for those that it `replaces`."""
         ...
 
     def file(self, number: int, facts: FileFacts) -> None:
-        """A session's file has another name or place, or a member of it has begun."""
+        """Note new facts of a session's file: its path, its inode, its rest, or a member that has
+        begun."""
         ...
 
     def data(self, number: int, data: bytes) -> None:
-        """The next bytes of its content, at most CHUNK_MAX."""
+        """Append the next bytes of a file's content, at most CHUNK_MAX."""
         ...
 
     def document(self, number: int, name: str, data: bytes) -> None:
-        """A document beside it was found or has changed; its whole content."""
+        """Append the whole content of a document beside the file that is new or has changed."""
         ...
 
     def loss(self, number: int, loss: Loss) -> None: ...
@@ -98,32 +100,32 @@ class FileIntake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def files(self) -> dict[int, FileState]:
-        """This source's files that an earlier life of the daemon left open, and how far they are
-        read, by number."""
+        """Return this source's files that an earlier life of the daemon left open, and how far they
+        are read, by number."""
         ...
 
     async def room(self) -> None:
-        """Return when there is room for more; at once if there is."""
+        """Wait until there is room for more."""
         ...
 
 
 class AnyIntake(Intake, FileIntake, Protocol):
-    """What the daemon gives to every source."""
+    """The intake that the daemon gives to every source."""
 
 
 class Outcome(StrEnum):
-    """What became of a packet for a peer."""
+    """The fate of a packet for a peer."""
 
     SENT = "sent"
-    """The kernel has it, or will as soon as it has room."""
+    """The kernel has it, or gets it as soon as there is room."""
     UNREAD = "unread"
     """The peer has not read earlier ones."""
     EXCESS = "excess"
-    """It is larger than what the address has sent and not had back."""
+    """It exceeds what the address has sent to us and not got back."""
     GONE = "gone"
     """There is no such peer any more."""
     REFUSED = "refused"
-    """The kernel would not send it."""
+    """The kernel did not send it."""
 
 
 class SourceFigures(msgspec.Struct):
@@ -166,36 +168,39 @@ class SourceFigures(msgspec.Struct):
         self.refused[cause] = self.refused.get(cause, 0) + count
 
     def replied(self, outcome: Outcome) -> bool:
-        """Count it; whether the packet is on its way."""
+        """Count a packet by its outcome; return whether it is on its way."""
         self.replies[outcome] = self.replies.get(outcome, 0) + 1
         return outcome is Outcome.SENT
 
 
 class Source(Protocol):
+    """One configured listener, or one set of followed files."""
+
     address: str
-    """Where it listens, with the real port; empty before it does."""
+    """Where it listens, with the real port; empty before that."""
 
     async def run(
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Take in until cancelled, or until there will be no more; `task_status.started()` once listening."""
+        """Take in until cancelled, or until no more will come. Call `task_status.started()` once
+        listening."""
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
-        """Take over what may change while it runs (see `config.reload`)."""
+        """Apply the settings that may change while the source runs (see `config.reload`)."""
         ...
 
     def cut(self, number: int, reason: str) -> None:
-        """Be rid of a session's peer, if the source can."""
+        """Disconnect a session's peer, if the source can."""
         ...
 
     def hears(self, number: int) -> bool:
-        """Whether a session has a peer that might take a packet now."""
+        """Return whether a session has a peer that might take a packet now."""
         ...
 
     def reply(self, number: int, data: bytes) -> bool:
-        """Hand a packet to a session's peer, now or never: it neither waits nor raises. Whether it is
-        on its way. What a peer gets of several packets are whole ones, in their order."""
+        """Hand a packet to a session's peer, without waiting or raising; return whether it is on its
+        way. A peer gets whole packets only, and in their order."""
         ...
 
     def figures(self) -> SourceFigures: ...

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from tailrace.config.schema import TcpConfig
 from tailrace.security.guard import OPEN, Guard
 from tailrace.sources.address import join
-from tailrace.sources.connections import Peer
+from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import Listening, of_connections
 from tailrace.sources.refusal import Refusal
 
@@ -34,11 +34,11 @@ class TcpListener:
 
     def greet(
         self, sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, int]
-    ) -> Peer:
+    ) -> ConnectedPeer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        return Peer(join(address), address[0])
+        return ConnectedPeer(join(address), address[0])
 
-    def allows(self, peer: Peer) -> bool:
+    def allows(self, peer: ConnectedPeer) -> bool:
         return self.guard.networks.allows(peer.whose)

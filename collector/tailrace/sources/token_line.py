@@ -1,6 +1,6 @@
 """The line with a token that may come before a connection's first byte of its format.
 
-A source that demands none takes such a line, too, and drops it, so that clients can be given theirs
+A source that demands no token accepts and drops such a line, so that clients can be given theirs
 first.
 """
 
@@ -10,23 +10,23 @@ from typing import NamedTuple
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
-"""Bytes of a token's line, its end included."""
+"""Bytes of a token's line, with its end."""
 
 
-class Line(NamedTuple):
-    """A connection's first bytes: the token of the line they begin with, None if they begin with none,
-    and what is behind it."""
+class TokenLine(NamedTuple):
+    """A connection's first bytes: the token in their first line, None if there is none, and the bytes
+    behind it."""
 
     token: bytes | None
     rest: bytes
 
 
-def first_line(data: bytes) -> Line | None:
-    """None while it cannot be told."""
+def first_line(data: bytes) -> TokenLine | None:
+    """Return the first line, None while more bytes are needed to tell."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
-            return Line(data[len(TOKEN) : end], data[end + 1 :])
+            return TokenLine(data[len(TOKEN) : end], data[end + 1 :])
         if len(data) < LINE_MAX:
             return None
-    return Line(None, data)
+    return TokenLine(None, data)

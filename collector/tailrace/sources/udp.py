@@ -1,20 +1,21 @@
-"""Datagrams: one socket, drained on every wake-up, a session for every peer.
+"""A source of datagrams: one socket, drained on every wake-up, and a session for every peer.
 
-One await for each datagram would lose half of a burst (measured: 7.4 us against 1.4 us a datagram),
-so a wake-up reads until the socket is empty or `DRAIN_MAX` datagrams are in hand, and hands on one
-chunk for each peer.
+One await for each datagram would lose half of a burst (measured: 7.4 us against 1.4 us a datagram). A
+wake-up therefore reads until the socket is empty or `DRAIN_MAX` datagrams are in hand, and hands on
+one chunk for each peer.
 
-A peer's session outlives the daemon: its counters go on where they stood, so a restart of ours is
-never a gap of theirs. Peers are forgotten by `idle_timeout`, or longest-silent first at `peers_max`.
+A peer's session outlives the daemon: its counters continue, so that our restart is no gap of the
+peer's. Peers are forgotten after `idle_timeout`, or at `peers_max`, longest silent first.
 
-A peer has a session from its first readable datagram on. What comes before from it, and from all
-others of which nothing can be read, belongs to one session of *strangers*, handed on once a second:
-who sends noise from many addresses costs few rows and no memory, and pushes nobody out.
+A peer gets a session with its first readable datagram. Earlier datagrams, and those of peers that
+send nothing readable, belong to one session of *strangers*, and are handed on once a second. Noise
+from many addresses thus costs few rows and no memory, and evicts nobody.
 
-Addresses can be forged: a peer is never sent more bytes than came from its address, and strangers
-are sent nothing. Each new peer costs rows of the table, so that only so many may be new a second, after
-as many at once as are remembered. Datagrams of further ones are shed, which the strangers' session says
-in a gap a second. Those from outside the allowed networks are counted, and nothing else.
+Addresses can be forged. A peer is never sent more bytes than came from its address, and strangers are
+sent nothing. Each new peer costs rows of the table, so only `new_peers_rate` peers may be new in a
+second, and `peers_max` more after a quiet time. Datagrams of further peers are shed, and the
+strangers' session says so in one gap a second. Datagrams from outside the allowed networks are
+counted, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,20 +40,23 @@ from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
 
 SMALL_BUFFER = 4 * 2**20
-"""A receive buffer below this loses bursts that are usual."""
+"""Bytes of receive buffer below which usual bursts are lost."""
 
 LOOK_EVERY = 1.0
 """Seconds between two calls of `look_around`."""
 
 STRANGERS = "strangers"
-"""In place of an address: the peer of the session that has what nobody's session has."""
+"""The peer, in place of an address, of the session for all datagrams that have no session of their
+own."""
 
 logger = logging.getLogger(__name__)
 
 
 class UdpSource:
-    """`run` receives from a real socket. It only waits: what there is to decide is in `begin`, `drain`,
-    `look_around` and `finish`, which the simulator calls with a socket of its own."""
+    """Receives datagrams and hands them on.
+
+    `run` only waits on a real socket. `begin`, `drain`, `look_around` and `finish` decide everything;
+    the simulator calls them with a socket of its own."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
@@ -68,12 +72,12 @@ class UdpSource:
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Bytes of datagrams shed since that was last said."""
+        """Bytes of datagrams shed since the last gap that named some."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """The strangers' session, and since when they have it."""
+        """The strangers' session, and when it began."""
         self._emptied = 0
-        """When all that the socket's queue had was last handed on (Unix ns)."""
+        """When the socket's queue was last read to its end (log time)."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -94,24 +98,25 @@ class UdpSource:
                     self.finish(intake)
 
     def begin(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Go on where an earlier life ended."""
+        """Continue where an earlier life ended."""
         self._sock = sock
         self._resume(intake)
         self._count_from(sock, intake)
 
     def finish(self, intake: Intake) -> None:
-        """Take in what the kernel has queued: it was sent to us while we were up."""
+        """Take in what the kernel has queued, because it was sent while we were up."""
         while self.drain(intake) == DRAIN_MAX:
             pass
         self._hand_on_noise(intake)
-        self.figures()
+        self._measure_queue()
         self._sock = None
 
     def reconfigure(self, config: UdpConfig) -> None:
         self._config = config
 
     def cut(self, number: int, reason: str) -> None:
-        """A datagram peer cannot be cut off: its garbage costs only its own rows."""
+        """Do nothing: a datagram peer cannot be disconnected, and its garbage costs only its own
+        rows."""
 
     def hears(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -121,11 +126,14 @@ class UdpSource:
         return self._figures.replied(self._reply(self._peers.of_session(number), data))
 
     def figures(self) -> SourceFigures:
-        figures = self._figures
-        figures.open = len(self._peers)
+        self._measure_queue()
+        self._figures.open = len(self._peers)
+        return self._figures
+
+    def _measure_queue(self) -> None:
         if self._sock is not None:
-            figures.queue_bytes, figures.kernel_drops = self._sock.queue()
-        return figures
+            queue = self._sock.queue()
+            self._figures.queue_bytes, self._figures.kernel_drops = queue
 
     def _reply(self, peer: Peer | None, data: bytes) -> Outcome:
         if peer is None or self._sock is None:
@@ -153,7 +161,7 @@ class UdpSource:
             )  # fmt: skip
 
     def _resume(self, intake: Intake) -> None:
-        """Go on with the peers that an earlier life of the daemon knew."""
+        """Restore the peers that an earlier life of the daemon knew."""
         now = self._clock.monotonic()
         for number, info in intake.sessions().items():
             if info.peer == STRANGERS:
@@ -165,7 +173,7 @@ class UdpSource:
             self._peers.hear(address, now)
 
     def drain(self, intake: Intake) -> int:
-        """Take in what is there, up to DRAIN_MAX datagrams; return how many there were."""
+        """Take in what waits, at most DRAIN_MAX datagrams; return how many there were."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
         received, count = self._sock.read()
         self._count_drops(intake)
@@ -184,7 +192,7 @@ class UdpSource:
         return count
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """What the kernel dropped at a socket while no process had it is counted now."""
+        """Let the next count of drops include those from when no process had the socket."""
         held = self._listening.held_since
         self._emptied = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
@@ -192,15 +200,17 @@ class UdpSource:
             self._listening.drops_told, self._emptied = intake.drops_before(sock.cookie())
 
     def _count_drops(self, intake: Intake) -> None:
-        """Tell of what the kernel has dropped, before what was read meanwhile is handed on."""
-        before, dropped = self._listening.drops_told, self.figures().kernel_drops
+        """Report what the kernel has dropped. Call this before the datagrams read meanwhile are
+        handed on."""
+        self._measure_queue()
+        before, dropped = self._listening.drops_told, self._figures.kernel_drops
         if more := (dropped - before) % 2**32:
             assert self._sock is not None  # noqa: S101 - it was just read
             intake.drops(more, self._emptied, self._sock.cookie(), dropped)
             self._listening.drops_told = dropped
 
     def _hand_on(self, number: int, datagrams: list[bytes], intake: Intake) -> int:
-        """How many bytes they were."""
+        """Hand on datagrams of a session; return their size in bytes."""
         for chunk in _chunks(datagrams):
             intake.datagrams(number, chunk)
             self._figures.chunks += 1
@@ -211,8 +221,8 @@ class UdpSource:
     def _newcomer(
         self, address: Address, datagrams: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """The peer that has a session from now on, None if it gets none; then its datagrams are kept
-        as noise or shed."""
+        """Return the peer, which has a session from now on. Return None if it gets none: its
+        datagrams are then kept as noise or shed."""
         format_, limit = FORMATS[self._config.format], self._config.record_max
         if not any(readable(format_, limit, datagram) for datagram in datagrams):
             self._noise += datagrams
@@ -227,7 +237,7 @@ class UdpSource:
         return self._peers.add(address, intake.open("udp", join(address), record_max=limit), now)
 
     def _hand_on_noise(self, intake: Intake) -> None:
-        """Hand on what nobody's session has, and say what was shed."""
+        """Hand on the datagrams that belong to no peer's session, and report those that were shed."""
         if not self._noise and not self._shed:
             return
         if self._strangers is None:
@@ -245,8 +255,8 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Hand on the noise; forget who is silent. Strangers begin anew as often, so that their
-        session's share of the quarantine is that of some time."""
+        """Hand on the noise, and forget silent peers. A new strangers' session begins every
+        `idle_timeout`, with a share of the quarantine of its own."""
         self._hand_on_noise(intake)
         horizon = self._clock.monotonic() - self._config.idle_timeout
         for number in self._peers.forget_silent(horizon):
@@ -257,7 +267,7 @@ class UdpSource:
 
 
 def _chunks(datagrams: list[bytes]) -> Iterator[list[bytes]]:
-    """Groups of datagrams of at most CHUNK_MAX bytes together."""
+    """Yield groups of datagrams of at most CHUNK_MAX bytes together."""
     group: list[bytes] = []
     size = 0
     for datagram in datagrams:

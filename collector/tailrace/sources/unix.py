@@ -1,7 +1,7 @@
 """Connections over a unix socket; a peer is a user, whom the kernel names.
 
-The file of a socket stays when its process is killed. Such a one is replaced; one that somebody
-listens on is not, nor is a file of any other kind.
+The file of a socket stays when its process is killed, and the next start replaces it. A start
+replaces no socket that somebody listens on, and no file of any other kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from tailrace.security.guard import OPEN
 from tailrace.service_manager.descriptors import NOWHERE, Slot
-from tailrace.sources.connections import Peer
+from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import BACKLOG, Listening, accepts
 from tailrace.sources.refusal import Refusal
 
@@ -29,7 +29,7 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 class UnixListening(Listening):
-    """A socket's file, which is removed with it."""
+    """A unix socket and its file, which is removed with it."""
 
     def __init__(self, path: Path, mode: int, slot: Slot = NOWHERE) -> None:
         super().__init__(partial(_accepting, path, mode), slot, self._is_there)
@@ -39,7 +39,7 @@ class UnixListening(Listening):
 
     def open(self) -> socket.socket:
         if self._made is not None and not _is(self._path, self._made):
-            self.close()  # somebody has removed its file: nobody could find it any more
+            self.close()  # its file was removed, so no client could find it
         sock = super().open()
         self._made = self._made or self._path.lstat()
         return sock
@@ -51,7 +51,7 @@ class UnixListening(Listening):
         super().close()
 
     def _is_there(self, sock: socket.socket) -> bool:
-        """Whether clients still find a socket that was kept: by the file that was made with it."""
+        """Return whether clients still reach a kept socket by the file that was made with it."""
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
@@ -82,13 +82,13 @@ class UnixListener:
             self._path.chmod(self._mode)
             yield sock, url(self._path)
 
-    def greet(self, sock: socket.socket, address: str) -> Peer:  # noqa: ARG002 - a client's has no name
+    def greet(self, sock: socket.socket, address: str) -> ConnectedPeer:  # noqa: ARG002 - a client's socket has none
         pid, uid, _ = _CREDENTIALS.unpack(
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        return Peer(f"unix:uid={uid},pid={pid}", str(uid))
+        return ConnectedPeer(f"unix:uid={uid},pid={pid}", str(uid))
 
-    def allows(self, peer: Peer) -> bool:  # noqa: ARG002 - the file's mode has
+    def allows(self, peer: ConnectedPeer) -> bool:  # noqa: ARG002 - the file's mode decides
         return True
 
 
@@ -97,10 +97,10 @@ def url(path: Path) -> str:
 
 
 def _accepting(path: Path, mode: int) -> socket.socket:
-    """Raise OSError."""
+    """Return a listening socket with its file. Raise OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The file is made with the socket's own mode less the umask: at no time is it wider.
+        # The kernel makes the file with the socket's own mode less the umask, so that it is never wider.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()
@@ -118,7 +118,7 @@ def _accepting(path: Path, mode: int) -> socket.socket:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    """In place of the file that a killed process left, if there is one. Raise OSError."""
+    """Bind a socket, in place of the file that a killed process left, if any. Raise OSError."""
     try:
         if not in_use(path):
             path.unlink(missing_ok=True)
@@ -129,8 +129,8 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Whether somebody listens on a socket there. Raise OSError when that cannot be told, or
-    something else is there."""
+    """Return whether somebody listens on a socket there. Raise OSError when that cannot be told, or
+    when the file is no socket."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -144,13 +144,13 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            return True  # more than it can accept
+            return True  # its backlog is full
     return True
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
-    """Remove our file, unless somebody has put another one in its place. What stays, if it cannot
-    be, the next start replaces."""
+    """Remove our file, unless somebody has put another one in its place. If it cannot be removed, the
+    next start replaces it."""
     with suppress(OSError):
         if _is(path, made):
             path.unlink()

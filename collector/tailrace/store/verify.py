@@ -47,13 +47,13 @@ def verify(store: str, options: dict[str, str]) -> StoreVerification:
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
-            return _Local(Path(root)).run()
+            return _LocalStore(Path(root)).run()
         return _remote(store, options)
     except (DeltaError, OSError) as error:
         raise refusal(error, root, "verify the table") from error
 
 
-class _Local:
+class _LocalStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._log = DeltaLog(root)

@@ -115,14 +115,14 @@ async def test_what_the_next_run_has_written_over_since_the_look_is_not_overwrit
 ):
     """It is another one: nothing of the last is missing."""
     again = TEXT[::-1]
-    step = identity.Verification.step
+    step = identity.ContentCheck.step
 
     def late(verification, fd):
         files.overwrite("a", again)
         return step(verification, fd)
 
     await followed(TEXT)
-    monkeypatch.setattr(identity.Verification, "step", late)
+    monkeypatch.setattr(identity.ContentCheck, "step", late)
     files.overwrite("a", TEXT[:8])
     await settle()
     assert intake.contents == [TEXT, again]

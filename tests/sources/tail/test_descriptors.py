@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.roots import Roots
 
 
@@ -22,7 +22,7 @@ def three(tmp_path):
     """Three places for the files a to e."""
     for name in "abcde":
         (tmp_path / name).write_bytes(name.encode())
-    descriptors = Descriptors(3, within(tmp_path))
+    descriptors = TailDescriptors(3, within(tmp_path))
     yield descriptors, lambda name: descriptors.open(name, str(tmp_path / name))
     descriptors.close_all()
     assert len(descriptors) == 0
@@ -78,7 +78,7 @@ def test_half_of_what_the_process_may_have_is_the_most(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
     try:
-        descriptors = Descriptors(1000, within(tmp_path))
+        descriptors = TailDescriptors(1000, within(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for number in range(70):

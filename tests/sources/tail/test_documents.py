@@ -10,9 +10,9 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
 from tailrace.ingest.state import FileFacts
 from tailrace.sources.source import SourceFigures
-from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.documents import DocumentWatch
+from tailrace.sources.tail.handoff import Desk, Handoff
 from tailrace.sources.tail.roots import Roots
-from tailrace.sources.tail.session import Desk, Session as Streamed
 from tests.sources.tail.recorder import Recorder
 
 CONFIG = TailConfig(format="jets", paths=[])
@@ -32,7 +32,7 @@ class Beside:
         self.failures = []
         self.roots = Roots(FILES.documents)
         self.roots.add(str(directory), is_file=False)
-        self.documents = Documents(FILES, self.roots, self.intake, self.failures.append)
+        self.documents = DocumentWatch(FILES, self.roots, self.intake, self.failures.append)
         self.opened = []
         open_ = self.roots.open
 
@@ -126,7 +126,7 @@ def test_a_document_that_vanishes_says_nothing_more(beside):
 def test_what_was_handed_on_before_a_restart_is_not_again(beside):
     beside.write("a/own.json", b"{}")
     session = beside.stream("a/stream")
-    again = Documents(FILES, beside.roots, beside.intake, beside.failures.append)
+    again = DocumentWatch(FILES, beside.roots, beside.intake, beside.failures.append)
     resumed = Session(session.number)
     resumed.sent = beside.intake.sessions[0].state.documents.copy()
     again.follow(resumed, str(beside.directory / "a/stream"))
@@ -199,7 +199,7 @@ def desk_of(beside):
 
 
 def test_what_changed_last_is_handed_on_before_a_session_ends(beside):
-    session = Streamed(desk_of(beside))
+    session = Handoff(desk_of(beside))
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
     session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")
@@ -216,7 +216,7 @@ def test_so_it_is_of_a_file_that_was_gone_after_a_restart(beside):
     facts = FileFacts(path=path, device=1, inode=1, birth=0)
     number = beside.intake.open_file(facts, "", record_max=1, dialect="auto")
     beside.write("a/own.json", b"{finished}")
-    session = Streamed.resumed(desk_of(beside), number, beside.intake.files()[number])
+    session = Handoff.resumed(desk_of(beside), number, beside.intake.files()[number])
     session.end(path, "deleted")
     assert beside.intake.sessions[0].documents == {"own.json": b"{finished}"}
 
@@ -232,7 +232,7 @@ def test_what_one_stream_finds_changed_is_told_to_all(beside):
 
 @pytest.mark.parametrize("reason", ["replaced", "rewritten", "truncated"])
 def test_what_stands_beside_the_next_incarnation_is_not_told_of_the_last(beside, reason):
-    session = Streamed(desk_of(beside))
+    session = Handoff(desk_of(beside))
     path = str(beside.directory / "a/stream")
     beside.write("a/own.json", b"{}")
     session.data(path, FileFacts(path=path, device=1, inode=1, birth=0), b"x")

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.ingest.state import Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import inflate
-from tailrace.sources.tail.inflate import Bad, Begun, Content, Inflater, Torn
+from tailrace.sources.tail.inflate import Bad, Content, Inflater, InflationBegun, Torn
 
 BEGIN = Member(0, 0)
 
@@ -60,9 +60,9 @@ def member(data, level=6):
 def test_members_follow_one_another():
     first, second = member(b"one"), member(b"two")
     assert events(first + second) == [
-        Begun(BEGIN),
+        InflationBegun(BEGIN),
         Content(b"one"),
-        Begun(Member(len(first), 3)),
+        InflationBegun(Member(len(first), 3)),
         Content(b"two"),
     ]
 
@@ -70,7 +70,7 @@ def test_members_follow_one_another():
 def test_a_member_that_is_not_whole_yet_is_waited_for():
     data = member(lines(1, 1000))
     found = events(data[:-9], last=False)
-    assert others(found) == [Begun(BEGIN)]
+    assert others(found) == [InflationBegun(BEGIN)]
     assert content(events(data)) == lines(1, 1000)
 
 
@@ -86,10 +86,10 @@ def test_a_torn_member_ends_where_the_next_one_begins(cut, make):
     whole = member(make(2, 1000))
     found = events(torn + whole + whole)
     assert others(found) == [
-        Begun(BEGIN),
+        InflationBegun(BEGIN),
         Torn(Member(len(torn), len(content(found)) - 2000)),
-        Begun(Member(len(torn), len(content(found)) - 2000)),
-        Begun(Member(len(torn + whole), len(content(found)) - 1000)),
+        InflationBegun(Member(len(torn), len(content(found)) - 2000)),
+        InflationBegun(Member(len(torn + whole), len(content(found)) - 1000)),
     ]
     assert content(found) == content(events(torn)) + make(2, 1000) * 2
     assert make(1, 1000).startswith(content(events(torn)))
@@ -112,7 +112,7 @@ def test_what_only_looks_like_a_beginning_tears_no_member():
     data = noise(1, 500) + b"\x1f\x8b\x08" + b"\xff" * 100
     found = events(stored(data, len(data)) + b"\xff" * 500)
     assert content(found) == data
-    assert {type(event) for event in found} == {Begun, Content, Bad}
+    assert {type(event) for event in found} == {InflationBegun, Content, Bad}
 
 
 def test_all_that_a_torn_member_says_is_content():
@@ -128,13 +128,13 @@ def test_a_member_inside_a_member_is_content():
     inner = member(lines(1, 100_000)) + member(noise(1, 300_000))
     outer = member(inner)
     assert inner in outer or outer.count(b"\x1f\x8b\x08") > 1
-    assert others(events(outer)) == [Begun(BEGIN)]
+    assert others(events(outer)) == [InflationBegun(BEGIN)]
     assert content(events(outer)) == inner
 
 
 def test_the_end_of_a_torn_last_member_is_named():
     data = member(lines(1, 1000))
-    assert others(events(data[:-3])) == [Begun(BEGIN), Torn(Member(len(data) - 3, 1000))]
+    assert others(events(data[:-3])) == [InflationBegun(BEGIN), Torn(Member(len(data) - 3, 1000))]
     assert content(events(data[:-3])) == lines(1, 1000)
 
 
@@ -142,9 +142,9 @@ def test_what_is_between_members_is_bad():
     first, second = member(b"one"), member(b"two")
     found = events(first + b"\0\0garbage\x1f\x8b" + second)
     assert others(found) == [
-        Begun(BEGIN),
+        InflationBegun(BEGIN),
         Bad(11, b"\0\0garbage\x1f\x8b", Member(len(first) + 11, 3)),
-        Begun(Member(len(first) + 11, 3)),
+        InflationBegun(Member(len(first) + 11, 3)),
     ]
     assert content(found) == b"onetwo"
 
@@ -187,7 +187,7 @@ def test_content_comes_in_pieces_however_far_it_inflates():
 
 def test_the_beginning_of_a_beginning_is_waited_for_and_is_bad_at_last():
     first = member(b"one")
-    assert others(events(first + b"\x1f\x8b", last=False)) == [Begun(BEGIN)]
+    assert others(events(first + b"\x1f\x8b", last=False)) == [InflationBegun(BEGIN)]
     assert others(events(first + b"\x1f\x8b"))[1:] == [
         Bad(2, b"\x1f\x8b", Member(len(first) + 2, 3))
     ]
@@ -198,7 +198,7 @@ def test_a_magic_number_that_begins_no_member_costs_nothing():
     inner = b"\x1f\x8b\x08" + noise(3, 500) + b"\x1f\x8b\x08\x00" + noise(4, 100_000)
     packed = zlib.compressobj(0, wbits=31)
     data = packed.compress(inner) + packed.flush()
-    assert others(events(data)) == [Begun(BEGIN)]
+    assert others(events(data)) == [InflationBegun(BEGIN)]
     assert content(events(data)) == inner
 
 
@@ -277,7 +277,7 @@ def test_from_each_place_that_is_named_the_rest_comes_again(data, sizes):
     for number, event in enumerate(found):
         if isinstance(event, Content):
             continue
-        at = event.member if isinstance(event, Begun) else event.after
+        at = event.member if isinstance(event, InflationBegun) else event.after
         rest = events(data, at=at)
         assert content(rest) == content(found[number + 1 :])
         assert at.content == len(content(found[:number]))
@@ -288,7 +288,7 @@ def test_from_each_place_that_is_named_the_rest_comes_again(data, sizes):
 def test_what_is_bad_is_handed_on_as_it_is(data):
     reached = 0
     for event in others(events(data)):
-        after = event.member if isinstance(event, Begun) else event.after
+        after = event.member if isinstance(event, InflationBegun) else event.after
         assert reached <= after.raw <= len(data)
         reached = after.raw
         if isinstance(event, Bad):

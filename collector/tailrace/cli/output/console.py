@@ -13,7 +13,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from tailrace.query import grid, output
-from tailrace.query.answer import Answer, Column, Page, Shape
+from tailrace.query.answer import Answer, AnswerColumn, Page, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
@@ -36,7 +36,7 @@ class Console:
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
-    def table(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
+    def table(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
@@ -44,7 +44,7 @@ class Console:
             self.line(line)
         self.out.flush()
 
-    def rows(self, columns: Sequence[Column], pages: Iterable[Page]) -> None:
+    def rows(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
         """Print a table. If it has no rows, say so, because a heading alone looks like a broken answer."""
         rest = iter(pages)
         first = next(rest, [])

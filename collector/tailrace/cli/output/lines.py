@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 from tailrace.model.columns import COLUMNS
 from tailrace.query import grid, output
-from tailrace.query.answer import Column, Shape
+from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.commits import Row
 from tailrace.query.views import TYPES
 from tailrace.terminal import printable
 
 _NAMES = [column.name for column in COLUMNS]
-_COLUMNS = [Column(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
+_COLUMNS = [AnswerColumn(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
 
 SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 """Positions in a row."""

@@ -10,7 +10,7 @@ import trio
 
 from tailrace.config.open_files import needed
 from tailrace.daemon.daemon import Daemon
-from tailrace.figures import Condition, Refusal
+from tailrace.figures import AdminRefusal, Condition
 from tailrace.sources.refusal import Refusal as SourceRefusal
 from tailrace.sources.source import RESERVE
 
@@ -28,7 +28,7 @@ def failures(daemon: Daemon) -> dict[str, int]:
     return {
         "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
         "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),
-        "admin": daemon.figures.admin.refused[Refusal.DESCRIPTORS],
+        "admin": daemon.figures.admin.refused[AdminRefusal.DESCRIPTORS],
         "store": daemon.figures.store_descriptors,
         "upkeep": daemon.figures.upkeep_descriptors,
     }

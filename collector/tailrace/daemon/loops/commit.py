@@ -49,7 +49,7 @@ class Frames(Protocol):
     def sync(self) -> None: ...
 
 
-class Taken(NamedTuple):
+class TakenBatch(NamedTuple):
     """What one commit writes; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
     batch: Batch
@@ -152,7 +152,7 @@ class Committing:
         batch, quarantined = self._ingest.take()
         due = final or self._checkpoint_due()
         snapshot = self._ingest.checkpoint(self._named_from()) if due else None
-        taken = Taken(
+        taken = TakenBatch(
             batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
         )
         self._taken()
@@ -164,7 +164,7 @@ class Committing:
         finally:
             self.idle.set()
 
-    def _write(self, taken: Taken) -> Steps[None]:
+    def _write(self, taken: TakenBatch) -> Steps[None]:
         delay = RETRY_FIRST
         begun = self._clock.monotonic()
         while True:
@@ -188,7 +188,7 @@ class Committing:
         if self.commits % CHECKPOINT_EVERY == 0:
             yield from work(self._table.checkpoint)
 
-    def _attempt(self, taken: Taken) -> None:
+    def _attempt(self, taken: TakenBatch) -> None:
         """Write quarantine and rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
         for session, at, frame in taken.quarantined:
             self._quarantine.write(session, at, frame)

@@ -1,4 +1,4 @@
-"""Which files there are: by path, by what the system calls them, and by what they may be copies of."""
+"""The known files: by path, by inode, and by what they may be copies of."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail
 
 ENDED_MAX = 8192
-"""Files remembered after their end, so that a copy of one is not taken for a new file."""
+"""Names whose ended files are remembered, so that a copy of such a file is not taken for a new one."""
 
 
 class Ended(NamedTuple):
+    """A file whose session has ended, and what was read of it."""
+
     path: str
     content: Trail
 
 
 class Catalog:
-    """`key` says what a path has in common with its copies' (`Files.copy`)."""
+    """All known files of a source. `key` returns what a path has in common with the paths of its
+    copies (`Files.copy`)."""
 
     def __init__(self, key: Callable[[str], str]) -> None:
         self._key = key
@@ -31,7 +34,7 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """With the key each was entered under."""
+        """All files, each with the key under which it was entered."""
         self._count = count(1)
 
     def __len__(self) -> int:
@@ -44,40 +47,41 @@ class Catalog:
         return file in self._all
 
     def at(self, path: str) -> Followed | None:
-        """The file of this path, or one that has it as a further name."""
+        """Return the file with this path, or with this path as a further name."""
         return self._by_path.get(path) or self._aliases.get(path)
 
     def of_node(self, node: tuple[int, int]) -> Followed | None:
         return self._by_node.get(node)
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Others that may be the same stream's."""
+        """Return the other files that may hold the same stream."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Relatives that were known before it and before those that had its place, wherever they were."""
+        """Return the relatives known before this file and before the earlier files in its place,
+        wherever they were."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Relatives that became known after it."""
+        """Return the relatives that became known after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed) -> None:
-        """Add a file; one that was moved is as old as before."""
-        key = self._key(file.path)
+        """Add a file. A file that has moved keeps its age."""
+        key = self._key(file.location.path)
         self._all[file] = key
         file.known = file.known or next(self._count)
         file.rank = file.rank or file.known
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
-        self._by_path[file.path] = file
-        self._by_node[file.node] = file
+        self._by_path[file.location.path] = file
+        self._by_node[file.location.node] = file
 
     def waiting(self, file: Followed) -> list[Followed]:
-        """Others that may be copies of this one and are not followed."""
+        """Return the relatives that may be copies of this file and are not followed."""
         return [other for other in self.relatives(file) if other.phase in {"new", "waits"}]
 
     def add_alias(self, path: str, file: Followed) -> None:
@@ -88,10 +92,11 @@ class Catalog:
         self._by_key[key].remove(file)
         if not self._by_key[key]:
             del self._by_key[key]
-        if self._by_path.get(file.path) is file:
-            del self._by_path[file.path]
-        if self._by_node.get(file.node) is file:
-            del self._by_node[file.node]
+        at = file.location
+        if self._by_path.get(at.path) is file:
+            del self._by_path[at.path]
+        if self._by_node.get(at.node) is file:
+            del self._by_node[at.node]
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
 
@@ -99,7 +104,7 @@ class Catalog:
         return [path for path, owner in self._aliases.items() if owner is file]
 
     def remember(self, path: str, content: Trail) -> None:
-        """A session has ended that read this much of the file at `path`."""
+        """Remember what a session that has ended read of the file at `path`."""
         key = self._key(path)
         self._ended.setdefault(key, []).append(Ended(path, content.copied()))
         self._ended.move_to_end(key)

@@ -1,4 +1,4 @@
-"""What goes wrong with files and directories: counted, and said in the log."""
+"""Errors of files and directories: counted and logged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tailrace.sources.source import SourceFigures
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Links out of the roots that are known as such; they are counted again when there are more."""
+"""Links out of the roots that are remembered. When there are more, all are forgotten and counted
+again."""
 
 logger = logging.getLogger(__name__)
 
 
 class Complaints:
-    """What goes wrong in one source, whose `figures` have the counts."""
+    """The errors of one source, counted in its `figures`."""
 
     def __init__(self, source: str, figures: SourceFigures) -> None:
         self._source = source
@@ -24,7 +25,7 @@ class Complaints:
         self._outside: set[str] = set()
 
     def failed(self, name: str) -> None:
-        """Count an error by its name; say it the first time."""
+        """Count an error by its name, and log the first error of each name."""
         if name not in self._figures.errors:
             logger.warning(
                 "source %s: %s; it is tried again, and counted",
@@ -33,7 +34,7 @@ class Complaints:
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def leads_outside(self, path: str) -> None:
-        """A link leads out of all roots: count it, and name it, once."""
+        """Count a link that leads out of all roots, once, and log the first few."""
         if path in self._outside:
             return
         if len(self._outside) == OUTSIDE_MAX:

@@ -1,4 +1,4 @@
-"""A file's content from a place on, piece by piece, of files as they are and of compressed ones."""
+"""The content of plain and compressed files, piece by piece, from a place on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Literal, NamedTuple, Protocol
 from tailrace.ingest.state import HEAD, Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import Trail, follows_on
-from tailrace.sources.tail.inflate import MAGIC, Bad, Begun, Content, Inflater, Torn
-from tailrace.sources.tail.raw import Hole, RawBytes
+from tailrace.sources.tail.inflate import MAGIC, Bad, Content, Inflater, InflationBegun, Torn
+from tailrace.sources.tail.raw import RawBytes, SparseRange
 
 RAW_MAX = 64 * 1024
 """Compressed bytes read at a time."""
 BEGIN = Member(0, 0)
 
 
-class View(NamedTuple):
-    """An open file as it is now; for `past_holes` and `final` see `RawBytes.take`."""
+class ContentView(NamedTuple):
+    """An open file as it is now. See `RawBytes.take` for `past_holes` and `final`."""
 
     fd: int
     size: int
@@ -25,33 +25,36 @@ class View(NamedTuple):
     final: bool
 
 
-Piece = bytes | Hole | Begun | Torn | Bad | Literal["changed", "other"] | None
-"""b"" is nothing to be handed on and no end; None is nothing more now. changed: see `RawBytes.take`;
-other: what was to be skipped is not the content it was."""
+Piece = bytes | SparseRange | InflationBegun | Torn | Bad | Literal["changed", "other"] | None
+"""Empty bytes are nothing to hand on, but no end; None is nothing more now. "changed": see
+`RawBytes.take`. "other": the content to be skipped is not the content that was read before."""
 
 
 class Reader(Protocol):
     raw: RawBytes
 
-    def next(self, view: View) -> Piece:
-        """Raise OSError."""
+    def next(self, view: ContentView) -> Piece:
+        """Return the next piece. Raise OSError."""
         ...
 
 
-class Plain:
+class PlainContent:
+    """The content of a file that is not compressed."""
+
     def __init__(self, known: Trail) -> None:
         self.raw = RawBytes(known.copied())
 
-    def next(self, view: View) -> Piece:
+    def next(self, view: ContentView) -> Piece:
         return self.raw.take(
             view.fd, view.size, CHUNK_MAX, past_holes=view.past_holes, final=view.final
         )
 
 
 class Compressed:
-    """From a member on; the content that is `known` is inflated again and not given.
+    """The content of a compressed file, from a member on. Content that is `known` is inflated again
+    and skipped.
 
-    `certain`: the file once had all of that content. One of which this is not known may get it."""
+    `certain` says that the file once had all the known content; otherwise it may still get it."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self.raw = RawBytes(Trail(member.raw))
@@ -59,11 +62,11 @@ class Compressed:
         self._known = known.copied()
         self._skipped: Trail | None = Trail(member.content)
         self._certain = certain
-        self._hole: Hole | None = None
+        self._hole: SparseRange | None = None
         if known.offset == member.content:
             self._skipped = None
 
-    def next(self, view: View) -> Piece:
+    def next(self, view: ContentView) -> Piece:
         event = self._inflater.next()
         if event is None and self._hole is None:
             taken = self.raw.take(
@@ -72,7 +75,7 @@ class Compressed:
             if isinstance(taken, bytes):
                 self._inflater.feed(taken)
                 return b""
-            if isinstance(taken, Hole):
+            if isinstance(taken, SparseRange):
                 self._hole = taken
             elif taken is None and self._skipped is not None and self._certain:
                 return "other"
@@ -84,17 +87,17 @@ class Compressed:
             event = self._past_hole(self._hole)
         return self._give(event)
 
-    def _past_hole(self, hole: Hole) -> Bad:
+    def _past_hole(self, hole: SparseRange) -> Bad:
         self._hole = None
         after = Member(self.raw.trail.offset, self._inflater.place.content)
         self._inflater = Inflater(after)
         return Bad(hole.size, b"", after)
 
-    def _give(self, event: Content | Begun | Torn | Bad | None) -> Piece:
+    def _give(self, event: Content | InflationBegun | Torn | Bad | None) -> Piece:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad):
-            return b""  # it was told when it was come to first
+            return b""  # it was reported when it was first read
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -106,25 +109,25 @@ class Compressed:
         return data[left:] if follows_on(self._known, skipped) else "other"
 
 
-def kind(fd: int, *, final: bool = False) -> type[Plain | Compressed] | None:
-    """How a file is to be read; None if its first bytes do not tell yet. Raise OSError."""
+def kind(fd: int, *, final: bool = False) -> type[PlainContent | Compressed] | None:
+    """Return the kind of reader for a file, None if its first bytes do not tell yet. Raise OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
-def _kind(begin: bytes, *, final: bool) -> type[Plain | Compressed] | None:
+def _kind(begin: bytes, *, final: bool) -> type[PlainContent | Compressed] | None:
     if begin.startswith(MAGIC):
         return Compressed
     if begin and (begin != MAGIC[:1] or final):
-        return Plain
+        return PlainContent
     return None
 
 
 def head(fd: int) -> bytes:
-    """The first bytes of a file's content, as far as they can be had now. Raise OSError."""
-    begin = os.pread(fd, HEAD, 0)  # all at one time: it may be growing
+    """Return the first bytes of a file's content, as far as they are there now. Raise OSError."""
+    begin = os.pread(fd, HEAD, 0)  # in one call, because the file may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
-        return begin if kind is Plain else b""
+        return begin if kind is PlainContent else b""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""

@@ -1,4 +1,4 @@
-"""Open files, those that grew last; the others are opened again when they grow."""
+"""Open files: those that grew last. The others are opened again when they grow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tailrace.sources.source import RESERVE
 from tailrace.sources.tail.roots import Roots
 
 
-class Descriptors:
-    """At most `limit` descriptors, and at most half of what the process may have.
+class TailDescriptors:
+    """At most `limit` descriptors, and at most half of those that the process may have.
 
-    A pinned one is not closed to make room: the file it belongs to may have no other name."""
+    A pinned descriptor is not closed to make room, because its file may have no other name."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -32,19 +32,20 @@ class Descriptors:
 
     @property
     def spare(self) -> bool:
-        """Whether one more can be opened without closing another."""
+        """Return whether one more file can be opened without closing another."""
         return len(self._open) < self._limit
 
     def get(self, owner: Hashable) -> int | None:
-        """The descriptor of a file if it is open; it counts as used."""
+        """Return the descriptor of a file, None if the file is not open. The descriptor counts as
+        just used."""
         fd = self._open.get(owner)
         if fd is not None:
             self._open.move_to_end(owner)
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file that is not. Raise OSError, also where that would take a descriptor from the
-        process's reserve and no other file can be closed for it."""
+        """Open a file that is not open; return its descriptor. Raise OSError, also if the descriptor
+        would come from the process's reserve and no other file can be closed for it."""
         fd = self.roots.open(path)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):

@@ -1,4 +1,4 @@
-"""Finding files, and telling those that are new from those that have another path now."""
+"""Finds files, and tells new files from known ones that have another path now."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tailrace.clock import Clock
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.complaints import Complaints, name_of
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
-from tailrace.sources.tail.session import Desk
 
 ADMITTED_AT_ONCE = 100
-"""Paths that are looked at before others may run."""
+"""Paths looked at before other tasks run."""
 
 
 class Discovery:
-    """Enters what it finds in the catalog, and in the schedule."""
+    """Enters the files that it finds in the catalog and in the schedule."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Discovery:
 
     @property
     def directories(self) -> int:
-        """Directories that a search goes through."""
+        """Return how many directories a search visits."""
         return len(self._search)
 
     def covers(self, path: str) -> bool:
-        """Whether the last search would have found this path."""
+        """Return whether the last search would have found this path."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search once; each step is a good moment to let others run."""
+        """Search once. Yield at good moments to let other tasks run."""
         began = self._clock.monotonic()
         for path in list(self._unreachable):
             self.admit(path)
@@ -71,9 +71,9 @@ class Discovery:
         self.searched_at = began
 
     def admit(self, path: str) -> None:
-        """A path was found: of a new file, or of one that is known."""
+        """Look at a path that was found. Enter its file if the file is new, or has moved there."""
         known = self._catalog.at(path)
-        if known is not None and known.gone is None and known.path == path:
+        if known is not None and known.location.gone is None and known.location.path == path:
             return
         self._unreachable.discard(path)
         try:
@@ -89,8 +89,8 @@ class Discovery:
                 self._unreachable.add(path)
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
-        if known is not None and known.path == path:
-            file.rank = known.rank  # copies of either come after both
+        if known is not None and known.location.path == path:
+            file.rank = known.rank  # copies of either file come after both
         self.enter(file)
 
     def enter(self, file: Followed) -> None:
@@ -98,13 +98,14 @@ class Discovery:
         self._schedule.put(file, self._clock.monotonic())
 
     def _is_known(self, path: str, found: os.stat_result) -> bool:
-        """Whether a path leads to a file that has another one, or had until now. Raise OSError."""
+        """Return whether a path leads to a known file, which then has it as a further name or, if it
+        had lost its path, as its path. Raise OSError."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False
-        if file.gone is None:
+        if file.location.gone is None:
             file.look(self._clock.monotonic())
-        if file.gone is None:
+        if file.location.gone is None:
             self._catalog.add_alias(path, file)
             return True
         if not file.recognises(path):

@@ -1,4 +1,4 @@
-"""Documents beside the streams: each is read once when it changes, however many streams it tells of."""
+"""Documents beside the streams: each is read once when it changes, however many streams share it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ from tailrace.sources.source import FileIntake
 from tailrace.sources.tail.roots import Roots
 
 if TYPE_CHECKING:
-    from tailrace.sources.tail.session import Session
+    from tailrace.sources.tail.handoff import Handoff
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Documents whose content is kept, those read last: streams that begin together share some. The last
-of them is kept whatever its size."""
+"""Number and bytes of the documents whose content is kept. Streams that begin together share
+documents. The document read last is kept whatever its size."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
+    """One document, and the streams that it belongs to."""
+
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """Of its content as read last; None if it never could be."""
+        """CRC-32 of the content last read; None if it was never read."""
         self.settled = False
-        """It was read again after it had come to rest: its times may be too coarse to tell."""
-        self.readers: dict[Session, str] = {}
-        """With the name that each stream has for it."""
+        """Whether it was read again after it came to rest, because its times may be too coarse to
+        tell."""
+        self.readers: dict[Handoff, str] = {}
+        """Its streams, each with the name that the stream has for it."""
 
 
-class Documents:
-    """Raises nothing: `failed` is called with the name of what went wrong, and it is tried again."""
+class DocumentWatch:
+    """The documents of one source. It raises nothing: it calls `failed` with the name of an error,
+    and tries again."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -47,42 +51,43 @@ class Documents:
         self._intake = intake
         self._failed = failed
         self._documents: dict[str, _Document] = {}
-        self._of: dict[Session, list[str]] = {}
+        self._of: dict[Handoff, list[str]] = {}
         self._cache: OrderedDict[str, bytes] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._documents)
 
-    def follow(self, session: Session, path: str) -> None:
-        """Hand on the documents of a stream at this path, now and when they change."""
-        self.forget(session)
+    def follow(self, handoff: Handoff, path: str) -> None:
+        """Hand on the documents of the stream at this path, now and when they change."""
+        self.forget(handoff)
         names = self._files.documents(path)
         if not names:
             return
-        places = self._of[session] = []
+        places = self._of[handoff] = []
         for name in names:
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-            self._documents.setdefault(place, _Document()).readers[session] = spelled(name)
+            self._documents.setdefault(place, _Document()).readers[handoff] = spelled(name)
             places.append(place)
-        self.look(session)
+        self.look(handoff)
 
-    def forget(self, session: Session) -> None:
-        for place in self._of.pop(session, ()):
+    def forget(self, handoff: Handoff) -> None:
+        for place in self._of.pop(handoff, ()):
             document = self._documents[place]
-            del document.readers[session]
+            del document.readers[handoff]
             if not document.readers:
                 del self._documents[place]
                 self._cache.pop(place, None)
 
-    def look(self, session: Session) -> None:
-        """Hand on what is new in the documents of one stream; to others, too, what has changed."""
-        for place in self._of.get(session, ()):
+    def look(self, handoff: Handoff) -> None:
+        """Hand on what is new in the documents of one stream. A changed document goes to its other
+        streams, too."""
+        for place in self._of.get(handoff, ()):
             document = self._documents[place]
             changed = self._examine(place, document)
-            self._send(place, document, list(document.readers) if changed else [session])
+            self._send(place, document, list(document.readers) if changed else [handoff])
 
     def look_at_all(self) -> Iterator[None]:
-        """Hand on what has changed; a good moment to let others run after each one."""
+        """Hand on what has changed. Yield after each document, to let other tasks run."""
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -90,7 +95,7 @@ class Documents:
             yield
 
     def _examine(self, place: str, document: _Document) -> bool:
-        """Whether its content is another one than it was."""
+        """Read a document that may have changed; return whether its content has."""
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
@@ -106,21 +111,21 @@ class Documents:
         document.signature, document.settled = signature, rests
         return document.crc != before
 
-    def _send(self, place: str, document: _Document, sessions: list[Session]) -> None:
-        sessions = [s for s in sessions if s.sent.get(document.readers[s]) != document.crc]
-        if document.crc is None or not sessions:
+    def _send(self, place: str, document: _Document, handoffs: list[Handoff]) -> None:
+        handoffs = [s for s in handoffs if s.sent.get(document.readers[s]) != document.crc]
+        if document.crc is None or not handoffs:
             return
         data = self._cache.get(place)
         if data is None and (data := self._read(place, document)) is None:
             return
-        for session in sessions:
-            name = document.readers[session]
-            if session.number is not None:
-                session.sent[name] = document.crc
-                self._intake.document(session.number, name, data)
+        for handoff in handoffs:
+            name = document.readers[handoff]
+            if handoff.number is not None:
+                handoff.sent[name] = document.crc
+                self._intake.document(handoff.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Its content as it is now, None if it cannot be had."""
+        """Return the content of a document as it is now, None if it cannot be read."""
         try:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)

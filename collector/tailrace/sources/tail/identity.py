@@ -1,19 +1,19 @@
-"""Which file a file is, and whether it is still the one we read.
+"""Which file a file is, and whether it is still the one that was read.
 
-A file is known by device, inode and birth time, and by content: its first bytes and those before
-the place reached (its *trail*). What a look at it finds is judged by these rules, in this order:
+A file is known by device, inode and birth time, and by content: its first bytes and those before the
+place reached (its *trail*). A look at the file is judged by these rules, in this order:
 
-1. Shorter than what was read: *truncated*; what comes now is another incarnation.
-2. Another head: *rewritten*, another incarnation. The first two bytes of a file say nothing:
-   DFTracer 1.0 puts "[\\n" there when a trace is finished, over two blanks, and nothing is lost.
-3. The bytes before our place differ. In a file that has grown it is *rewritten* (it was emptied and
-   has grown past our place since). In one that has not, what we read was *overwritten* (ovnisort
-   sorts in place) and we go on.
+1. Shorter than what was read: *truncated*. The file is another incarnation now.
+2. Another head: *rewritten*, another incarnation. The first two bytes of a file prove nothing:
+   DFTracer 1.0 writes "[\\n" over two blanks there when a trace is finished, and nothing is lost.
+3. The bytes before the place reached differ. A file that has grown is *rewritten*: it was emptied and
+   has grown past that place since. In a file that has not grown, what was read was *overwritten*
+   (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way: *overwritten*.
 
-Bytes that change elsewhere behind our place are found by a checksum (`Verification`), when a file
-was written to and has not grown, and has come to rest: what was read in this life of the daemon, of
-a file that is not compressed and has no holes, is read once more.
+A checksum (`ContentCheck`) finds bytes that change elsewhere in what was read. It is made when a file
+was written to without growing and has come to rest: what this life of the daemon has read is read
+once more, unless the file is compressed or has holes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Literal, NamedTuple
 from tailrace.ingest.state import HEAD, LAST, UNSAYING, FileState, checksum
 
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
-"""What they are in a trace of DFTracer 1.0, before and after."""
+"""The first two bytes of a trace of DFTracer 1.0, before and after it is finished."""
 
 VERIFY_BYTES = 2**20
-"""Read once more at a time: about a millisecond."""
+"""Bytes read again at a time: about a millisecond."""
 
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _STATX_BTIME = 0x800
@@ -41,7 +41,7 @@ _STATX_BIRTH_AT = 80
 
 
 def birth(fd: int) -> int:
-    """When an open file was made (Unix ns), 0 where the system does not say."""
+    """Return when an open file was made (Unix ns), 0 where the system does not say."""
     if _statx is None:
         return 0
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
@@ -64,7 +64,7 @@ _statx = _find_statx()
 
 
 class Trail:
-    """What is remembered of the bytes read: how many, the first and the last of them."""
+    """The memory of the bytes read: their number, the first and the last of them."""
 
     __slots__ = ("crc", "head", "last", "offset")
 
@@ -73,7 +73,7 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all of them but the first that may change, None where that is not known."""
+        """CRC-32 of all of them except the first few, which may change; None where it is not known."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -88,13 +88,13 @@ class Trail:
         self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
-        """A hole of this size: there it reads as zeros."""
+        """Add a hole of this size, whose bytes read as zeros."""
         self.add(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Whether these are the bytes before our place."""
+        """Return whether these are the bytes before the place reached."""
         return not _differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -103,8 +103,8 @@ class Trail:
         return copy
 
 
-class Verification:
-    """The bytes that were read, read once more, a part at a time."""
+class ContentCheck:
+    """A check of the bytes that were read: it reads them once more, a part at a time."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -112,7 +112,8 @@ class Verification:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Whether they are what they were; None while that is open. Raise OSError."""
+        """Read the next part. Return whether all bytes are unchanged, None while parts are left.
+        Raise OSError."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
@@ -127,7 +128,7 @@ class Judgement(NamedTuple):
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """What the bytes now at the places of a trail's head and last say; see the module."""
+    """Judge the bytes now at the places of a trail's head and last, by the rules of this module."""
     if _differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = _differing(trail.last, last, trail.offset - len(trail.last))
@@ -142,7 +143,8 @@ def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
 
 
 def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
-    """Of two heads: of the same content, of other content, or too short to tell."""
+    """Return whether two heads are of the same content, of other content, or too short to tell
+    (open)."""
     size = min(len(known), len(head))
     if known[UNSAYING:size] != head[UNSAYING:size]:
         return "other"
@@ -150,21 +152,21 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """The bytes now where a trail's head and last were. Raise OSError."""
+    """Return the bytes now where a trail's head and last were. Raise OSError."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Whether two trails that have come equally far may be of one content; `again` need not go back
-    to its beginning."""
+    """Return whether two trails that have come equally far may be of one content; `again` need not go
+    back to the first byte."""
     size = min(len(known.last), len(again.last))
     ends = not _differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
 def _differing(before: bytes, now: bytes, offset: int) -> int:
-    """How many of these bytes, which begin at `offset`, are not what they were."""
+    """Return how many of these bytes, which begin at `offset`, have changed."""
     skip = max(0, UNSAYING - offset)
     before, now = before[skip:], now[skip:]
     if before == now:

@@ -1,14 +1,14 @@
 """Compressed bytes to content, gzip member by member. Sans-IO.
 
-A file may have many members, one after the other. Two things go wrong in real ones:
+A file may have many members, one after the other. Two things go wrong in real files:
 
-- A member whose writer was killed is *torn*: the next one begins inside what should be its own bytes.
-  Inflating on would make content out of the next one's header. So wherever the first bytes of a
-  member stand inside another one, nothing is handed on until it is known which of both goes on:
-  bytes that are not a member's cannot be inflated far.
-- Bytes that cannot be inflated are *bad*, up to where a member begins that can.
+- A member whose writer was killed is *torn*: the next member begins inside it. Inflating on would make
+  content out of the next member's header. Where the first bytes of a member appear inside another
+  one, nothing is handed on until it is known which of the two goes on: bytes that are no member
+  cannot be inflated far.
+- Bytes that cannot be inflated are *bad*, up to the next member that can be.
 
-How the bytes are cut into `feed` calls never changes what comes out in all.
+How the bytes are cut into `feed` calls never changes the whole output.
 """
 
 from __future__ import annotations
@@ -21,43 +21,46 @@ from tailrace.sources.source import CHUNK_MAX
 
 MAGIC = b"\x1f\x8b"
 _BEGIN = MAGIC + b"\x08"
-"""Of a member: the magic number, and deflate, the one method there is."""
+"""The first bytes of a member: the magic number, and deflate, the only method."""
 _GZIP = 31
 _PROBE = 64
-"""Bytes for which random ones do not inflate."""
+"""Bytes after which random bytes have failed to inflate."""
 _HOLD = 2 * 65_536
-"""Bytes after which what inflates is no accident: more than a stored block, which takes anything."""
+"""Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
-"""Content after which it is none, either."""
+"""Bytes of content that no accident yields."""
 
 
 class Content(NamedTuple):
     data: bytes
 
 
-class Begun(NamedTuple):
+class InflationBegun(NamedTuple):
+    """A member begins here."""
+
     member: Member
 
 
 class Torn(NamedTuple):
-    """A member ended before its end; the place after it."""
+    """A member stopped before its end; `after` is the place behind it."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """Bytes that cannot be inflated; the place after them."""
+    """Bytes that cannot be inflated; `after` is the place behind them."""
 
     size: int
     data: bytes
     after: Member
 
 
-Event = Content | Begun | Torn | Bad
+Event = Content | InflationBegun | Torn | Bad
 
 
 class Inflater:
-    """Feed it when `next` has nothing more. It begins at a member, or after a bad piece."""
+    """Turns bytes into events, from a member on, or from the place behind a bad piece. Feed it when
+    `next` returns None."""
 
     def __init__(self, at: Member) -> None:
         self._raw = at.raw
@@ -66,13 +69,13 @@ class Inflater:
         self._input = b""
         self._member: zlib._Decompress | None = None
         self._more = False
-        """The member has more content that needs no more input."""
+        """Whether the member has more content that needs no more input."""
         self._expected = True
-        """A member should begin here, since one ended."""
+        """Whether a member should begin here, because one ended."""
         self._none_before = 0
-        """Up to here in the file, bytes that are no member's are known to begin none."""
+        """Offset in the file up to which the bytes between members are known to begin no member."""
         self._cleared = 0
-        """Up to here in the file, no other member begins inside this one."""
+        """Offset in the file up to which no other member begins inside this one."""
 
     @property
     def place(self) -> Member:
@@ -82,7 +85,7 @@ class Inflater:
         self._input += data
 
     def next(self, *, last: bool = False) -> Event | None:
-        """What comes next; None if that takes more input. `last`: there will be no more."""
+        """Return the next event, None if that takes more input. With `last`, there will be no more."""
         while True:
             if self._member is None:
                 return self._find(last)
@@ -103,10 +106,10 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Between members: the beginning of one, or what is none.
+        """Find what stands between members: the beginning of one, or bad bytes.
 
-        A bad piece never ends where an unproven member begins: a place after one that is gone on
-        from would take it for proven."""
+        A bad piece never ends where an unproven member begins, because an inflater that starts behind
+        the piece takes that member for proven."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -121,7 +124,7 @@ class Inflater:
             self._member = zlib.decompressobj(_GZIP)
             self._more = self._expected = False
             self._cleared = self._raw + 1
-            return Begun(self.place)
+            return InflationBegun(self.place)
         size = begin if begin > 0 else len(data) - _unsure(data, last) - (not last)
         return self._bad(size) if size > 0 else None
 
@@ -141,14 +144,15 @@ class Inflater:
             self._member = None
             return content
         self._use(len(data) - len(member.unconsumed_tail) - len(member.unused_data))
-        # At the limit there may be content left that has taken its input already.
+        # At the limit, content may be left whose input is already used.
         self._more = len(content) == CHUNK_MAX and not member.eof
         if member.eof:
             self._member, self._expected = None, True
         return content
 
     def _is_torn_here(self, member: zlib._Decompress, last: bool) -> bool | None:
-        """Whether the member is over where another one seems to begin; None if more must be seen."""
+        """Return whether the member is over where another one seems to begin, None if that takes more
+        input."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
         goes_on = _trial(member.copy(), self._input[:_HOLD])
@@ -169,7 +173,7 @@ class Inflater:
 
 
 def _inflates(data: bytes, last: bool) -> bool | None:
-    """Whether a member begins here indeed; None if more must be seen."""
+    """Return whether a member really begins here, None if that takes more input."""
     found = _trial(zlib.decompressobj(_GZIP), data[:_PROBE])
     if found == "goes on" and len(data) < _PROBE and not last:
         return None
@@ -177,7 +181,7 @@ def _inflates(data: bytes, last: bool) -> bool | None:
 
 
 def _unsure(data: bytes, last: bool) -> int:
-    """How many bytes at the end may be the beginning of a member's beginning."""
+    """Return how many bytes at the end may be the first ones of a member."""
     if last:
         return 0
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
@@ -186,7 +190,7 @@ def _unsure(data: bytes, last: bool) -> int:
 def _trial(
     member: zlib._Decompress, data: bytes
 ) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """What comes of inflating these bytes."""
+    """Inflate these bytes on trial; return what comes of it."""
     size = 0
     rest = data
     try:
@@ -205,7 +209,7 @@ def _trial(
 
 
 def _up_to_error(member: zlib._Decompress, data: bytes) -> tuple[bytes, int]:
-    """All content before the byte that cannot be inflated, and the number of bytes before that."""
+    """Return all content before the byte that cannot be inflated, and the number of bytes before it."""
     content, at = b"", 0
     step = 1 << len(data).bit_length()
     while step := step // 2:

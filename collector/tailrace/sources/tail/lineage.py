@@ -1,9 +1,9 @@
-"""Which file goes on with which: copies and their originals.
+"""Which file continues which: copies and their originals.
 
-gzip writes a file's copy beside it and then removes the file; libovni copies a stream elsewhere and
-removes it; rsync puts a longer copy in a file's place. The stream is one and is to be read once: a
-file that may be a copy waits for as long as its original is there, goes on with its session when it
-is gone, and is compared with what was read of one that ended before.
+gzip writes a copy beside a file and then removes the file. libovni copies a stream elsewhere and
+removes it. rsync puts a longer copy in a file's place. Each stream is to be read once. A file that
+may be a copy therefore waits while its original is there, continues the original's session when the
+original is gone, and is compared with what was read of files that ended before.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from tailrace.sources.tail.identity import Trail, relation
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool:
-    """Whether a file may be a copy of one that is followed, or the beginning of a copy of one that has
-    ended. Raise OSError."""
-    if _has_original(catalog, file, now):  # which looks at others, and may end their sessions
+    """Return whether a file may be a copy of a followed file, or the beginning of a copy of an ended
+    one. Raise OSError."""
+    if _has_original(catalog, file, now):  # this looks at others, and may end their sessions
         return True
     ended = ended_like(catalog, file)
     return ended is not None and len(file.head()) < len(ended.head)
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
-    """Whether a file that begins like this one is followed, or will be before it. Raise OSError."""
+    """Return whether a file that begins like this one is followed, or will be before it. Raise
+    OSError."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # It may have grown since the last look, or not be what it was.
+            # It may have grown or changed since the last look.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 return True
@@ -37,14 +38,14 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Whether a file that was known to be empty has content by now, and begins like that."""
+    """Return whether a file that was known to be empty has content by now that begins like `head`."""
     if file.phase != "new":
         return False
     try:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # it is not for others to say that it cannot be read
+        return False  # its own look reports that it cannot be read
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
@@ -54,13 +55,13 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 def _was_replaced(file: Followed, now: float) -> bool:
     try:
-        return file.gone is None and file.look(now)
+        return file.location.gone is None and file.look(now)
     except OSError:
-        return False  # it is not for others to say that it cannot be read
+        return False  # its own look reports that it cannot be read
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Of what is followed, the files of which nothing could be read that may be copies of this one."""
+    """Return the followed files of which nothing could be read that may be copies of this one."""
     return [
         other
         for other in catalog.relatives(file)
@@ -69,24 +70,26 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def _is_alike(file: Followed, head: bytes) -> bool:
-    return file.phase == "follows" and relation(file.session.content.head, head) != "other"
+    return file.phase == "follows" and relation(file.handoff.content.head, head) != "other"
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """What was read of a file that has ended and began like this one. Raise OSError.
+    """Return what was read of an ended file that began like this one, None if there is none. Raise
+    OSError.
 
-    Not of one at the same path: what is begun there again is another run, be it the same to the byte.
-    """
+    A file that ended at the same path does not count: what begins there again is another run, even if
+    all bytes are the same."""
     head = file.head()
     for ended in catalog.ended(file):
-        if ended.path != file.path and relation(ended.content.head, head) != "other":
+        if ended.path != file.location.path and relation(ended.content.head, head) != "other":
             return ended.content
     return None
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """The copy that goes on with the session of a file that is gone. Raise OSError."""
-    if file.session.number is None:
+    """Return the copy that continues the session of a file that is gone, None if there is none. Raise
+    OSError."""
+    if file.handoff.number is None:
         return None
     for other in catalog.waiting(file):
         other.look(now)

@@ -1,4 +1,4 @@
-"""The bytes of an open file from a place on, as they are in the file; holes told apart."""
+"""The bytes of an open file from a place on, as they are in the file, with holes told apart."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Literal, NamedTuple
 from tailrace.sources.tail.identity import Trail
 
 
-class Hole(NamedTuple):
+class SparseRange(NamedTuple):
+    """A hole in a sparse file."""
+
     size: int
 
 
 class RawBytes:
-    """`trail` is how far they are taken."""
+    """The bytes of one file. `trail` is how far they are read."""
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """Where there is data, around our place or behind the hole at it."""
+        """Where there is data: around the place reached, or behind the hole there."""
 
     def take(
         self, fd: int, size: int, limit: int, *, past_holes: bool, final: bool
-    ) -> bytes | Hole | Literal["changed"] | None:
-        """The next bytes of a file of this size, at most `limit`; None for none now. Raise OSError.
+    ) -> bytes | SparseRange | Literal["changed"] | None:
+        """Return the next bytes of a file of this size, at most `limit`, None if there are none now.
+        Raise OSError.
 
-        A hole is given only with `past_holes`, and one that nothing follows only if the file is
-        `final`: who made it so long may be about to fill it. "changed": the bytes before our place
-        are not those we took."""
+        A hole is returned only with `past_holes`, and a hole at the end only if the file is also
+        `final`, because somebody may be about to fill it. "changed" means that the bytes before the
+        place reached are not those that were read."""
         trail = self.trail
         if trail.offset >= size:
             return None
@@ -36,7 +39,7 @@ class RawBytes:
         if begin > trail.offset:
             if not past_holes or (begin == size and not final):
                 return None
-            hole = Hole(begin - trail.offset)
+            hole = SparseRange(begin - trail.offset)
             trail.pass_over(hole.size)
             return hole
         before = len(trail.last)
@@ -49,7 +52,7 @@ class RawBytes:
         return data or None
 
     def _data(self, fd: int, size: int) -> int:
-        """Where data begins from our place on; `size` if nothing but a hole is left."""
+        """Return where data begins from the place reached on; `size` if only a hole is left."""
         offset = self.trail.offset
         if offset in self._extent:
             return offset
@@ -59,5 +62,5 @@ class RawBytes:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return size
-            self._extent = range(offset, size)  # a file system that knows no holes
+            self._extent = range(offset, size)  # a file system without holes
         return self._extent.start

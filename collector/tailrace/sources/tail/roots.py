@@ -1,7 +1,7 @@
-"""What may be read: what lies within the roots of the configured patterns, wherever links lead.
+"""The files that may be read: those within the roots of the configured patterns, wherever links lead.
 
-Who may write below a root could put a link in the place of a file or a directory at any moment. So
-the kernel is asked what it has found, and only that is judged and opened: nothing outside a root is
+Somebody who may write below a root could replace a file or a directory by a link at any moment. So
+the kernel is asked what it has reached, and only that is judged and opened. Nothing outside a root is
 ever opened, and neither a pipe nor a device.
 """
 
@@ -28,8 +28,8 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """`documents` gives, for the path of a stream, the files beside it, relative to its directory. All who
-    look at files ask the `system`."""
+    """The roots of one source. `documents` returns the files beside the stream at a path, relative to
+    its directory. All modules that look at files ask the `system`."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -40,7 +40,8 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str:
-        """With a file, what the format has beside it. It may be a link: where it really is now."""
+        """Add a root, which may be a link; return where it really is now. With a file, add the
+        documents that the format has beside it."""
         real = os.path.realpath(root)
         places = {real}
         if is_file:
@@ -55,7 +56,7 @@ class Roots:
         return real
 
     def contain(self, real: str) -> bool:
-        """A path without links."""
+        """Return whether a path without links is within a root."""
         while real not in self._all:
             if real in {"/", ""}:
                 return False
@@ -63,12 +64,13 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """At what a path leads to, if it is within a root; with its birth (Unix ns, or 0). Raise OSError."""
+        """Return what the system says of the file that a path leads to within a root, and the file's
+        birth (Unix ns, or 0). Raise OSError."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
-        """A descriptor of a file within a root. Raise OSError."""
+        """Return a descriptor of a file within a root. Raise OSError."""
         with self._reached(path) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "is no file", path)
@@ -76,7 +78,7 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """What a path leads to, not opened for anything."""
+        """Yield a descriptor of what a path leads to, which cannot be read from. Raise OSError."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not self.contain(_place(fd)):
@@ -87,7 +89,7 @@ class Roots:
 
 
 def _place(fd: int) -> str:
-    """Where the kernel says that it is."""
+    """Return the path at which the kernel says a descriptor's file is. Raise OSError."""
     try:
         place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
     except OSError as error:

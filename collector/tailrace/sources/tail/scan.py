@@ -1,12 +1,12 @@
 """From glob patterns to the paths of files.
 
-A pattern names files, or directories that are searched with all that is below them. What stands
-before its first wildcard is its *root*: a link that leads out of the root is not followed, one
-within it is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**` any number of
-parts. A hidden directory is entered only where a pattern spells its dot.
+A pattern names files, or directories that are searched with all that is below them. The part of a
+pattern before its first wildcard is its *root*. A link that leads out of the root is not followed; a
+link within the root is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**`
+matches any number of parts. A hidden directory is entered only where a pattern spells its dot.
 
-A directory is listed again when its time of modification has changed. That time may be coarse, so
-a listing made within `COARSE` seconds of it does not count; on network file systems it may be
+A directory is listed again when its time of modification has changed. That time may be coarse, so a
+listing made within `COARSE` seconds of it does not count. On network file systems the time may be
 stale, so all directories are listed again every `RELIST` seconds.
 """
 
@@ -27,13 +27,13 @@ from tailrace.sources.tail.roots import Roots
 COARSE = 2.0
 RELIST = 60.0
 BREATH = 64
-"""Directories and links looked at before others may run: less than a millisecond."""
+"""Directories and links looked at before other tasks run: less than a millisecond."""
 
 _WILDCARD = re.compile(r"[*?[]")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 Parts = tuple[str, ...]
-"""What of a pattern is still to be matched; () is matched with all that is below."""
+"""The parts of a pattern that are still to be matched; () matches all that is below."""
 
 _ALL = frozenset[Parts]({()})
 
@@ -47,7 +47,7 @@ class Pattern(NamedTuple):
 class Found(NamedTuple):
     path: str
     named: bool = False
-    """A pattern is its very path, nothing was searched for."""
+    """Whether a pattern is this very path, so that nothing was searched for."""
 
 
 class Outside(NamedTuple):
@@ -71,26 +71,26 @@ class _Listing(NamedTuple):
     search: int
     mtime_ns: int
     at_ns: int
-    """When it was made, wall time."""
+    """When the directory was listed, wall time."""
     expires: float
     directories: list[str]
     files: list[str]
     links: list[str]
     below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
-    """The directories and links that are to be searched, by what is wanted."""
+    """The directories and links to search, by what is wanted."""
 
 
 class _Place(NamedTuple):
-    """A directory to be searched, and for what."""
+    """A directory to search, and what is wanted in it."""
 
     path: str
     wanted: frozenset[Parts]
 
 
 class Search:
-    """All files that some patterns lead to; a search yields those in directories that changed.
+    """All files that some patterns lead to. A search yields the files in directories that changed.
 
-    It says where the `roots` are; `failed` is called with the name of every error."""
+    It adds the patterns' roots to `roots`, and calls `failed` with the name of every error."""
 
     def __init__(
         self, patterns: list[str], roots: Roots, clock: Clock, failed: Callable[[str], None]
@@ -104,11 +104,11 @@ class Search:
         self._unseen: set[str] = set()
 
     def __len__(self) -> int:
-        """Directories that a search goes through."""
+        """Return how many directories a search visits."""
         return len(self._listings)
 
     def covers(self, path: str) -> bool:
-        """Whether the last search would have found this path: nothing above it failed."""
+        """Return whether the last search would have found this path: nothing above it failed."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -116,7 +116,7 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """One search; None now and then is a good moment to let others run."""
+        """Search once. Yield what is found, and None at good moments to let other tasks run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -131,7 +131,7 @@ class Search:
         root = pattern.root
         found = self._stat(root)
         if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-            # A root that is gone from its directory is gone; where that is not, much may be missing.
+            # A root that its directory lacks is gone. Without that directory, much may be missing.
             self._unseen.add(root)
         if found is not None and stat.S_ISDIR(found.st_mode):
             yield from self._descend(pattern, seen)
@@ -146,7 +146,7 @@ class Search:
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
         while places or links:
-            # Directories before links to them, so that a file is found at its own place.
+            # Search directories before links to them, so that a file is found at its own path.
             is_link = not places
             place = (places or links).pop()
             if is_link and not _inside(os.path.realpath(place.path), real_root):
@@ -229,7 +229,7 @@ class Search:
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
-    """With what a `**` for no part at all leaves."""
+    """Add what is left of each pattern where a `**` at its beginning matches no part; return all."""
     for parts in list(wanted):
         stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
         wanted.update(parts[at:] for at in range(1, stars + 1))
@@ -237,8 +237,8 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """What is wanted in an entry of a directory; nothing for a hidden one that nobody spelt,
-    unless `hidden` (of a file its format decides)."""
+    """Return what is wanted in an entry of a directory. In a hidden entry that no pattern spells,
+    that is nothing, unless `hidden`: a file's format decides on hidden files."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()

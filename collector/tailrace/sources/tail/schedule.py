@@ -1,7 +1,8 @@
 """When each file is looked at next.
 
-A file that grows is looked at every `poll_interval`; one that rests more and more seldom, down to
-every `idle_interval` or as often as keeps all looks together below `LOOKS_SHARE` of a core.
+A file that grows is looked at every `poll_interval`. A file that rests is looked at less and less
+often, down to every `idle_interval`, or as often as keeps all looks together below `LOOKS_SHARE` of a
+core.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ LOOK_COST = 5e-6
 """Seconds that a look takes at least."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Moments in an interval at which its files are looked at."""
+"""Moments in an interval at which files are looked at together."""
 
 
 class Schedule:
-    """A file that is put in again is looked at when the last call says."""
+    """The times of the files' next looks. The last `put` of a file counts."""
 
     def __init__(self, config: TailConfig) -> None:
         self.config = config
@@ -32,7 +33,7 @@ class Schedule:
 
     @property
     def next(self) -> float:
-        """When there is something to be done."""
+        """Return when the next file is due, infinity if none is."""
         return self._due[0][0] if self._due else float("inf")
 
     def put(self, file: Followed, at: float) -> None:
@@ -40,22 +41,22 @@ class Schedule:
         heapq.heappush(self._due, (at, next(self._order), file))
 
     def take(self, now: float) -> Iterator[Followed]:
-        """All whose time has come; they may be put in again meanwhile."""
+        """Yield all files that are due. They may be put in again meanwhile."""
         while self._due and self._due[0][0] <= now:
             due, _, file = heapq.heappop(self._due)
             if due == file.due:
                 yield file
 
     def rest(self, looks: int) -> float:
-        """Seconds between two rounds of so many looks at what does not change."""
+        """Return the seconds between two rounds of so many looks at what does not change."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_look(self, file: Followed, now: float, files: int) -> None:
-        """`files` are there in all."""
+        """Put in a file again after a look; `files` is the number of all files."""
         poll = self.config.poll_interval
-        rests = file.changed_at != now
+        rests = file.location.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
-        # Together with others: a wake-up costs as much as ten looks.
+        # Look at files together, because a wake-up costs as much as ten looks.
         tick = file.interval / TICKS
         self.put(file, math.ceil((now + file.interval) / tick) * tick)
 

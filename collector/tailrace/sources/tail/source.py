@@ -1,4 +1,4 @@
-"""A source of files: a watch, whose steps are taken in the event loop."""
+"""A source of files: it takes the steps of a watch in the event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tailrace.sources.tail.watch import Chosen, Watch
 
 
 class TailSource:
-    """With `once` it reads what is there to its end, ends all sessions and returns from `run`. With
-    `chosen` files none waits for another one that it may be a copy of."""
+    """Follows files. With `once`, it reads what is there to its end, ends all sessions and returns
+    from `run`. With `chosen` files, none waits for another one that it may be a copy of."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class TailSource:
             self.watch.reconfigure(config)
 
     def cut(self, number: int, reason: str) -> None:
-        """Leave a file alone until it is another one."""
+        """Leave a file alone until it is another incarnation."""
         if self.watch is not None:
             self.watch.cut(number, reason)
 

@@ -1,4 +1,6 @@
-"""What following files asks of the operating system, so that a simulation can answer in its place."""
+"""The calls to the operating system that following files makes, so that a simulation can answer
+instead.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from tailrace.sources.tail import identity
 
 
 class System(NamedTuple):
-    """What decides beside the bytes: sizes, times and numbers of files, and the processes."""
+    """All that decides besides the bytes: sizes, times and inodes of files, and the processes."""
 
     stat: Callable[[str], os.stat_result] = os.stat
     fstat: Callable[[int], os.stat_result] = os.fstat
     birth: Callable[[int], int] = identity.birth
     """Return when an open file was made (Unix ns), 0 where the system does not say."""
     proc: str = "/proc"
-    """Where the system tells of its processes."""
+    """The directory in which the system shows its processes."""
 
 
 SYSTEM = System()
-"""The machine's own."""
+"""The calls of the real system."""

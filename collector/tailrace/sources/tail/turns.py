@@ -9,7 +9,7 @@ from tailrace.sources.tail.follow import Followed
 
 
 class Turns:
-    """Places for at most so many files. Files that wait are given places in the order of waiting."""
+    """A limited number of places. Waiting files get places in the order in which they began to wait."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -32,12 +32,12 @@ class Turns:
         return file in self._waiting
 
     def take(self, file: Followed) -> None:
-        """Give a file a place, if need be beyond their number: it goes on with what had one."""
+        """Give a file a place, beyond the limit if need be, because it continues what had a place."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
     def give_back(self, file: Followed) -> None:
-        """Let others have a file's place; the file may wait for another one."""
+        """Let others have a file's place. The file may wait for another one."""
         self._following.discard(file)
 
     def forget(self, file: Followed) -> None:
@@ -45,7 +45,7 @@ class Turns:
         self._waiting.pop(file, None)
 
     def given(self) -> list[Followed]:
-        """Return the files whose turn it is; they wait no more."""
+        """Return the files whose turn it is. They wait no more."""
         free = max(0, self.places - len(self._following))
         files = list(islice(self._waiting, free))
         for file in files:

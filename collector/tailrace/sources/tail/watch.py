@@ -1,11 +1,12 @@
-"""What following files does, step by step: it searches, looks and reads in turn, and never waits itself.
+"""Follows files step by step: it searches, looks and reads in turn, and never waits itself.
 
-No file has a task of its own. What a look finds to be there is read in turn, a chunk of each file.
-Between two steps a watch says what it waits for (`Wait`), and goes on when it is asked to.
+No file has a task of its own. A look finds how many bytes are there. The files are then read in turn,
+one chunk each. Between two steps a watch yields what it waits for (`Wait`), and continues when it is
+asked to.
 
-A file whose path is gone is read on (it stays open) until nothing has come for `LINGER`: its
-writer may still have it. If by then it has not turned up elsewhere, by name or as a copy with the
-same beginning, its session ends. A copy waits for as long as its original is there.
+A file whose path is gone stays open and is read on until nothing has come for `LINGER`, because its
+writer may still have it. If the file has not turned up elsewhere by then, by name or as a copy with
+the same beginning, its session ends. A copy waits while its original is there.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import lineage
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.complaints import Complaints, name_of
-from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.discovery import Discovery
-from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.schedule import Schedule
-from tailrace.sources.tail.session import Desk
 from tailrace.sources.tail.system import SYSTEM, System
 from tailrace.sources.tail.turns import Turns
 from tailrace.sources.tail.writers import Writers
@@ -37,17 +38,17 @@ LINGER = 5.0
 MISSING_LINGER = 600.0
 """Seconds that a file's end waits for its file system to be mounted."""
 DIRECTORY_LOOKS = 4
-"""Looks that searching a directory costs as much as; it is also listed now and then."""
+"""Looks that cost as much as the search of one directory, which is also listed now and then."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
-"""Looks, reads and seconds of reading after which others may run."""
+"""Looks, reads and seconds of reading before other tasks run."""
 SLEEP_MIN = 0.001
 
 END_OF_FILE = "end of file"
 UNREADABLE = "unreadable"
 
 Chosen = Mapping[str, tuple[str, ...]]
-"""Paths that are to be read each for itself, though one may be another's copy, and the sessions that
+"""Paths that are each read for themselves, though one may be another's copy, with the sessions that
 the reading of each replaces."""
 
 Wait = float | Literal["others", "room"]
@@ -55,8 +56,8 @@ Wait = float | Literal["others", "room"]
 
 
 class Watch:
-    """The files of one source. With `once`, `steps` reads what is there to its end, ends all sessions and
-    is over. With `chosen` files none waits for another one that it may be a copy of."""
+    """The files of one source. With `once`, `steps` reads what is there to its end, ends all sessions
+    and finishes. With `chosen` files, none waits for another one that it may be a copy of."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Watch:
         self._figures = SourceFigures()
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
-        self._descriptors = Descriptors(config.descriptors_max, roots)
+        self._descriptors = TailDescriptors(config.descriptors_max, roots)
         self._catalog = Catalog(files.copy if chosen is None else str)
         self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
@@ -88,7 +89,7 @@ class Watch:
             descriptors=self._descriptors, clock=clock,
             writers=Writers(clock, proc=system.proc, stat=system.stat),
             remember=self._catalog.remember,
-            documents=Documents(files, roots, intake, self._complaints.failed),
+            documents=DocumentWatch(files, roots, intake, self._complaints.failed),
             replaces=chosen or {},
         )  # fmt: skip
         self._discovery = Discovery(
@@ -112,16 +113,16 @@ class Watch:
         self._turns.places = config.files_max
 
     def cut(self, number: int, reason: str) -> None:
-        """Leave a file alone until it is another one."""
+        """Leave a file alone until it is another incarnation."""
         for file in self._turns:
-            if file.session.number == number:
+            if file.handoff.number == number:
                 file.leave(reason)
                 break
 
     @property
     def figures(self) -> SourceFigures:
         figures = self._figures
-        figures.open = sum(file.session.number is not None for file in self._turns)
+        figures.open = sum(file.handoff.number is not None for file in self._turns)
         figures.files = len(self._catalog) + figures.files_ended
         figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
         figures.descriptors = len(self._descriptors)
@@ -130,7 +131,7 @@ class Watch:
         return figures
 
     def _turn(self) -> Generator[Wait, None, bool]:
-        """Search, look, read; return whether there will be another turn."""
+        """Search, look and read; return whether there will be another turn."""
         if self._clock.monotonic() >= self._search_due:
             yield from self._find()
         for file in self._turns.given():
@@ -153,14 +154,14 @@ class Watch:
         pause = self._schedule.rest(DIRECTORY_LOOKS * self._discovery.directories)
         self._search_due = float("inf") if self._once else self._discovery.searched_at + pause
 
-    def _look_at_documents(self, documents: Documents) -> Iterator[Wait]:
+    def _look_at_documents(self, documents: DocumentWatch) -> Iterator[Wait]:
         for looks, _ in enumerate(documents.look_at_all(), start=1):
             if looks % LOOKS_AT_ONCE == 0:
                 yield "others"
         self._documents_due = self._clock.monotonic() + self._schedule.rest(len(documents))
 
     def _look_around(self) -> Iterator[Wait]:
-        """Look at all files whose time has come."""
+        """Look at all files that are due."""
         now = self._clock.monotonic()
         for looks, file in enumerate(self._schedule.take(now), start=1):
             if file in self._catalog:
@@ -172,37 +173,42 @@ class Watch:
                 yield "others"
 
     def _look(self, file: Followed, now: float) -> None:
-        """See what has changed, and what is to be done about it. Raise OSError."""
+        """Look at a file, and do what its changes demand. Raise OSError."""
         if file.look(now):
-            self._discovery.admit(file.path)
-        if file.gone is not None:
+            self._discovery.admit(file.location.path)
+        if file.location.gone is not None:
             for path in self._catalog.aliases(file):
                 self._discovery.admit(path)
         self._schedule.after_look(file, now, len(self._catalog))
-        if file.phase == "follows" and file.gone is None and not file.has_more and not self._once:
+        if (
+            file.phase == "follows"
+            and file.location.gone is None
+            and not file.has_more
+            and not self._once
+        ):
             file.rest(now)
-            return  # as nearly always
+            return  # the usual case
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
         elif (
             file.phase in {"follows", "shadow"}
-            and file.is_readable
+            and file.location.is_readable
             and (file.has_more or self._once)
         ):
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
-        """Whether a file that is not followed is to be from now on. Raise OSError."""
+        """Decide whether a file is followed from now on. Raise OSError."""
         self._turns.give_back(file)
         if not file.undecided or not file.size or self._turns.waits(file):
-            return  # who waits for a place gets it in turn
+            return  # a file that waits for a place gets it in turn
         if self._turns.are_taken:
             self._turns.wait(file)
             return
         if self._has_later_relatives(file, now):
-            self._schedule.put(file, self._clock.monotonic())  # it may be a copy of one of these
+            self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
             return
         if lineage.is_copy(self._catalog, file, now):
             file.wait_for_original()
@@ -215,31 +221,37 @@ class Watch:
         file.follow(lineage.ended_like(self._catalog, file))
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Whether there are files in the places of relatives that are not known yet; enter them."""
+        """Enter the unknown files in the places of relatives; return whether there are any."""
         replaced = lineage.replaced(self._catalog, file, now)
         for other in replaced:
-            self._discovery.admit(other.path)
+            self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Whether a file that is gone is not expected to grow any more, nor to turn up again."""
-        if file.gone is None or now - file.changed_at < self._linger:
+        """Return whether a file is gone, and expected neither to grow nor to turn up again."""
+        at = file.location
+        if at.gone is None or now - at.changed_at < self._linger:
             return False
-        if self._discovery.searched_at < file.gone_at:
+        if self._discovery.searched_at < at.gone_at:
             return False
-        if self._turns.waits(file) and file.is_open and file.behind:
-            return False  # it is still to be read
-        return file.is_unlinked or self._discovery.covers(file.path)
+        if self._turns.waits(file) and at.is_open and file.behind:
+            return False  # there are bytes to read
+        return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """Give its session to a copy of it, or read the last of it. Raise OSError."""
+        """Give the session of a file that is gone to a copy, or have the rest of the file read. Raise
+        OSError."""
         heir = lineage.heir(self._catalog, file, now)
         if heir is not None:
             heir.take_over(file)
             self._turns.take(heir)
             self._schedule.put(heir, now)
             self._forget(file)
-        elif now - file.gone_at >= MISSING_LINGER or self._once or not file.is_missing:
+        elif (
+            now - file.location.gone_at >= MISSING_LINGER
+            or self._once
+            or not file.location.is_missing
+        ):
             file.final = True
             self._enqueue(file)
 
@@ -265,27 +277,27 @@ class Watch:
             if more:
                 self._enqueue(file)
             elif file.final:
-                self._close(file, file.gone or END_OF_FILE)
+                self._close(file, file.location.gone or END_OF_FILE)
             elif self._once and file.phase in {"follows", "shadow"}:
                 file.final = True
                 self._enqueue(file)
         yield "others"
 
     def _close(self, file: Followed, reason: str) -> None:
-        juniors = self._catalog.juniors(file)
-        file.close(
-            reason, copied=any(o.gone is None and o.size and o.path != file.path for o in juniors)
-        )
+        path = file.location.path
+        juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
+        copied = any(j.location.gone is None and j.location.path != path for j in juniors)
+        file.close(reason, copied=copied)
         self._figures.files_ended += self._once
         self._ended_bytes += file.taken if self._once else 0
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """A file is none of ours any more; others may have waited for that."""
+        """Forget a file, and reconsider the files that waited for its end."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
-        self._descriptors.close(file)
+        file.location.close()
         self._turns.forget(file)
         for other in waiting:
             self._reconsider(other, now)
@@ -293,11 +305,12 @@ class Watch:
     def _reconsider(self, file: Followed, now: float) -> None:
         if file in self._catalog:
             file.undecided = True
-            if file.due > now:  # who waits for its look already keeps its place before others
+            if file.due > now:  # a file that is due keeps its place before others
                 self._schedule.put(file, now)
 
     def _drop_waiting(self) -> bool:
-        """Nothing is left to be read once: what waits now waits for nothing."""
+        """Forget the files that still wait when nothing is left to read; return whether there will be
+        another turn."""
         if self._schedule.next <= self._clock.monotonic():
             return True
         for file in list(self._catalog):
@@ -311,12 +324,12 @@ class Watch:
             self._ready.append(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Try again later where something failed, and wait longer each time."""
+        """Try a file again later, after an error, and wait longer each time."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
-            self._descriptors.close(file)
+            file.location.close()
         if self._once or file.final:
-            self._close(file, file.gone or UNREADABLE)
+            self._close(file, file.location.gone or UNREADABLE)
             return
         self._schedule.after_failure(file, now)

@@ -1,13 +1,13 @@
 """Whether the process that writes a file still runs, as far as this host can tell.
 
 A file's path may name its writer by host and PID. A PID alone proves little: the system reuses PIDs,
-and the PID may be of another host or of another PID namespace. So a process counts as the writer only
-once it was seen to be the writer. From then on its start time identifies it, too. Only a process that
-was seen can be said to have ended; where no process was seen, nothing is said.
+and the PID may be of another host or of another PID namespace. A process therefore counts as the
+writer only once it was seen to be the writer. From then on its start time identifies it, too. Only a
+process that was seen can be said to have ended.
 
-A process is seen to be the writer when it has the file open. Another user's descriptors cannot be read;
-then its host and the file's owner must be its own, it must be older than the file, and it must be in
-our PID namespace.
+A process is seen to be the writer when it has the file open. Another user's descriptors cannot be
+read. A process of another user must have this host in the file's path, own the file, be older than
+the file, and be in our PID namespace.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from tailrace.clock import Clock
 from tailrace.decoding.contract import Writer
 
 KEPT_SECONDS = 1.0
-"""How long what was seen of a process counts: many files may be one process's."""
+"""Seconds for which what was seen of a process counts, because one process may write many files."""
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _DEAD = {"Z", "X", "x"}
 
 
 class Process(NamedTuple):
-    """A process of this host. `started` is in clock ticks since the boot, and no two have both."""
+    """A process of this host. `started` is in clock ticks since the boot. No two processes have the
+    same PID and start."""
 
     pid: int
     started: int
@@ -39,11 +40,12 @@ class _Seen(NamedTuple):
     at: float
     process: Process | None
     nodes: frozenset[tuple[int, int]] | None
-    """Device and inode of the files it has open; None where that cannot be read."""
+    """Device and inode of the files it has open; None where they cannot be read."""
 
 
 class Writers:
-    """The processes that files' paths name. `proc` is where the system tells of processes."""
+    """The processes that files' paths name. `proc` is the directory in which the system shows its
+    processes."""
 
     def __init__(
         self,

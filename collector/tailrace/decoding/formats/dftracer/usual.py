@@ -25,7 +25,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
 
-class _Line(Struct, forbid_unknown_fields=True, gc=False):
+class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
     name: str
     cat: str
     pid: _Int
@@ -43,7 +43,7 @@ _UNKNOWN: tuple[str, str | None] = "\0", None
 
 _NO_FILE = ("", "")
 
-_decode_lines = msgspec.json.Decoder(_Line).decode_lines
+_decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _encode_lines = msgspec.json.Encoder().encode_lines
 _HOST = re.compile(r'\{"hhash":(?:"([^"]*)"|([0-9]{1,18}))[,}]')
 
@@ -115,7 +115,7 @@ def read_usual(
     return True
 
 
-def _decode(data: bytes, lines: list[bytes]) -> list[_Line] | None:
+def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
     """Return the lines, or None if any of them could also be read in another way.
 
     msgspec takes the last of repeated keys and passes over white space. But it never writes more

@@ -39,7 +39,7 @@ class _MalformedError(Exception):
     """The line cannot be read; the argument is the reason."""
 
 
-class _Reading(NamedTuple):
+class _LineReading(NamedTuple):
     """A line's columns, and its attributes: `ours` and, with the producer's text, `theirs`."""
 
     kind: Kind
@@ -86,7 +86,7 @@ def read_line(offset: int, line: bytes) -> Record:
 # Lines
 
 
-def _read_header(fields: Fields) -> _Reading:
+def _read_header(fields: Fields) -> _LineReading:
     version = _string(fields, "version")
     metadata = _field(fields, "metadata").value
     if not isinstance(metadata, dict):
@@ -95,7 +95,7 @@ def _read_header(fields: Fields) -> _Reading:
     ours = {"clock": '"clk"'}
     if ticks is not None:
         ours["ticks_per_second"] = str(int(ticks)) if ticks.is_integer() else repr(ticks)
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         {"producer": _object(_rest(fields, {"type"})) or "{}"},
         ours,
@@ -105,7 +105,7 @@ def _read_header(fields: Fields) -> _Reading:
     )
 
 
-def _read_footer(fields: Fields) -> _Reading:
+def _read_footer(fields: Fields) -> _LineReading:
     given = [key for key in fields if key.startswith("total_")]
     totals: dict[str, int] = {}
     flaw = None
@@ -117,7 +117,7 @@ def _read_footer(fields: Fields) -> _Reading:
         elif value is not None:
             flaw = "bad_total"
     ours = {"totals": _object({key: fields[key].text for key in given}) or "{}"} if given else {}
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         _rest(fields, {"type", *given}),
         ours,
@@ -127,13 +127,13 @@ def _read_footer(fields: Fields) -> _Reading:
     )
 
 
-def _read_record(fields: Fields) -> _Reading:
+def _read_record(fields: Fields) -> _LineReading:
     used = {"type", "clk", "name", "record_type"}
     parent = fields.get("parent_id")
     if parent and parent.value is None:
         used.add("parent_id")
         parent = None
-    return _Reading(
+    return _LineReading(
         Kind.BEGIN,
         start=_clk(fields),
         name=_name(fields, "id"),
@@ -144,17 +144,17 @@ def _read_record(fields: Fields) -> _Reading:
     )
 
 
-def _read_record_end(fields: Fields) -> _Reading:
+def _read_record_end(fields: Fields) -> _LineReading:
     used = {"type", "clk"}
     key = "record_id" if "record_id" in fields else "id"
-    return _Reading(
+    return _LineReading(
         Kind.END, end=_clk(fields), id=_id(fields, key, used), theirs=_rest(fields, used)
     )
 
 
-def _read_event(fields: Fields) -> _Reading:
+def _read_event(fields: Fields) -> _LineReading:
     used = {"type", "clk", "name"}
-    return _Reading(
+    return _LineReading(
         Kind.INSTANT,
         start=_clk(fields),
         name=_name(fields, "record_id"),
@@ -163,10 +163,10 @@ def _read_event(fields: Fields) -> _Reading:
     )
 
 
-def _read_annotation(fields: Fields) -> _Reading:
+def _read_annotation(fields: Fields) -> _LineReading:
     used = {"type", "name"}
     _field(fields, "data")
-    return _Reading(
+    return _LineReading(
         Kind.ANNOTATION,
         name=_name(fields, "record_id"),
         parent=_id(fields, "record_id", used),
@@ -174,13 +174,13 @@ def _read_annotation(fields: Fields) -> _Reading:
     )
 
 
-def _read_other(fields: Fields) -> _Reading:
+def _read_other(fields: Fields) -> _LineReading:
     used = {"type"}
     clk = fields.get("clk")
     start = clk.value if clk and _is_clk(clk.value) else None
     if start is not None:
         used.add("clk")
-    return _Reading(
+    return _LineReading(
         Kind.SESSION,
         _rest(fields, used),
         name=fields["type"].value,
@@ -189,7 +189,7 @@ def _read_other(fields: Fields) -> _Reading:
     )
 
 
-_READERS: dict[str, Callable[[Fields], _Reading]] = {
+_READERS: dict[str, Callable[[Fields], _LineReading]] = {
     "header": _read_header,
     "record": _read_record,
     "record_end": _read_record_end,

@@ -1,4 +1,4 @@
-"""What is handed on of one file, from its opening to its close."""
+"""The session of one file, from its opening to its close: all that is handed on of the file."""
 
 from __future__ import annotations
 
@@ -12,54 +12,57 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
 from tailrace.ingest.state import FileFacts, FileState, Loss
 from tailrace.sources.source import FileIntake, SourceFigures
-from tailrace.sources.tail.descriptors import Descriptors
-from tailrace.sources.tail.documents import Documents
+from tailrace.sources.tail.descriptors import TailDescriptors
+from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.writers import Writers
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Ends after which what stands beside the file may be the next one's already."""
+"""Ends after which the documents beside the file may already be the next file's."""
 
 Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
 
 
 class Desk(msgspec.Struct):
-    """What all files of a source share."""
+    """The parts that all files of a source share."""
 
     intake: FileIntake
     config: TailConfig
     files: Files
     figures: SourceFigures
-    descriptors: Descriptors
-    documents: Documents
+    descriptors: TailDescriptors
+    documents: DocumentWatch
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Told of the path of every session that ends, and of what was read in it."""
+    """Called at the end of every session with its path and what was read in it."""
     replaces: Mapping[str, tuple[str, ...]] = {}
     """See `Chosen`."""
 
 
-class Session:
-    """Opened with the first thing that is to be said; `content` is how far it has come."""
+class Handoff:
+    """The session of one file, which is opened with the first thing to hand on. `content` is how far
+    it has come."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
+        """The number of the session; None while it is not open."""
         self.content = Trail()
         self.sent: dict[str, int] = {}
         """CRC-32 of each document handed on."""
         self._desk = desk
 
     @classmethod
-    def resumed(cls, desk: Desk, number: int, state: FileState) -> Session:
-        session = cls(desk)
-        session.number = number
-        session.content = Trail.of(state)
-        session.sent = state.documents.copy()
-        return session
+    def resumed(cls, desk: Desk, number: int, state: FileState) -> Handoff:
+        handoff = cls(desk)
+        handoff.number = number
+        handoff.content = Trail.of(state)
+        handoff.sent = state.documents.copy()
+        return handoff
 
     def open(self, path: str, facts: FileFacts) -> int:
-        """Open it unless it is; its number. Its documents are sought beside the path."""
+        """Open the session if it is not open; return its number. Its documents are sought beside the
+        path."""
         if self.number is None:
             desk = self._desk
             self.number = desk.intake.open_file(
@@ -84,7 +87,7 @@ class Session:
         self.content.pass_over(size)
 
     def lose(self, detail: Detail, size: int, data: bytes = b"") -> None:
-        """Nothing to be said of a file of which nothing was said."""
+        """Report a loss. Do nothing unless the session is open."""
         if self.number is not None:
             self._desk.intake.loss(self.number, Loss(detail=detail, size=size, data=data))
 
@@ -93,12 +96,13 @@ class Session:
         self.lose("bad_member", size, data)
 
     def tell(self, facts: FileFacts) -> None:
-        """Its file has another name or place, or a member of it has begun."""
+        """Hand on that the file has another name or place, that it rests, or that a member of it has
+        begun."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
     def documents(self, path: str) -> None:
-        """Hand on what there is beside the file, which has this path now."""
+        """Hand on the documents beside the file, which has this path now."""
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
@@ -108,7 +112,7 @@ class Session:
         if unread:
             self.lose("unread", unread)
         if reason not in SUCCEEDED:
-            # Of a file that was not found again after a restart they were not looked at yet.
+            # Nobody has looked at them yet if the file was not found again after a restart.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)

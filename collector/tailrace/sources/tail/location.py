@@ -1,4 +1,4 @@
-"""Where a file is: its path, its inode, its descriptor."""
+"""Where one file is: its path, its inode, its descriptor."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import errno
 import os
 
 from tailrace.clock import Clock
-from tailrace.sources.tail.descriptors import Descriptors
+from tailrace.sources.tail.descriptors import TailDescriptors
 
 
 class AnotherFileError(FileNotFoundError):
     """A path leads to another file than before, which may have the inode of the former one."""
 
 
-class Located:
-    """A file that may lose its path and get another one. One that lost it stays open if it was."""
+class Location:
+    """The path, inode and descriptor of one file. The file may lose its path and get another one;
+    meanwhile it stays open if it was."""
 
     def __init__(
         self,
-        descriptors: Descriptors,
+        descriptors: TailDescriptors,
         clock: Clock,
         path: str,
         device: int,
@@ -29,12 +30,12 @@ class Located:
         self.device = device
         self.inode = inode
         self.birth = birth
-        """When it was made (Unix ns); 0 where the system does not say."""
+        """When the file was made (Unix ns); 0 where the system does not say."""
         self.gone: str | None = None
-        """Why its path does not lead to it any more."""
+        """Why the path does not lead to the file any more; None while it does."""
         self.gone_at = 0.0
         self.changed_at = 0.0
-        """When a change of it was seen last."""
+        """When a change of the file was last seen."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -49,18 +50,18 @@ class Located:
 
     @property
     def is_readable(self) -> bool:
-        """Its path leads to it, or it is open."""
+        """Return whether the path leads to the file, or the file is open."""
         return self.gone is None or self.is_open
 
     @property
     def is_unlinked(self) -> bool:
-        """It is open, and no name leads to it."""
+        """Return whether the file is open and no name leads to it."""
         fd = self._descriptors.get(self)
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
     def is_missing(self) -> bool:
-        """It is not open, and its file system is not there as far as can be told."""
+        """Return whether the file is not open, and its file system seems not to be mounted."""
         place = "/" if self.is_open else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
@@ -71,8 +72,8 @@ class Located:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """What the system says of it, None if it cannot be asked; whether another file is at its
-        path. Raise OSError."""
+        """Return what the system says of the file, None if it cannot be asked, and whether another
+        file is at its path. Raise OSError."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -86,11 +87,11 @@ class Located:
         return found, False
 
     def _leads_here(self, found: os.stat_result) -> bool:
-        """Whether this file is at its path, where the system has found one; open it if there is a
-        descriptor to spare, so that it can be read to its end should it be deleted. Raise OSError."""
+        """Return whether what the system has found at the path is this file. Open the file if a
+        descriptor is spare, so that it can be read to its end should it be deleted. Raise OSError."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
-        # The inode of a file that is gone may be another one's.
+        # Another file may have the inode of one that is gone.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
                 self.open()
@@ -104,14 +105,17 @@ class Located:
         self._descriptors.pin(self)
 
     def find_again(self, path: str) -> bool:
-        """It is at this path now; whether that is another one than before."""
+        """Note that the file is at this path; return whether its path was another one before."""
         self.gone = None
         self._descriptors.unpin(self)
         before, self.path = self.path, path
         return path != before
 
+    def close(self) -> None:
+        self._descriptors.close(self)
+
     def open(self) -> int:
-        """Its descriptor. Raise OSError."""
+        """Return the descriptor, which is opened if need be. Raise OSError."""
         fd = self._descriptors.get(self)
         if fd is not None:
             return fd
@@ -119,7 +123,7 @@ class Located:
         found, birth = self._system.fstat(fd), self._system.birth(fd)
         is_later = self.birth and birth and birth != self.birth
         if (found.st_dev, found.st_ino) != self.node or is_later:
-            self._descriptors.close(self)
+            self.close()
             if self.gone is None:
                 self.lose_path("replaced", self._clock.monotonic())
             raise AnotherFileError(errno.ENOENT, "another file has its path by now", self.path)
