@@ -68,7 +68,10 @@ def test_a_stream_whose_first_event_is_beyond_the_wrap_begins_at_0():
 
 
 SPEECHLESS = scenario(
-    begin("udp", acknowledge=False), *(emit(n * 100 * MS) for n in range(20)),
+    facts.Begin(
+        at=0, program=0, transport="udp", address="a:1", buffer=2**17, acknowledge=False
+    ),
+    *(emit(n * 100 * MS) for n in range(20)),
     facts.Kill(at=3 * SECOND, program=0),
     **{f"up/{number}": [] for number in range(8)},
 )  # fmt: skip
