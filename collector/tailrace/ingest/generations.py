@@ -2,7 +2,8 @@
 
 A session has a current incarnation, and may have the previous one. On a datagram socket, events of an
 incarnation may come after the next incarnation has begun. So an incarnation that ends lingers for
-`reorder_time`, unless nothing has come of it for as long.
+`reorder_time`. Where no epochs tell how its clock goes, it lingers only if something came of it within
+that time.
 
 An incarnation may begin in doubt: it may turn out to be the previous incarnation, which then goes on with
 the clock and the session that were announced meanwhile. `succession` decides.
@@ -172,10 +173,13 @@ class Generations:
 
     # A new incarnation, or none
 
-    def restart(self, why: str, now: int) -> None:
-        """Begin a new incarnation: the producer restarted on its connection or address."""
+    def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
+        """Begin a new incarnation: the producer restarted on its connection or address. With `clocked`, the
+        epochs of both incarnations are known."""
         old = self.current.state.name
         self.begin(why, now)
+        if not clocked:
+            self._finish_silent(now)
         self._say_restart(old, now)
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
@@ -192,8 +196,7 @@ class Generations:
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
-            if old and old.silent(now - self.linger):
-                self._finish_previous(now)
+            self._finish_silent(now)
             return
         self._state.doubt = ""
         self.previous, self.current = None, old
@@ -229,6 +232,7 @@ class Generations:
         if anonymous and not anonymous.state.id:
             known.incarnation.inherit(anonymous, now)
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
+        self._finish_silent(now)
         old, self.current = self.current, known.incarnation
         known.state.bearer = self._state.number
         self._state.base = known.incarnation.state.reached - self._state.skipped - offset
@@ -259,8 +263,14 @@ class Generations:
         if old.state.id:
             self._announcements[old.state.id].unhear(self._state.number)
         self._state.doubt = why if in_doubt else ""
-        silent = old.silent(now - self.linger) and not in_doubt
-        if not self._unordered or old.empty or silent:
+        if not self._unordered or old.empty:
+            self._finish_previous(now)
+
+    def _finish_silent(self, now: int) -> None:
+        """Take nothing more for the previous incarnation if nothing of it came while its datagrams may be late.
+
+        Its last events may still come, but no clock would tell them from those of the current incarnation."""
+        if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:

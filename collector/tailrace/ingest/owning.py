@@ -35,14 +35,19 @@ def candidates(
 
 
 def owns(
-    earlier: Incarnation, event: Sequence[Sequence[Any]], later: Incarnation, now: int
+    earlier: Incarnation,
+    event: Sequence[Sequence[Any]],
+    later: Incarnation,
+    now: int,
+    *,
+    repeats: bool,
 ) -> bool:
     """Return whether a candidate, given as columns, is of the earlier incarnation and not of the later.
 
-    The first of these decides: the earlier incarnation has the same event; the later one has another
-    event under its number; the clock says whether the later one can have sent the event by now. Where no
-    clock says it, the event is of the earlier incarnation if its numbers expect the event and its time is
-    nearer there."""
+    `repeats` tells whether copies of the earlier incarnation's events may still come. The first of these
+    decides: the earlier incarnation has the same event; the later one has another event under its number; the
+    clock says whether the later one can have sent the event by now. Where no clock says it, the event is of
+    the earlier incarnation if its numbers expect the event and its time is nearer there."""
     mine, its = earlier.counters, later.counters
     if mine is None or its is None:
         return False
@@ -54,7 +59,7 @@ def owns(
     if how == "same":
         # A simulation that is repeated says the same to the last bit.
         clocked = earlier.state.epoch is not None or later.state.epoch is not None
-        return clocked or not expected
+        return repeats and (clocked or not expected)
     if its.contradicts(stream, count, mark):
         return True
     sent = _can_have_sent(earlier, later, end or 0, now)

@@ -124,7 +124,10 @@ class Succession:
                 return done
             if done < size:
                 one = [column[at : at + 1] for column in rest]
-                owner = previous if owns(previous, one, current, now) else current
+                linger = self._generations.linger
+                repeats = not previous.silent(previous.state.ended_at - linger)
+                is_late = owns(previous, one, current, now, repeats=repeats)
+                owner = previous if is_late else current
                 if not owner.take(one, now):
                     return done
                 done += 1
@@ -190,7 +193,7 @@ class Succession:
         if known is None:
             self._introduced("epoch", records, index, now)
         elif known != epoch:
-            generations.restart("epoch", now)
+            generations.restart("epoch", now, clocked=True)
         generations.know(epoch, generations.current.state.name)
 
     def _introduced(self, why: str, records: list[Record], index: int, now: int) -> None:
