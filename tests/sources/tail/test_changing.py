@@ -12,7 +12,7 @@ import pytest
 import trio
 from msgspec import structs
 
-from tailrace.ingest.state import FileFacts, Loss
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, scan
 from tailrace.sources.tail.system import System
@@ -45,7 +45,7 @@ async def test_what_was_known_and_not_read_before_a_truncation_is_named(
     intake.drain()
     await settle()
     assert intake.contents == [TEXT, b"new"]
-    assert intake.sessions[0].losses == [Loss(detail="unread", size=70)]
+    assert intake.sessions[0].losses == [FileLoss(detail="unread", size=70)]
 
 
 async def test_a_file_rewritten_in_place_is_another_incarnation(
@@ -89,7 +89,7 @@ async def test_bytes_sorted_in_place_were_overwritten(
     await followed(TEXT)
     files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
     await settle()
-    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=20)]
+    assert intake.sessions[0].losses == [FileLoss(detail="overwritten", size=20)]
     files.append("a", b"more")
     await settle()
     assert intake.contents == [TEXT + b"more"]
@@ -103,7 +103,7 @@ async def test_bytes_changed_anywhere_behind_our_place_are_named_once(
     await followed(data)
     files.overwrite("a", b"other", len(data) // 2)
     await settle()
-    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=0)]
+    assert intake.sessions[0].losses == [FileLoss(detail="overwritten", size=0)]
     files.overwrite("a", b"another", len(data) // 2)
     files.append("a", b"more")
     await settle()
