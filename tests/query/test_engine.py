@@ -80,8 +80,9 @@ def older_table(store, lacking):
 
 
 @pytest.mark.parametrize("lacking", ["category", "time"])
-def test_what_an_older_table_lacks_is_null_in_the_views(tmp_path, lacking):
+def test_what_an_older_table_lacks_is_null_in_the_views(tmp_path, monkeypatch, lacking):
     older_table(tmp_path, lacking)
+    monkeypatch.setattr("tailrace.store.schema.SCHEMA_VERSION", 2)
     engine = Engine(str(tmp_path), {})
     [found] = dicts(engine.ask("FROM events"))
     assert (found["name"], found[lacking]) == ("old", None)
