@@ -26,10 +26,13 @@ GROUPS = {
         ["tailrace/ingest/announced.py", "tailrace/ingest/answers.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
-    "course": (
+    "succession": (
         [
             f"tailrace/ingest/{name}.py"
-            for name in ("course", "owning", "run", "session", "departures")
+            for name in (
+                "datagram_records", "departures", "generations", "incarnation", "owning",
+                "record_rows", "session", "succession", "unreadable",
+            )
         ],
         [
             f"tests/ingest/test_{name}.py"

@@ -18,7 +18,8 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.ingest.state import OpenInfo, decode
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.state import decode
 from tailrace.spool.entry import EntryKind, unpack_datagrams
 from tailrace.spool.spool import Spool
 from tailrace.units import Size

@@ -7,7 +7,8 @@ import struct
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import DropCount, FileFacts, Loss, OpenInfo, encode
+from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
+from tailrace.ingest.state import encode
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
 
 SECOND = 10**9
@@ -113,7 +114,7 @@ class Log:
             self.add(EntryKind.DOCUMENT, session, payload)
 
     def loss(self, session, **loss):
-        self.add(EntryKind.LOSS, session, encode(Loss(**loss)))
+        self.add(EntryKind.LOSS, session, encode(FileLoss(**loss)))
 
     def drops(self, count, *, source="s", since=None):
         since = self.now if since is None else since

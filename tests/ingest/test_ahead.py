@@ -6,7 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import DropCount, encode
+from tailrace.ingest.payloads import DropCount
+from tailrace.ingest.state import encode
 from tailrace.spool.entry import LAST, EntryKind
 from tests.ingest.log import Log, heph_event, run
 

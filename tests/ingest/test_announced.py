@@ -752,7 +752,9 @@ def test_what_is_told_by_each_answer_alone_is_true(log):
         log.datagrams(session, [heph_event(2**32 - 1 - stream, n) for n in wanted])
     log.now += SECOND
     ingest, _ = run(log.entries)
-    (counters,) = [known.run.counters for known in ingest._announced("s")._known.values()]
+    (counters,) = [
+        known.incarnation.counters for known in ingest.shared.announced("s")._known.values()
+    ]
     answers = told(ingest)
     asked = 0
     for _, answer in answers:

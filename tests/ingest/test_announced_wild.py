@@ -94,11 +94,11 @@ def runs_of(ingest):
     runs = {
         id(one): one
         for session in ingest._sessions.values()
-        for one in (session.course.run, session.course.previous)
+        for one in (session.generations.current, session.generations.previous)
         if one
     }
-    for known in ingest._announced("s")._known.values():
-        runs[id(known.run)] = known.run
+    for known in ingest.shared.announced("s")._known.values():
+        runs[id(known.incarnation)] = known.incarnation
     return list(runs.values())
 
 
@@ -107,15 +107,15 @@ def check_carriers(ingest):
     carried = Counter(
         (one.state.id, number)
         for number, session in ingest._sessions.items()
-        for one in (session.course.run, session.course.previous)
+        for one in (session.generations.current, session.generations.previous)
         if one and one.state.id
     )
-    for id_, known in ingest._announced("s")._known.items():
+    for id_, known in ingest.shared.announced("s")._known.items():
         assert len(set(known.state.carriers)) == len(known.state.carriers)
         for number in known.state.carriers:
             assert carried.pop((id_, number)) == 1
         voice = known.state.voice
-        assert voice is None or ingest._sessions[voice].course.run is known.run
+        assert voice is None or ingest._sessions[voice].generations.current is known.incarnation
     assert not carried
 
 

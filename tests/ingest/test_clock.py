@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tailrace.ingest.machine import DAY_NS, Ingest
-from tailrace.ingest.state import Heartbeat, encode
+from tailrace.ingest.payloads import Heartbeat
+from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind
 from tests.ingest.log import SECOND, Log, heph_event, heph_session, run
 from tests.ingest.test_machine import attributes, of

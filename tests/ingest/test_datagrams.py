@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.session import decode_datagrams
+from tailrace.ingest.datagram_records import decode_datagrams
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
 PIECES = [

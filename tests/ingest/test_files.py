@@ -9,8 +9,9 @@ import pytest
 from msgspec import structs
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.file_state import HEAD, LAST
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import HEAD, LAST, FileFacts, Member, Rest
+from tailrace.ingest.payloads import FileFacts, Member, Rest
 from tailrace.spool.entry import PAYLOAD_MAX, EntryKind
 from tests.decoding.dftracer_lines import end, event, start, text
 from tests.decoding.ovni_bytes import HEADER, ends, starts

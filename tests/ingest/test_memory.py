@@ -114,7 +114,9 @@ ATTACKS = {
 def held(ingest):
     """What all sessions hold, looked at anew."""
     holders = [*ingest._sessions.values()]
-    holders += [known for each in ingest._announcements.values() for known in each._known.values()]
+    holders += [
+        known for each in ingest.shared.all_announced.values() for known in each._known.values()
+    ]
     return sum(holding.held for holder in holders for holding in holder.holdings)
 
 

@@ -140,6 +140,21 @@ def test_after_a_silence_what_repeats_the_old_run_to_the_bit_is_the_new_ones(log
     assert_replays(log.entries, 3)
 
 
+def test_what_the_old_run_sent_last_is_its_own_after_a_silence(log):
+    """It has emitted again, and the next program's first datagram overtakes that."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), *map(old, range(10))])
+    log.tick(3)
+    log.datagrams(session, [heph_epoch(SECOND_RUN), new(0)])
+    log.datagrams(session, [old(10), new(1), old(11), old(10)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": list(range(12)), "session0.1": [0, 1]}
+    assert (ingest.account("s").missing, ingest.account("s").duplicates) == (0, 1)
+    assert_conserved(ingest)
+    assert_replays(log.entries, 3)
+
+
 def test_a_late_event_after_the_old_run_was_closed_counts_for_the_new_one(log):
     """A documented blind spot: nobody waits longer than the window."""
     session = log.open(transport="udp")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.answers import STREAMS_MOST
+from tailrace.ingest.answers import STREAMS_IN_ONE, STREAMS_MOST
 from tests.ingest.log import Log, heph_event, heph_session, run
 
 
@@ -19,6 +22,7 @@ def told(ingest, *, hears=lambda number: True, most=1000):
         answer.taken = most >= 0
         if answer.taken:
             streams = {int(stream): number for stream, number in said["streams"].items()}
+            streams |= dict.fromkeys(said.get("uncounted", ()))
             found.setdefault(answer.number, {}).update(streams)
     return found
 
@@ -108,6 +112,24 @@ def test_what_is_not_taken_is_told_another_time():
         heard |= told(ingest, most=most).get(session, {})
     assert heard == dict.fromkeys(streams, 1)
     assert told(ingest) == {}
+
+
+@pytest.mark.parametrize("places", [1, 40, 100])
+def test_who_asks_again_before_all_is_taken_is_told_the_rest_first(places):
+    """Some of the streams are not counted."""
+    log = Log()
+    session = log.open(limits=LedgerConfig(streams_max=places))
+    streams = range(100, 100 + 4 * STREAMS_IN_ONE)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    heard = {}
+    for turn in range(1, 6):
+        heard |= told(ingest, most=1)[session]
+        before = len(log.entries)
+        log.data(session, heph_session(1, acknowledge=True, turn=turn))
+        run(log.entries[before:], ingest)
+    assert heard.keys() == {*streams}
 
 
 def test_an_answer_without_streams_that_is_not_taken_is_told_another_time():

@@ -76,7 +76,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
         runs = [
             run_
             for session in ingest._sessions.values()
-            for run_ in (session.course.run, session.course.previous)
+            for run_ in (session.generations.current, session.generations.previous)
             if run_
         ]
         streams = [s for r in runs for s in r.state.counters.streams.values()]

@@ -48,15 +48,15 @@ def _check_session(counters: Counters) -> None:
 
 
 def _counters(ingest: Ingest, source: str) -> Iterator[Counters]:
-    """Yield the counters of all runs of a source."""
+    """Yield the counters of all incarnations of a source."""
     for session in ingest._sessions.values():
         if session.state.info.source == source:
-            for run in session.course.own_runs:
-                if run.counters is not None:
-                    yield run.counters
-    announcements = ingest._announced(source)
+            for each in session.generations.unannounced:
+                if each.counters is not None:
+                    yield each.counters
+    announcements = ingest.shared.announced(source)
     for id_ in ingest.state.announced.get(source, ()):
-        if (known := announcements[id_].run.counters) is not None:
+        if (known := announcements[id_].incarnation.counters) is not None:
             yield known
 
 

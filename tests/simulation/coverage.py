@@ -29,8 +29,8 @@ _CLIENT = "clients/python/src/tailrace_client"
 FILES = [
     "collector/tailrace/ledger/*.py",
     *(f"{_INGEST}/{name}.py" for name in (
-        "ahead", "announced", "answers", "budget", "course", "departures", "lead", "machine", "owning", "run",
-        "session",
+        "ahead", "announced", "answers", "budget", "datagram_records", "departures", "generations", "incarnation",
+        "lead", "machine", "owning", "session", "shared", "succession", "unreadable",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
         "asking", "contact", "discards", "farewell", "forgotten", "lane", "lanes", "link", "memory", "queue", "recorder", "session",

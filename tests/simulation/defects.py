@@ -57,9 +57,9 @@ DEFECTS = {
         "        return not self.queue.idle or self.queue.unsettled\n",
     ),
     "announcement-alone-takes-over-the-run": Defect(
-        f"{INGEST}/course.py",
-        "        elif self._unordered and not self.run.state.id:\n"
-        '            self._begin(f"restart: {why}", now, in_doubt=True)\n',
+        f"{INGEST}/succession.py",
+        "        elif self._unordered and not current.state.id:\n"
+        "            generations.begin(why, now, in_doubt=True)\n",
         "",
     ),
     "small-buffer-forgets-what-is-lost": Defect(

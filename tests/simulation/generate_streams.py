@@ -1,8 +1,5 @@
 """Draws programs of which much is to be remembered, and told: with more streams than an answer or the
 collector has room for, with many holes, or with events that overtake the first of their stream.
-
-Buffers are large: of a stream of which nothing came and all is forgotten, no answer says anything, and the
-client waits for ever (`open/forgotten-of-a-stream-of-which-nothing-came.json`).
 """
 
 from __future__ import annotations
@@ -16,6 +13,8 @@ from tests.simulation.world import MS, SECOND
 SHARE = 0.06
 """Of the seeds."""
 PROGRAMS = 3
+BUFFERS = [2**15, 2**20]
+"""A client forgets in a small one what no answer has settled."""
 WINDOW = 512
 """Events whose marks the collector remembers of a stream, by number modulo so many."""
 PLACES = 16_384
@@ -50,7 +49,7 @@ def _crumbs(random: Random, seed: int) -> Scenario:
     """Return a client that sends event by event, loses many of them, and hears few answers. Its second
     thread goes on while the first one waits."""
     made: list[facts.Fact] = [
-        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=random.choice([2**19, 2**20]))
+        facts.Begin(at=0, program=0, transport="udp", address="udp:1", buffer=random.choice(BUFFERS))
     ]  # fmt: skip
     base = random.choice([1, 2**32 - 10])
     at, streams = MS, range(base, base + random.choice([1, 1, 2, 6]))
@@ -112,7 +111,7 @@ def _program(random: Random, number: int) -> list[facts.Fact]:
     made: list[facts.Fact] = [
         facts.Begin(
             at=at, program=number, transport=transport, address=f"{transport}-{number}:1",
-            buffer=random.choice([2**19, 2**20]),
+            buffer=random.choice(BUFFERS),
         )
     ]  # fmt: skip
     base = random.choice([1, 2**32 - 200])

@@ -19,7 +19,7 @@ from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Rejected
-from tailrace.ingest.state import OpenInfo
+from tailrace.ingest.payloads import OpenInfo
 from tailrace.sources.connection import Connection as Served
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.tcp import TcpListener

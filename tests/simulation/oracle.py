@@ -156,9 +156,10 @@ def _check_gaps(
 
 
 def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[int]:
-    """Return the programs without a client whose goodbye is stored."""
+    """Return the programs whose goodbye is stored. A goodbye with `more` is no end."""
     goodbyes = [row for row in of(rows, "session") if row["name"] == "tailrace.goodbye"]
-    owners = (programs.get(row["session"], set()) for row in goodbyes)
+    ends = (row for row in goodbyes if not attributes(row).get("more"))
+    owners = (programs.get(row["session"], set()) for row in ends)
     return set().union(*owners)
 
 

@@ -122,6 +122,6 @@ def check(play: Play, rows: Sequence[Row], programs: Mapping[str, set[int]]) -> 
         for owner in owners:
             unknown_end[owner] |= reason in ("truncated", "uncounted")
     stored = {event[0] for event in play.watch.book.stored.of}
-    for number in play.programs:
-        if number in stored and known.took_leave(number) is False:
+    for number in stored & known.watch.announced:
+        if known.took_leave(number) is False:
             demand(unknown_end[number], "an end that is not known, and no gap says so", number)

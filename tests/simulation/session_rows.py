@@ -15,6 +15,8 @@ _ENDS = frozenset(
         "source removed", "stop", "too many sessions", "too many streams",
     }
 )  # fmt: skip
+_TELLING = {"event", "tailrace.goodbye", "tailrace.report"}
+"""Rows of what tells whether a program is the one before."""
 _CLOCK = {"clock", "ticks_per_second", "epoch"}
 
 
@@ -34,9 +36,23 @@ def check_session_rows(play: Play) -> None:
             alone = (
                 row["format"] == "heph" and lives[peer] == 1
             )  # a copied JETS header is a restart
-            demand(not (why in _RESTARTS and alone), "a restart of nobody", row)
+            true = not (why in _RESTARTS and alone) or _stays_in_doubt(play, row["session"])
+            demand(true, "a restart of nobody", row)
             demand(why != "goodbye" or peer in closing, "a goodbye that nobody said", row)
         elif row["name"] == "tailrace.session":
             demand(about["session"] in names, "a session of no client", row)
         elif row["name"] == "resume" and _CLOCK & about.keys():
             demand(about.keys() >= _CLOCK, "half a clock", row)
+
+
+def _stays_in_doubt(play: Play, session: str) -> bool:
+    """Return whether nobody can tell if a session and the next one are one program's: the first said no
+    epoch, and nothing followed the epoch or announcement of the next one (ARCHITECTURE.md, "Blind spots")."""
+    base, _, number = session.partition(".")
+    following = f"{base}.{int(number or 0) + 1}"
+    said = {name: set[str]() for name in (session, following)}
+    for row in play.collector.rows:
+        if row["session"] in said:
+            said[row["session"]].add("event" if row["kind"] == "span" else str(row["name"]))
+    introduced = not said[session].isdisjoint({"epoch", "resume"})
+    return not introduced and said[following].isdisjoint(_TELLING)

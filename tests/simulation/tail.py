@@ -10,7 +10,8 @@ from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
-from tailrace.ingest.state import FileFacts, FileState
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.tail.watch import Watch
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration

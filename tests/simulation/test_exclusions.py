@@ -67,6 +67,26 @@ def test_a_stream_whose_first_event_is_beyond_the_wrap_begins_at_0():
     assert not [row for row in play.collector.rows if row["kind"] == "gap"]
 
 
+SPEECHLESS = scenario(
+    facts.Begin(
+        at=0, program=0, transport="udp", address="a:1", buffer=2**17, acknowledge=False
+    ),
+    *(emit(n * 100 * MS) for n in range(20)),
+    facts.Kill(at=3 * SECOND, program=0),
+    **{f"up/{number}": [] for number in range(8)},
+)  # fmt: skip
+
+
+def test_the_end_of_a_client_of_which_no_announcement_came_has_no_gap():
+    """Blind spot: "whether a producer would say goodbye"."""
+    assert judge(SPEECHLESS).kind is None
+    play = Play(SPEECHLESS)
+    play.run()
+    assert play.watch.durable.count
+    assert not play.watch.announced
+    assert {row["name"] for row in play.collector.rows if row["kind"] == "gap"} == {"late_join"}
+
+
 LATE = scenario(
     begin("jets-udp"), emit(10 * MS),
     begin("jets-udp", program=1, at=SECOND), emit(2 * SECOND, program=1),

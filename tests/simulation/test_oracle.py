@@ -305,6 +305,44 @@ def test_in_the_end_there_is_nothing_to_wait_for(monkeypatch, good):
     assert judge(long).kind == "a collector that waits for ever"
 
 
+# Session rows
+
+
+def of_a_late_epoch(*more: facts.Fact) -> Scenario:
+    """Return a scenario of a program whose first datagram is lost, and whose epoch comes next without an event."""
+    own = facts.Begin(at=0, program=0, transport="raw", address="a:1", buffer=0)
+    emits = [facts.Emit(at=at * SECOND, program=0, stream=at, count=1) for at in (1, 2)]
+    torn = facts.Garble(at=3 * SECOND, program=0, how="torn")
+    return Scenario(seed=1, facts=[own, *emits, torn, *more], fates={"up/0": []})
+
+
+DOUBTFUL = of_a_late_epoch()
+TOLD = of_a_late_epoch(facts.Emit(at=4 * SECOND, program=0, stream=2, count=1))
+
+
+def say_that_it_began_anew(rows):
+    ends = (i for i, row in enumerate(rows) if row["name"] == "close" and "." not in row["session"])
+    at = next(ends, -1)
+    if at >= 0:
+        about = {**json.loads(rows[at]["attributes"]), "closed": "restart: epoch"}
+        rows[at] = dict(rows[at], attributes=json.dumps(about))
+    return at >= 0
+
+
+@pytest.mark.parametrize("good", [LOSSY, TOLD], ids=["an epoch at once", "an event behind it"])
+def test_a_restart_is_somebodys(rows_become, good):
+    assert judge(good).kind is None
+    rows_become(say_that_it_began_anew)
+    assert judge(good).kind == "a restart of nobody"
+
+
+def test_nobody_can_tell_whose_an_epoch_is_behind_which_nothing_comes(rows_become):
+    seen = []
+    rows_become(lambda rows: seen.extend(row["name"] for row in rows))
+    assert judge(DOUBTFUL).kind is None
+    assert "restart" in seen
+
+
 # Readers
 
 
@@ -359,6 +397,23 @@ def test_views_and_completeness_are_held_against_the_world(table_becomes, good, 
     assert judge(good).kind is None
     table_becomes(tamper)
     assert judge(good).kind == kind
+
+
+def say_that_the_end_is_unknown(rows):
+    at = _first(rows, kind="session", name="tailrace.goodbye")
+    if at >= 0:
+        unknown = {"kind": "gap", "name": "truncated", "attributes": '{"count":0}'}
+        rows[at] = dict(rows[at], **unknown)
+    return False
+
+
+@pytest.mark.parametrize("places", [1, 16], ids=["a stream without a place", "all have a place"])
+def test_complete_is_all_but_streams_without_a_place(table_becomes, places):
+    good = scenario(limits={"streams_max": places})
+    table_becomes(lambda rows: False)
+    assert judge(good).kind is None
+    table_becomes(say_that_the_end_is_unknown)
+    assert judge(good).kind == "complete and not called so"
 
 
 def test_an_answer_that_came_before_the_snapshot_does_not_hold_for_it(monkeypatch):

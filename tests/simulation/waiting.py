@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.run import Run
 from tests.simulation.violation import demand
 from tests.simulation.watch import SOURCES
 from tests.simulation.world import SECOND
@@ -24,21 +24,23 @@ FORGOTTEN = 660 * SECOND
 
 def check_windows(ingest: Ingest, ticked: int) -> None:
     """Raise Violation for a hole whose time was over at the last tick of the log (Unix ns), and that is open."""
-    for run in _runs(ingest):
-        if run.counters is None:
+    for incarnation in _incarnations(ingest):
+        if incarnation.counters is None:
             continue
-        limits = run.counters._limits
+        limits = incarnation.counters._limits
         oldest = ticked - limits.reorder_time.ns
-        for name, stream in run.state.counters.streams.items():
+        for name, stream in incarnation.state.counters.streams.items():
             late = [hole for hole in stream.holes if hole.since <= oldest]
-            demand(not late, "a window that does not close", (run.state.name, name, late[:3]))
+            demand(
+                not late, "a window that does not close", (incarnation.state.name, name, late[:3])
+            )
 
 
-def _runs(ingest: Ingest) -> Iterator[Run]:
+def _incarnations(ingest: Ingest) -> Iterator[Incarnation]:
     for number in ingest._waiting:
-        yield from ingest._sessions[number].course.awaited
+        yield from ingest._sessions[number].generations.awaited
     for source in SOURCES:
-        yield from ingest._announced(source).awaited()
+        yield from ingest.shared.announced(source).awaited()
 
 
 def check(play: Play) -> None:

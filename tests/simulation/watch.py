@@ -47,6 +47,8 @@ class Watch:
         """How often the collector's kernel dropped an event."""
         self.goodbyes: set[str] = set()
         """Addresses of which a whole goodbye is in the synced log."""
+        self.announced: set[int] = set()
+        """Programs of which an announcement is in the synced log."""
         self.torn: set[str] = set()
         """Sessions whose connection ended within a packet."""
         self.live: Callable[[Ingest], object] = lambda _: None
@@ -117,6 +119,8 @@ class Watch:
         for event in said.events:
             self.durable.add(event)
             self.first.setdefault(event[:2], event.number)
+        for announcement in said.announcements:
+            self.announced.add(self._programs[announcement["session"]][0])
         for report in said.reports:
             for stream, first, count in report["ranges"]:
                 self.heard[self._opened[number]["peer"], stream].add(first, first + count)
@@ -214,4 +218,4 @@ def _words(data: bytes) -> words.Words:
     try:
         return words.read(data)
     except ValueError:
-        return words.Words([], [], [], [], b"")
+        return words.Words([], [], [], [], [], b"")

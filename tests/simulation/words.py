@@ -33,6 +33,7 @@ class Words(NamedTuple):
     reports: list[dict[str, Any]]
     goodbyes: list[dict[str, Any]]
     answers: list[dict[str, Any]]
+    announcements: list[dict[str, Any]]
     rest: bytes
     """The packet at the end that is not whole."""
 
@@ -60,11 +61,12 @@ def _parts(name: str) -> list[int]:
 
 def read(data: bytes) -> Words:
     """Return the contents of whole packets. Raise ValueError for bytes that are no packets."""
-    words = Words([], [], [], [], b"")
+    words = Words([], [], [], [], [], b"")
     options = {
         b"tailrace.report": words.reports,
         b"tailrace.goodbye": words.goodbyes,
         b"tailrace.ack": words.answers,
+        b"tailrace.session": words.announcements,
     }
     events, at, size = words.events, 0, len(data)
     while at + 16 <= size:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from msgspec import inspect
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest import state
+from tailrace.ingest import payloads, state
 from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
@@ -22,7 +22,7 @@ from tailrace.spool.entry import EntryKind
 from tailrace.store.schema import SCHEMA_VERSION
 from tests.upgrade.stored import VECTORS
 
-PAYLOADS = (state.OpenInfo, state.FileFacts, state.Loss, state.DropCount)
+PAYLOADS = (payloads.OpenInfo, payloads.FileFacts, payloads.FileLoss, payloads.DropCount)
 """Structs of spool entries that no state holds, and some that do."""
 
 

@@ -124,9 +124,10 @@ class Course:
         assert not self.marks
         session, numbers = self.world.collector.only, self.recorder.next_numbers()
         assert session.goodbye
-        said = {
-            stream: number for f in session.farewells for stream, number in f["streams"].items()
-        }
+        said = {}
+        for farewell in session.farewells:
+            for stream, number in farewell["streams"].items():
+                said[stream] = max(number, said.get(stream, 0))
         assert said == {str(stream): number for stream, number in numbers.items()}
         missing, lost = self.recorded - session.stored, self.recorder.discarded["lost"]
         uncounted = self.recorder.discarded["uncounted"]
@@ -228,8 +229,8 @@ def test_the_courses_show_both_verdicts_and_events_that_are_lost(network):
 class Calm(Course):
     """A client in a good network, where only the test lets time pass and answers come."""
 
-    def __init__(self, network, *, asks=True):
-        super().__init__(1, network, limit=2**20, chunk=1432, asks=asks)
+    def __init__(self, network, *, asks=True, limit=2**20):
+        super().__init__(1, network, limit=limit, chunk=1432, asks=asks)
         self.world.bad = False
         self.recorder.use_stream(1)
 
@@ -549,3 +550,34 @@ def test_where_nobody_is_a_goodbye_behind_events_asks_for_no_announcement_of_its
     calm.link.queue.last_packets(calm.link._farewell.say(0, 0, calm.world.now))
     calm.link._push(-1)
     assert not calm.network.there
+
+
+@pytest.mark.parametrize("network", [Datagrams, Connections])
+def test_what_is_forgotten_of_a_stream_of_which_nothing_came_is_lost(network):
+    """No answer to the announcement alone can name the stream."""
+    calm = Calm(network, limit=2_000)
+    calm.connect()
+    calm.record()
+    calm.link.attend()
+    calm.reply()
+    for stream in range(2, 42):
+        calm.recorder.use_stream(stream)
+        calm.record(text="y" * 100)
+        calm.link.attend()
+        calm.network.there.clear()
+        calm.world.now += 1
+    assert calm.link.queue.forgotten.spans(2) == [(0, 1)]
+    calm.network.broken()
+    deadline = calm.world.now + PATIENCE
+    while not calm.link.is_settled(calm.link.queue.put_bytes):
+        assert calm.world.now < deadline, "a good network, and it never ends"
+        calm.step()
+    assert calm.link.has_lost(calm.link.queue.put_bytes)
+    stored = calm.collector.stored
+    lost = {(stream, 0) for stream in range(2, 42)} - stored
+    assert calm.recorder.discarded["lost"] == len(lost) > 30
+    calm.link.attend()
+    calm.arrive()
+    calm.collector.commit()
+    assert calm.collector.reported == lost
+    assert not calm.collector.goodbye

@@ -13,8 +13,10 @@ from tailrace.daemon.current import Current
 from tailrace.daemon.loops.driving import flagged
 from tailrace.daemon.loops.steps import Flag
 from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.file_state import FileState
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import DropCount, FileFacts, FileState, Loss, OpenInfo, encode
+from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
+from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
 from tailrace.spool.spool import Spool
 
@@ -133,7 +135,7 @@ class SourceIntake:
         for payload in pack_document(name, data):
             self._append(EntryKind.DOCUMENT, number, payload)
 
-    def loss(self, number: int, loss: Loss) -> None:
+    def loss(self, number: int, loss: FileLoss) -> None:
         self._append(EntryKind.LOSS, number, encode(loss))
 
     def close(self, number: int, reason: str) -> None:

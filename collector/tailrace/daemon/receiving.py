@@ -20,7 +20,7 @@ from tailrace.daemon.intake import Gate, SourceIntake
 from tailrace.errors import ConfigError
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import OpenInfo
+from tailrace.ingest.payloads import OpenInfo
 from tailrace.sources.source import Source
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool

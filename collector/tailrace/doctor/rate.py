@@ -24,7 +24,7 @@ from tailrace.config.schema import UdpConfig
 from tailrace.doctor import sending
 from tailrace.doctor.finding import Finding, Severity, good, setting
 from tailrace.doctor.host import Host
-from tailrace.ingest.state import Loss, OpenInfo
+from tailrace.ingest.payloads import FileLoss, OpenInfo
 from tailrace.sources.address import split
 from tailrace.sources.listening import size_buffer
 from tailrace.sources.udp import UdpSource
@@ -181,7 +181,7 @@ class _Counting:
     def drops_before(self, socket: int) -> tuple[int, int]:  # noqa: ARG002 - the protocol's
         return 0, 0
 
-    def loss(self, number: int, loss: Loss) -> None:
+    def loss(self, number: int, loss: FileLoss) -> None:
         """Do nothing: there are no strangers."""
 
     def close(self, number: int, reason: str) -> None:

@@ -23,7 +23,7 @@ from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import AsRead, Reading
-from tailrace.ingest.state import HEAD
+from tailrace.ingest.file_state import HEAD
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.fingerprint import Fingerprint, fingerprint
 from tailrace.sources.tail.roots import OPEN

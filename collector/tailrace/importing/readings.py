@@ -15,7 +15,8 @@ from tailrace.daemon.daemon import Mode, collecting
 from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError
-from tailrace.ingest.state import FileState, OpenInfo
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import OpenInfo
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 

@@ -1,6 +1,6 @@
-"""Spool entries in, rows out: the deterministic heart. No I/O, no clock.
+"""Turn spool entries into rows, without I/O and without a clock.
 
-The same entries from the same state give the same rows, always: this is what makes a restart exact.
+The same entries from the same state always give the same rows. So a restart loses and doubles nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state that sources need at the end of the log, found before the log is decoded.
 
-Sources append to the log while an older part of the log is still being decoded. To go on with what an
-earlier life of the daemon left open, a source needs the sessions in being and the kernel's counts of
+Sources append to the log while an older part of the log is still being decoded. To continue what an
+earlier life of the daemon left open, a source needs the open sessions and the kernel's counts of
 drops, both as they stand at the log's end. A few kinds of entries give both, and no other entry has to
 be decoded for them. How far a file is read depends on all entries, so sources of files wait.
 """
@@ -9,7 +9,8 @@ be decoded for them. How far a file is read depends on all entries, so sources o
 from __future__ import annotations
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.state import DropCount, OpenInfo, decode
+from tailrace.ingest.payloads import DropCount, OpenInfo
+from tailrace.ingest.state import decode
 from tailrace.spool.entry import LAST, Entry, EntryKind
 
 
@@ -18,7 +19,7 @@ class Ahead:
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
-        """The sessions in being, by number."""
+        """The open sessions, by number."""
         self.now = ingest.now
         """The time of the last entry (Unix ns)."""
         self.clock = ingest.state.ahead
@@ -42,7 +43,8 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return how many drops at a socket the log tells of, given the kernel's number of the socket."""
+        """Return how many drops at a socket the log tells of, given the kernel's number of the
+        socket."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

@@ -1,13 +1,14 @@
-"""Sessions that their clients announced (clients/PROTOCOL.md): each is one run, by whichever connections
-it comes.
+"""Announced sessions (clients/PROTOCOL.md): each is one incarnation, over any number of connections.
 
-A session outlives its connections. Without one it waits for `resume_time`; then, if its client said no
-goodbye, it is over. With a goodbye it is over when its last connection ends or, where datagrams may
-be late, after `reorder_time`; what comes then is still known again for `resume_time`, since a client
-that has not heard that its end arrived sends it once more. A session is forgotten early, the one that
-left first before others, when more than `sessions_max` are without a connection or a stream needs room.
+A session outlives its connections. Without a connection it waits for `resume_time`; then, if its client
+said no goodbye, it is over. With a goodbye it is over when its last connection ends or, where datagrams
+may be late, after `reorder_time`. Its numbers stay known for `resume_time`, since a client that has not
+heard that its end arrived sends the end once more.
 
-Whoever knows a session's id can go on with it.
+A session is forgotten early when more than `sessions_max` are without a connection, or a stream needs
+room. The session that left first is forgotten first.
+
+Whoever knows a session's id can continue it.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ from collections.abc import Callable, Collection, Iterator
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.budget import Budget
-from tailrace.ingest.run import Run
-from tailrace.ingest.state import AnnouncedState, OpenInfo, RunState
+from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.state import AnnouncedState, IncarnationState
 from tailrace.ledger.findings import Account
 from tailrace.model.holding import Holding
 from tailrace.model.record import Announcement
 
 
 class Announced:
-    """One such session."""
+    """One announced session."""
 
-    def __init__(self, state: AnnouncedState, run: Run) -> None:
+    def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state
-        self.run = run
+        self.incarnation = incarnation
         self.asked = True
-        """Whether the next answer is to name all streams."""
+        """Whether the next answer names all streams."""
         self.told = ""
-        """The stream that was named last."""
+        """The stream that the last delivered answer named last."""
 
     @property
     def name(self) -> str:
-        return f"{self.source}/{self.run.state.id}"
+        return f"{self.source}/{self.incarnation.state.id}"
 
     @property
     def source(self) -> str:
@@ -49,15 +51,15 @@ class Announced:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return what it holds of its client's making."""
-        return self.run.holdings
+        """Return the state that the client makes the session hold."""
+        return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """See `ingest.budget.Holder`."""
-        self.run.gave_up(what, now)
+        """Write a row (see `ingest.budget.StateHolder`)."""
+        self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """It is announced again, and wants its answers by this connection."""
+        """Take an announcement. Send answers over this connection from now on, if a number is given."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -65,39 +67,41 @@ class Announced:
         state.voice = state.voice if number is None else number
 
     def unhear(self, number: int) -> None:
-        """It gets no answers by this connection any more."""
+        """Send no more answers over this connection."""
         if self.state.voice == number:
             self.state.voice = None
 
     def carry(self, number: int) -> None:
-        """It goes on by one more connection."""
+        """Continue over one more connection."""
         self.state.carriers.append(number)
         self.state.ended = False
         self.asked = True
 
     @property
     def more(self) -> bool:
-        """Whether there is something to tell."""
-        return self.asked or (self.run.counters is not None and bool(self.run.counters.news))
+        """Return whether there is news for the client."""
+        return self.asked or (
+            self.incarnation.counters is not None and bool(self.incarnation.counters.news)
+        )
 
     def untell(self, streams: Collection[str]) -> None:
-        """An answer with these streams did not get through."""
-        if self.run.counters is not None:
-            self.run.counters.news.update(streams)
+        """Take note that an answer with these streams was not sent."""
+        if self.incarnation.counters is not None:
+            self.incarnation.counters.news.update(streams)
         self.asked |= not streams
 
     @property
     def waiting(self) -> bool:
-        """Whether time alone has something to bring."""
-        return self.run.waiting or not (self.state.ended or self._goes_on)
+        """Return whether time alone may change the session."""
+        return self.incarnation.waiting or not (self.state.ended or self._goes_on)
 
     @property
     def _goes_on(self) -> bool:
-        return bool(self.state.carriers) and not self.run.state.goodbye_at
+        return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
 
     def over(self, now: int) -> bool:
-        """Whether its goodbye has come, and with it all that was still on its way."""
-        state, said = self.state, self.run.state.goodbye_at
+        """Return whether the goodbye has come, and all events that were under way."""
+        state, said = self.state, self.incarnation.state.goodbye_at
         if not said or state.ended:
             return False
         if state.info.transport == "udp":
@@ -105,28 +109,31 @@ class Announced:
         return not state.carriers
 
     def forgotten(self, now: int) -> bool:
-        """Whether it has been away for too long."""
+        """Return whether no connection has carried the session for too long."""
         state = self.state
         return not state.carriers and state.left + state.info.ledger.resume_time.ns <= now
 
 
 class Announcements:
-    """Those of one source. `news` are the ids of those of which there is something to tell, `changed`
-    of those that may hold more or less than they did when somebody emptied this."""
+    """The announced sessions of one source."""
 
     def __init__(
         self,
         states: dict[str, AnnouncedState],
-        attach: Callable[[OpenInfo, RunState], Run],
+        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
         budget: Budget,
     ) -> None:
         self._states = states
         self._budget = budget
-        self._known = {id_: Announced(s, attach(s.info, s.run)) for id_, s in states.items()}
+        self._known = {
+            id_: Announced(s, attach(s.info, s.incarnation)) for id_, s in states.items()
+        }
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
+        """Ids of the sessions with news for their clients."""
         self.changed: set[str] = set()
+        """Ids of the sessions that may hold more or less state than when `weigh` last looked."""
         for known in self._known.values():
             budget.add(known)
 
@@ -142,59 +149,60 @@ class Announcements:
 
     @property
     def open_windows(self) -> int:
-        return sum(self._known[id_].run.waiting for id_ in self._waiting)
+        return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
-    def awaited(self) -> Iterator[Run]:
-        """Yield the runs that wait for late events."""
-        runs = (self._known[id_].run for id_ in sorted(self._waiting))
-        return (run for run in runs if run.waiting)
+    def awaited(self) -> Iterator[Incarnation]:
+        """Yield the incarnations that wait for late events."""
+        incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))
+        return (incarnation for incarnation in incarnations if incarnation.waiting)
 
     @property
     def account(self) -> Account:
         total = Account()
         for known in self._known.values():
-            total.add(known.run.account)
+            total.add(known.incarnation.account)
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
-        """A session that is known, and not to be forgotten by now."""
+        """Return a known session, None if there is none. Forget a session that was away for too
+        long."""
         known = self._known.get(id_)
         if known and known.forgotten(now):
             self.forget(id_, now)
             return None
         return known
 
-    def add(self, id_: str, run: Run, info: OpenInfo, number: int) -> Announced:
-        """A connection's run is that of a session."""
-        run.announce(id_)
-        state = self._states[id_] = AnnouncedState(run.state, info, [number], bearer=number)
-        self._known[id_] = known = Announced(state, run)
+    def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
+        """Make a connection's incarnation that of a new session, and return the session."""
+        incarnation.announce(id_)
+        state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
+        self._known[id_] = known = Announced(state, incarnation)
         self.heard(id_)
         return known
 
-    def move(self, id_: str, run: Run) -> None:
-        """A session's run was in doubt, and is another run that came before."""
+    def move(self, id_: str, incarnation: Incarnation) -> None:
+        """Give a session an earlier incarnation: its own was in doubt, and is the same after all."""
         known = self._known[id_]
-        known.run.state.id = ""
-        run.announce(id_)
-        known.run, known.state.run = run, run.state
+        known.incarnation.state.id = ""
+        incarnation.announce(id_)
+        known.incarnation, known.state.incarnation = incarnation, incarnation.state
         known.asked = True
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:
-        """A session goes on by one more connection."""
+        """Continue a session over one more connection."""
         self._known[id_].carry(number)
         self._away.pop(id_, None)
         self.heard(id_)
 
     def heard(self, id_: str) -> None:
-        """Something of it came."""
+        """Take note that something of a session came."""
         self.news.add(id_)
         self.changed.add(id_)
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
-        """A connection does not carry it any more."""
+        """Take note that a connection no longer carries a session."""
         known = self._known[id_]
         state = known.state
         state.carriers.remove(number)
@@ -203,7 +211,7 @@ class Announcements:
         if state.carriers:
             return
         state.left = now
-        known.run.forget_marks()
+        known.incarnation.forget_marks()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None
         if known.over(now):
@@ -213,11 +221,11 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Time has passed."""
+        """Close the windows, and forget the sessions, whose time has passed."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
-            known.run.expire(now)
+            known.incarnation.expire(now)
             if known.over(now):
                 self._end(known, now)
             self._watch(id_)
@@ -225,36 +233,36 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """The daemon was away, too, since `before`: clients had nobody to come back to, nor to send to
-        again what is missing."""
+        """Take note that no daemon ran since `before`. Clients could neither reconnect nor resend then, so
+        this time does not count."""
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():
-            if known.run.counters is not None:
-                known.run.counters.windows.stood_still(now - before)
+            if known.incarnation.counters is not None:
+                known.incarnation.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
-        """Close all windows now: the daemon stops."""
+        """Close all windows: the daemon stops."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
-            self._known[id_].run.settle(now)
+            self._known[id_].incarnation.settle(now)
             self._watch(id_)
 
     def weigh(self, now: int) -> None:
-        """Keep the bounds on what sessions hold that have changed."""
+        """Keep the limits on the state of sessions that have changed."""
         changed, self.changed = self.changed, set()
         for id_ in sorted(changed & self._known.keys()):
             self._budget.weigh(self._known[id_], now)
 
     def forget_first(self, now: int, why: str) -> bool:
-        """Make room; whether there was a session to forget."""
+        """Forget the session that left first. Return whether there was one."""
         if not self._away:
             return False
         self.forget(next(iter(self._away)), now, why)
         return True
 
     def forget_all(self, why: str, now: int) -> None:
-        """Nobody goes on with any of them."""
+        """Forget all sessions without a connection."""
         for id_ in list(self._away):
             self.forget(id_, now, why)
 
@@ -265,7 +273,7 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Nothing more of it is expected."""
+        """Forget a session, and end it unless it has ended."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]
@@ -273,13 +281,13 @@ class Announcements:
         self._waiting.discard(id_)
         self.news.discard(id_)
         if known.state.ended:
-            known.run.release(now)
+            known.incarnation.release(now)
         else:
-            known.run.finish(why, about or {}, now)
+            known.incarnation.finish(why, about or {}, now)
 
     def tell(self, hears: Callable[[int], bool]) -> Iterator[Announced]:
-        """Those that asked, of which there is news that was not told, and can be told. Of those with
-        more to tell than is told now, and those that do not hear it, there is news the next time."""
+        """Yield the sessions that asked for answers, have news, and whose peer hears. Keep the news of
+        sessions that do not hear, or have more than one answer's worth, for the next call."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:
@@ -292,7 +300,7 @@ class Announcements:
 
     def _end(self, known: Announced, now: int) -> None:
         known.state.ended = True
-        known.run.end("goodbye", {}, now)
+        known.incarnation.end("goodbye", {}, now)
 
     def _watch(self, id_: str) -> None:
         if self._known[id_].waiting:

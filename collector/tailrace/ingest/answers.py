@@ -1,7 +1,7 @@
-"""What a client is told of its announced session (clients/PROTOCOL.md, `tailrace.ack`).
+"""Answers to the client of an announced session (clients/PROTOCOL.md, `tailrace.ack`).
 
-Each answer can be understood by itself, since any of them may be lost: a stream's number goes no further
-than to the first hole that is worth asking for and is not named beside it.
+Any answer may be lost, so each can be understood by itself: a stream's number stops at the first hole
+that is worth asking for and is not named in the same answer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from tailrace.model.gap import Reason
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Of the longest numbers, so many fit into 1200 bytes; a stream with events given up counts twice."""
+"""Streams and holes in one answer: so many with the longest numbers fit into 1200 bytes. A stream with
+events given up counts twice."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
-"""Of very many streams, so many at a time: what a datagram client's socket has room for."""
+"""Streams told at a time: a datagram client's socket has room for so many."""
 
 _first = attrgetter("first")
 
 
-class Answer:
-    """For a session's peer. Whoever hands it on says whether it could be."""
+class ClientAnswer:
+    """An answer for a session's peer. The sender sets `taken` to False if the answer could not be
+    sent."""
 
     __slots__ = ("data", "number", "taken")
 
@@ -38,12 +40,12 @@ class Answer:
 
 
 _Missing = tuple[str, int, int]
-"""Stream, first number on the wire, how many."""
+"""Stream, first number on the wire, number of events."""
 
 
 class _Standing(NamedTuple):
-    """How far a stream is durable but for some holes and for events given up. `number` is None where
-    nobody knows what of the stream is missing."""
+    """How far a stream is durable, except some holes and events given up. `number` is None where nobody
+    knows what is missing."""
 
     stream: str
     number: int | None
@@ -53,29 +55,33 @@ class _Standing(NamedTuple):
 
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
-) -> Iterator[Answer]:
-    """What is new and was not told, of at most `STREAMS_MOST` streams, as it is when the first is
-    asked for. With this it is told, but for what is not taken, and what comes after that."""
+) -> Iterator[ClientAnswer]:
+    """Yield answers with the news of at most `STREAMS_MOST` streams, as it is at the first answer. News
+    counts as told, except what was not taken and what would have followed that: the next answers begin there."""
     taken = True
-    for said in _acknowledgements(known, now):
+    for last, said in _acknowledgements(known, now):
         if taken:
-            answer = Answer(number, pack(said))
+            answer = ClientAnswer(number, pack(said))
             yield answer
             taken = answer.taken
-        if not taken:
+        if taken:
+            known.told = last or known.told
+        else:
             known.untell([*said.streams, *said.uncounted])
 
 
-def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    run, turn = known.run.state, known.state.turn
-    goodbye = bool(run.goodbye_at)
-    said, room = Acknowledgement(run.id, turn, {}, [], goodbye), STREAMS_IN_ONE
+def _acknowledgements(known: Announced, now: int) -> Iterator[tuple[str, Acknowledgement]]:
+    """Yield the stream that each answer names last, and what the answer says."""
+    incarnation, turn = known.incarnation.state, known.state.turn
+    goodbye, last = bool(incarnation.goodbye_at), ""
+    said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
     for each in _standing(known, now):
         size = 1 + (each.given_up > 0)
         if size > room or len(said.holes) + len(each.missing) > HOLES_IN_ONE:
-            yield said
-            said, room = Acknowledgement(run.id, turn, {}, [], goodbye), STREAMS_IN_ONE
+            yield last, said
+            said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
         room -= size
+        last = each.stream
         if each.number is None:
             said.uncounted.append(each.stream)
             continue
@@ -83,12 +89,13 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
         said.holes.extend(each.missing)
         if each.given_up:
             said.given_up[each.stream] = each.given_up
-    yield said
+    yield last, said
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return what there is to say of each stream with news."""
-    counters = known.run.counters
+    """Return how far each stream with news is durable, in order of name from the stream behind the one
+    that was told last."""
+    counters = known.incarnation.counters
     if counters is None:
         return []
     followed = counters.state.streams
@@ -99,7 +106,6 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     after = bisect_right(new, known.told)
     names = (new[after:] + new[:after])[:STREAMS_MOST]
     counters.news = set(new).difference(names)
-    known.told = names[-1] if names else ""
     oldest_asked = now - known.state.info.ledger.resume_time.ns
     counted = [name for name in names if name in followed and followed[name].counted]
     asked = {name: _asked(followed[name], oldest_asked) for name in counted}
@@ -113,8 +119,12 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     }
     for _, name, first in oldest[HOLES_MAX:]:
         stops[name] = min(first, stops.get(name, first))
-    standing = [_Standing(name, None, [], 0) for name in names if name not in asked]
-    for name, holes in asked.items():
+    standing = []
+    for name in names:
+        holes = asked.get(name)
+        if holes is None:
+            standing.append(_Standing(name, None, [], 0))
+            continue
         stop = stops.get(name, followed[name].next)
         wire = counters.mask
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
@@ -124,16 +134,15 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return how many events are missing and not asked for any more, since they are not remembered or
-    were noticed up to `oldest`."""
+    """Return how many missing events are no longer asked for: they are forgotten, or were noticed up to
+    `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the holes that are worth asking for, in order of number: the client has not thrown them
-    away, and they were noticed after `oldest`. Holes are named as long as a session is waited for; then
-    their events are given up."""
+    """Return the holes that are worth asking for, in order of number: the client has not discarded their
+    events, and they were noticed after `oldest`. Later their events are given up."""
     holes = [hole for hole in stream.holes if hole.reason != Reason.SENDER]
     holes += [gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since > oldest]
     return sorted(holes, key=_first)

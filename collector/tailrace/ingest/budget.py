@@ -1,12 +1,12 @@
-"""How much state sessions may make the daemon hold: each session, all sessions of a source, and all.
+"""Limits on the state that sessions may make the daemon hold: each session, all of a source, and all.
 
 The limits are those of the session's opening entry (`session_state_max`, `source_state_max`,
-`state_max`), and what is held is looked at after each entry. So what is given up is a function of the
-spool's entries. A session beyond its own limit gives way. Where sources or the process hold too much,
-the sessions that hold most give way first, and a session that holds little loses nothing.
+`state_max`). The budget looks at a session's state after each entry, so what is given up is a function
+of the spool's entries. A session above its own limit gives way. Where sources or the process hold too
+much, the sessions that hold most give way first, and a session that holds little loses nothing.
 
-Whoever gives way goes down to seven eighths of the limit: then each look over all sessions is paid
-for by an eighth of the limit in new state.
+A session that gives way goes down to seven eighths of the limit. So at least an eighth of the limit in
+new state comes between two looks at all sessions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tailrace.model.holding import Holding
 _by_size = attrgetter("held")
 
 
-class Holder(Protocol):
-    """A session: what it holds, and who is told what it gave up."""
+class StateHolder(Protocol):
+    """A session that holds state."""
 
     @property
     def name(self) -> str: ...
@@ -37,25 +37,25 @@ class Holder(Protocol):
     def holdings(self) -> Iterable[Holding]: ...
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Say in a row what was given up: how many entries of each kind."""
+        """Write a row that says how many entries of each kind were given up."""
         ...
 
 
 class Budget:
-    """What the sessions in being hold."""
+    """How much state the open sessions hold."""
 
     def __init__(self) -> None:
         self.total = 0
         self.sources: dict[str, int] = {}
         """Bytes held, by source."""
         self.relieved = 0
-        """How often sessions had to give way since the process started; no part of the state."""
+        """Times that sessions had to give way since the process started; no part of the state."""
         self.said = ""
-        """Which limit that was the last time."""
-        self._held: dict[Holder, int] = {}
+        """Which limit that was last."""
+        self._held: dict[StateHolder, int] = {}
 
-    def weigh(self, holder: Holder, now: int) -> None:
-        """Look at what a session holds, which may have changed, and keep the limits."""
+    def weigh(self, holder: StateHolder, now: int) -> None:
+        """Measure a session that may have changed, and keep the limits."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
@@ -69,11 +69,11 @@ class Budget:
             self._say("the sources together", "state_max", limits.state_max)
         report(holder, now)
 
-    def add(self, holder: Holder) -> None:
-        """Count a session of a restored state, which keeps its limits already."""
+    def add(self, holder: StateHolder) -> None:
+        """Count a session of a restored state, which is within its limits."""
         self._look(holder)
 
-    def drop(self, holder: Holder) -> None:
+    def drop(self, holder: StateHolder) -> None:
         """Forget a session that is over."""
         held = self._held.pop(holder, 0)
         self.total -= held
@@ -85,7 +85,7 @@ class Budget:
             f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
         )
 
-    def _look(self, holder: Holder) -> int:
+    def _look(self, holder: StateHolder) -> int:
         held: int = sum(map(_by_size, holder.holdings))
         more = held - self._held.get(holder, 0)
         self._held[holder] = held
@@ -94,9 +94,9 @@ class Budget:
         return held
 
     def _relieve(
-        self, holders: Iterable[Holder], most: int, held: Callable[[], int], now: int
+        self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Let the heaviest sessions give way, down to what the next one holds, until there is room."""
+        """Let the largest sessions give way, down to the size of the next one, until there is room."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -110,8 +110,8 @@ class Budget:
 
 
 def _level(held: list[int], excess: int) -> int:
-    """Return the bytes that each session may keep so that all together hold `excess` bytes less; `held`
-    is what each holds, in falling order."""
+    """Return the bytes that each session may keep so that all together hold `excess` bytes less. `held`
+    has the sessions' bytes in falling order."""
     above = 0
     for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=True), 1):
         above += size
@@ -130,8 +130,8 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
         size -= before - holding.held
 
 
-def report(holder: Holder, now: int) -> None:
-    """Let a session say what it gave up since it last did."""
+def report(holder: StateHolder, now: int) -> None:
+    """Let a session write a row of what it gave up since the last row."""
     what: dict[str, int] = {}
     for holding in holder.holdings:
         if holding.evicted:

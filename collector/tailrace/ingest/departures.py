@@ -1,18 +1,17 @@
-"""Producers that left without a word, as those are known again that come back.
+"""Recognize producers that reconnect without an announcement.
 
-A producer that does not announce its session has a new session with each connection. A stream of the
-new session goes on with a stream of an earlier session from the same host if number and time fit: the
-number is the next number, or among the `reorder_events` after it; with the same epoch in both sessions,
-any later number. Of several such sessions it goes on with the one that comes nearest. A session with
-another epoch is another producer's. Where number or time does not fit, an earlier session may have the
-numbers, and the gap says so.
+A producer that does not announce its session has a new session on each connection. A stream of the new
+session continues a stream of an earlier session from the same host if number and time fit: the number is
+the next one, or among the `reorder_events` after it; with the same epoch in both sessions, any later
+number. Of several such sessions, the nearest counts. A session with another epoch is another producer's.
+Where number or time does not fit, an earlier session may have the numbers, and the gap says so.
 
-A producer may find its connection broken, and connect anew, while the connection still looks alive to
-the collector. So streams go on also with sessions in being, of connections that said the same epoch.
-What such a session takes in then is not missing in the sessions that went on with it.
+A producer may find its connection broken and reconnect while the connection still looks alive to the
+collector. So a stream may also continue one of an open session that said the same epoch. Events that the
+open session receives from then on are not missing in the session that continued its stream.
 
-Sessions are remembered for `resume_time`, in which a daemon runs, `sessions_max` of a source, with at
-most `source_streams_max` streams together.
+A source remembers sessions for `resume_time` in which a daemon runs. It remembers at most `sessions_max`
+sessions, which have at most `source_streams_max` streams together.
 """
 
 from __future__ import annotations
@@ -29,61 +28,62 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Bounds the work for one event, however many connections a peer opens and leaves."""
+"""Sessions looked at: a limit on the work for one event, however many connections a peer opens."""
 
 
 class Departure(msgspec.Struct, array_like=True):
-    """A session that is over."""
+    """How far the streams of a session had come when it ended."""
 
     session: str
     host: str
     left: int
-    """Since when (Unix ns), later by the time for which no daemon ran."""
+    """When the session ended (Unix ns), later by the time for which no daemon ran."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, its next number and the mark of its last event."""
 
 
 class Present(Protocol):
-    """A session in being, whose producer has said an epoch."""
+    """An open session whose producer has said an epoch."""
 
     @property
     def name(self) -> str: ...
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return a stream's next number and the mark of its last event, None where it has none."""
+        """Return a stream's next number and the mark of its last event, None if it has no event."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Take note that another session accounts for these numbers of a stream."""
 
 
 class Earlier(NamedTuple):
-    """The session that had a stream before. `next` is the number with which the stream goes on, None
-    where nothing shows that the stream goes on."""
+    """The session that had a stream before. `next` is the number at which the stream continues, None
+    where nothing shows that it continues."""
 
     session: str
     next: int | None
 
 
 class Departures:
-    """The sessions of one source that are over, the one that left first before others."""
+    """The ended sessions of one source, in the order in which they ended, and the open ones by
+    epoch."""
 
     def __init__(self, state: list[Departure]) -> None:
         self._state = state
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
-        """By host and stream, the sessions that had it, in the same order."""
+        """By host and stream, the ended sessions that had the stream, in the same order."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """By host and epoch."""
+        """Open sessions, by host and epoch."""
         for departure in state:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
-        """Know a session in being."""
+        """Add an open session."""
         self._present.setdefault((host, epoch), []).append(session)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
-        """Know it no more."""
+        """Remove an open session, if it is known."""
         present = self._present.get((host, epoch), [])
         if session in present:
             present.remove(session)
@@ -91,12 +91,12 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int) -> list[Present]:
-        """Return the other sessions in being of the same producer."""
+        """Return the other open sessions of the same producer."""
         present = self._present.get((host, epoch), ())
         return [other for other in present if other is not session]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
-        """Remember a session, and forget others where there are too many."""
+        """Remember an ended session. Forget others where there are too many."""
         self._state.append(departure)
         self._index(departure)
         oldest = departure.left - limits.resume_time.ns
@@ -122,7 +122,7 @@ class Departures:
                 del self._of[key]
 
     def stood_still(self, time: int) -> None:
-        """Take note that for so long (ns) no daemon ran to which a producer could come back."""
+        """Take note that for so long (ns) no daemon ran to which a producer could reconnect."""
         for departure in self._state:
             departure.left += time
 
@@ -139,9 +139,11 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the session from a host whose stream goes on with an event, given its number on the
-        wire of so many bits, or else the newest session that had this stream; None where there is
-        none. `asks` is the session that has the event. Of those that are over, look at the newest `_LOOKED_AT` that had this stream."""
+        """Return the session from a host whose stream continues with an event. If no stream does, return
+        the newest session that had this stream, or None.
+
+        `count` is the event's number on the wire, modulo 2^`bits`; `asks` is the session that has the
+        event. Look at the newest `_LOOKED_AT` ended sessions that had this stream."""
         newest = nearest = None
         least = 1 << bits
         oldest = now - limits.resume_time.ns
@@ -158,8 +160,8 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions that a stream may go on with, the newest first, how far each went, and
-        whether it has the same epoch."""
+        """Yield the sessions that a stream may continue, the newest first. Yield also how far the stream
+        came in each, and whether the epoch is the same."""
         if epoch is not None:
             present = self._present.get((host, epoch), [])
             for session in sorted(present, key=attrgetter("name"), reverse=True):
@@ -174,6 +176,6 @@ class Departures:
 
 
 def host_of(peer: str) -> str:
-    """Return the part of a peer's name that its next connection has, too: an address without port."""
+    """Return the part of a peer's name that all its connections share: the address without port."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer

@@ -1,24 +1,25 @@
-"""How far a producer's clock is ahead of the collector's, as the fastest datagrams tell.
+"""How far a producer's clock is ahead of the collector's, measured by the fastest datagrams.
 
-An event with end `e` arrives at `e - lead` or later. The event that travelled fastest tells the lead.
-The lead then falls by one part in `_DRIFT` of the time that passes, so that it follows a clock whose
-speed differs.
+An event with end `e` arrives at `e - lead` or later, so the event that travelled fastest gives the lead.
+The lead then falls by one part in `_DRIFT` of the time that passes, so that it follows a clock of another
+speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.ingest.state import RunState
+from tailrace.ingest.state import IncarnationState
 
 _DRIFT = 1000
-"""Clocks differ by less than one part in so many."""
+"""Clocks differ in speed by less than one part in this number."""
 
 
 class Lead:
-    """The clock of one run, its zero taken for 0. What outlives the process is in the run's state."""
+    """The lead of one incarnation's clock, whose zero is taken for 0. The incarnation's state has what
+    outlives the process."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:
@@ -27,7 +28,7 @@ class Lead:
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
     def hear(self, ends: Sequence[int | None], now: int) -> None:
-        """Take the ends (ns) of events that arrive."""
+        """Take the ends (ns) of events that arrive now."""
         latest = max((end for end in ends if end is not None), default=None)
         if latest is None:
             return

@@ -1,4 +1,4 @@
-"""The rows a session gets that are not records: its course, what is missing, what cannot be read."""
+"""Rows of a session that are no records: its beginning and end, missing events, unreadable bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.ingest.state import Loss, RunState, SessionState, Tally
+from tailrace.ingest.payloads import FileLoss
+from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Finding
 from tailrace.model.columns import Row
 from tailrace.model.gap import Reason
@@ -14,29 +15,29 @@ from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
 Emit = Callable[[str, Sequence[Sequence[Any]], int], None]
-"""Takes a run's name, columns in the table's order and about how many bytes they are."""
+"""Takes an incarnation's name, columns in the table's order and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
-"""Takes a file's name, a position in it and a frame."""
+"""Takes the name of a quarantine file, a position in it and a frame."""
 
 ROW_BYTES = 96
-"""What a row adds to its record's own bytes, about."""
+"""Bytes that a row adds to those of its record, about."""
 
 
 class OwnRows:
-    """Writes them, and counts in the tally what they say."""
+    """Writes the rows of one incarnation, and counts in the tally what they say."""
 
     def __init__(
         self,
-        run: RunState,
+        incarnation: IncarnationState,
         tally: Tally,
         emit: Emit,
         quarantine: Quarantine,
         wall: Callable[[int], int],
     ) -> None:
         self.wall = wall
-        """Turns a time of the log into wall time: rows have nothing else."""
-        self._run = run
+        """Converts a time of the log to wall time, which rows have."""
+        self._incarnation = incarnation
         self._tally = tally
         self._emit = emit
         self._quarantine = quarantine
@@ -64,8 +65,9 @@ class OwnRows:
     def malformed(
         self, session: SessionState, parts: Sequence[Sequence[Record]], count: int
     ) -> None:
-        """Pieces of a session that cannot be read for one reason, in parts of adjacent ones: one row,
-        a frame in the quarantine for each part. They are `count` events as far as is known."""
+        """Write a gap row for unreadable pieces with one reason, and keep each part in the quarantine.
+
+        A part has adjacent pieces. The pieces are `count` events, as far as is known."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -80,20 +82,20 @@ class OwnRows:
         self._missing(reason, count)
         self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
 
-    def loss(self, session: SessionState, loss: Loss) -> None:
-        """Bytes of a file that are not to be had; how many events they were, nobody knows."""
+    def loss(self, session: SessionState, loss: FileLoss) -> None:
+        """Write a gap row for bytes that the session lacks, an unknown number of events."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
             self._tally.received += len(loss.data)
             about |= self._unreadable(
-                session, loss.detail, 1, len(loss.data), loss.data, self._run.reached
+                session, loss.detail, 1, len(loss.data), loss.data, self._incarnation.reached
             )
         self._missing(loss.reason, 0)
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
-        """Up to `size` bytes of the spool that may have been this session's cannot be read."""
+        """Write that up to `size` unreadable bytes of the spool may have been this session's."""
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
@@ -103,7 +105,7 @@ class OwnRows:
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
-        """Keep bytes in the quarantine; what their row says of them."""
+        """Keep bytes in the quarantine. Return what their row says of them."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
@@ -113,7 +115,7 @@ class OwnRows:
         self._quarantine(name, at, packed)
         session.quarantined += len(packed)
         about = {"count": 0, "bytes": size, "detail": why, "quarantine": at}
-        if self._run.name.partition(".")[0] != name:
+        if self._incarnation.name.partition(".")[0] != name:
             about["quarantine_of"] = name
         return about
 
@@ -132,6 +134,6 @@ class OwnRows:
         if kind == Kind.GAP and not attributes["count"]:
             self._tally.unknown_gaps += 1
         text = json.dumps(attributes, separators=(",", ":"))
-        at = self._run.reached if offset is None else offset
+        at = self._incarnation.reached if offset is None else offset
         row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
-        self._emit(self._run.name, [(value,) for value in row], ROW_BYTES + len(text))
+        self._emit(self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text))

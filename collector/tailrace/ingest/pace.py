@@ -1,11 +1,10 @@
-"""How fast the clocks of sessions go, against wall time, over the last minute. Pure: it is given when
-events came, and reads no clock.
+"""How fast the clocks of sessions go, against wall time, over the last minute.
 
-Of a session it keeps, for each STEP of arrival time in which something came, the latest tick of that step
-and when the step's last events came. At most `most`
-sessions are followed; whoever has a place keeps it while it is heard of.
+The caller says when events came: nothing here reads a clock. For each STEP of arrival time in which
+events came, a session keeps the latest tick and the time of the last events. At most `most` sessions are
+followed. A session keeps its place until it is silent.
 
-No part of the ingest's state: after a restart all is measured anew.
+Paces are no part of the ingest's state: after a restart they are measured anew.
 """
 
 from __future__ import annotations
@@ -25,41 +24,41 @@ WINDOW = 60 * 10**9
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Steps that an event must be later than for a clock to have gone on: streams of a session may be
-behind one another, and a tick that is nonsense is not to hold for long."""
+"""Steps whose ticks an event must exceed for the clock to advance: the streams of a session may be
+behind one another, and a nonsense tick must not hold for long."""
 
 LAST = 16
-"""Records of a batch that are looked at, for the sake of speed: its last ones."""
+"""Records looked at, the last of a batch: fewer records take less time."""
 
 
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events come, and for a minute none was later than those before."""
+    """Events come, but for a minute none has been later than those before."""
     SILENT = "silent"
     """No event came for a minute."""
 
 
 class Pace:
-    """One session's. Times are Unix ns of arrival."""
+    """The pace of one session's clock. Times are Unix ns of arrival."""
 
     __slots__ = ("_bar", "_steps", "advanced", "heard", "source", "ticks_per_second")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.ticks_per_second: float | None = None
-        """Of its clock, where that is known: ticks in a simulated second."""
+        """Ticks in a simulated second, if known."""
         self.heard = 0
-        """When its last events came."""
+        """When the last events came."""
         self.advanced = 0
-        """When events came that were later than those of the RECENT last steps."""
+        """When events last exceeded the ticks of the RECENT last steps."""
         self._steps: deque[tuple[int, int]] = deque()
-        """When a step's last events came, and its latest tick."""
+        """For each step, when its last events came, and its latest tick."""
         self._bar: float = -inf
         """The latest tick of the RECENT last steps."""
 
     def add(self, now: int, tick: int) -> None:
-        """Events came, the latest of which was at a tick."""
+        """Take note that events came, the latest at this tick."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
@@ -71,13 +70,13 @@ class Pace:
             steps[-1] = (now, max(tick, steps[-1][1]))
             return
         steps.append((now, tick))
-        # The first one that is kept is where the window begins.
+        # The window begins at the first step that is kept.
         while len(steps) > 2 and steps[1][0] <= now - WINDOW:
             steps.popleft()
 
     @property
     def reached(self) -> int:
-        """The latest tick of the last step."""
+        """Return the latest tick of the last step."""
         return self._steps[-1][1]
 
     def progress(self, now: int) -> Progress:
@@ -87,26 +86,27 @@ class Pace:
 
     @property
     def ticks_per_wall_second(self) -> float | None:
-        """Within the window; 0 for a clock that stands or was set back, None before two steps."""
+        """Return the pace within the window: 0 if the clock stands or was set back, None before two
+        steps."""
         (begun, first), (heard, last) = self._steps[0], self._steps[-1]
         return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
 
     @property
     def slowdown(self) -> float | None:
-        """Wall seconds a simulated second; None where nothing is known of one or the other."""
+        """Return wall seconds per simulated second; None if one of them is unknown."""
         pace = self.ticks_per_wall_second
         return self.ticks_per_second / pace if pace and self.ticks_per_second else None
 
 
 class Paces:
-    """Those of all sessions."""
+    """The paces of all sessions."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
-        """By the name of the session; the one silent longest is first."""
+        """By the session's name; the session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Sessions in being for which there was no place, with their sources."""
+        """Open sessions for which there was no place, with their sources."""
 
     def take(
         self,
@@ -116,7 +116,7 @@ class Paces:
         ticks_per_second: float | None,
         now: int,
     ) -> None:
-        """Records of a session came, as columns in `Record`'s field order."""
+        """Take records of a session, given as columns in `Record`'s field order."""
         tick = _latest(columns)
         if tick is None:
             return
@@ -132,14 +132,14 @@ class Paces:
         pace.add(now, tick)
 
     def limit(self, most: int) -> None:
-        """Follow at most so many from now on; those silent longest are let go of."""
+        """Follow at most `most` sessions from now on. Drop those that have been silent longest."""
         self._most = most
         while len(self._followed) > most:
             session, pace = self._followed.popitem(last=False)
             self._others[session] = pace.source
 
     def over(self, session: str) -> None:
-        """Nothing more of it comes."""
+        """Drop a session that is over."""
         self._followed.pop(session, None)
         self._others.pop(session, None)
 
@@ -150,7 +150,7 @@ class Paces:
         return sum(of == source for of in self._others.values())
 
     def _make_room(self, now: int) -> bool:
-        """Whether there is a place for one more."""
+        """Return whether there is a place for one more session. Drop silent sessions for it."""
         followed = self._followed
         while len(followed) >= self._most:
             first = next(iter(followed), None)
@@ -161,6 +161,6 @@ class Paces:
 
 
 def _latest(columns: Sequence[Sequence[Any]]) -> int | None:
-    """The latest tick of the last records; None where none of them has one."""
+    """Return the latest tick of the last records, None if they have none."""
     ticks = chain(columns[START][-LAST:], columns[END][-LAST:])
     return max((tick for tick in ticks if tick is not None), default=None)

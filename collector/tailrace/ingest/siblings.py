@@ -1,7 +1,7 @@
-"""What a run has to do with other connections of its producer, where no client announced a session.
+"""An incarnation and the other connections of its producer, where no client announced a session.
 
-A stream goes on where another connection left it. A connection that said the same epoch may still look
-alive, and bring more: then each number is accounted for by the connection that brought it first.
+A stream continues where another connection left it. A connection that said the same epoch may still look
+alive, and bring more. Then the connection that brought a number first accounts for that number.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.state import RunState
+from tailrace.ingest.state import IncarnationState
 from tailrace.ledger.counters import Counters
 
 
 class Siblings:
-    """The other sessions of a run's producer, as the run sees them, and the run as they see it (see
+    """The other sessions of an incarnation's producer, and the incarnation as they see it (see
     `departures.Present`)."""
 
     def __init__(
         self,
-        state: RunState,
+        state: IncarnationState,
         counters: Counters,
         departures: Departures,
         limits: LedgerConfig,
@@ -32,8 +32,8 @@ class Siblings:
         own: OwnRows,
         report: Callable[[int], None],
     ) -> None:
-        """`ordered` tells that the run's events come in order; `report(now)` is called when there are
-        findings that no event of the run brought."""
+        """Let others find the incarnation. With `ordered`, events come in order. `report(now)` is called
+        when there are findings without an event of the incarnation."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -48,32 +48,33 @@ class Siblings:
     def name(self) -> str:
         return self._state.name
 
-    # What others ask of the run
+    # Asked by others
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """See `departures.Present`."""
+        """Return a stream's next number and the mark of its last event, None if it has no event."""
         return self._counters.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """See `departures.Present`."""
+        """Take note that another session accounts for these numbers of a stream."""
         self._counters.begin_behind(stream, numbers)
         self._report(now)
 
-    # What the run asks of others, and tells them
+    # Asked of others, and told them
 
     def come(self) -> None:
-        """Let others find the run by its epoch, if it has one and its client announced no session."""
+        """Let others find the incarnation by its epoch, if it has an epoch and no client announced
+        it."""
         state = self._state
         if self._ordered and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Let nobody find the run any more."""
+        """Let nobody find the incarnation any more."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Tell others which numbers of some streams the run accounts for."""
+        """Tell others which numbers of some streams the incarnation accounts for."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -82,7 +83,8 @@ class Siblings:
                 other.begin_behind(stream, self._counters.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """See `ledger.counters.Earlier`."""
+        """Return the number at which an earlier session's stream continues here, None if nothing shows it
+        (see `ledger.counters.Earlier`)."""
         state = self._state
         if state.id:
             return None
@@ -101,7 +103,7 @@ class Siblings:
         return earlier.next
 
     def depart(self, now: int) -> None:
-        """Leave behind how far the run's streams went: its producer may come back without a word."""
+        """Remember how far the streams went: the producer may reconnect without an announcement."""
         streams = {} if self._state.id else self._counters.ends()
         if streams:
             departure = Departure(self.name, self._host, now, self._state.epoch, streams)

@@ -1,9 +1,10 @@
-"""Records that are not whole yet: how many bytes they are, and how a checkpoint does without them.
+"""Unfinished records: how many bytes they are, and how a checkpoint leaves these bytes out.
 
-The bytes of an unfinished record are in the spool already. A checkpoint that held them, too, would grow
-by all that peers can make the daemon wait for. So it says from where on the spool has them, and a start
-reads them again. Few bytes stay in the checkpoint, and so do those that came long ago: neither a line
-that waits for its end nor a peer that stalls may hold back the release of the spool.
+The bytes of an unfinished record are in the spool already. A checkpoint that held them as well would
+grow by all that peers can make the daemon wait for. So the checkpoint says from which position on the
+spool has the bytes, and a start reads them again. The checkpoint itself holds short records, and records
+that began long ago: neither a line that waits for its end nor a peer that stalls may hold back the
+release of the spool.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ INLINE_MAX = 4096
 """Bytes of one unfinished record that a checkpoint holds itself."""
 
 NAMED_WITHIN = 128 * 2**20
-"""How far before a checkpoint's position the spool may be asked for such bytes: what is read then, without
-decoding it, takes a start about 0.1 s."""
+"""Bytes of the spool before a checkpoint's position that a start may read again, without decoding them.
+This takes about 0.1 s."""
 
 
-class Snapshot(NamedTuple):
+class UnfinishedSnapshot(NamedTuple):
     """A state of the ingest, and the position from which on it needs the spool."""
 
     state: bytes
@@ -30,21 +31,21 @@ class Snapshot(NamedTuple):
 
 
 class Unfinished:
-    """How many bytes the sessions of one source hold of records that are not whole."""
+    """How many bytes of unfinished records the sessions of one source hold."""
 
     def __init__(self) -> None:
         self.total = 0
         self._sizes: dict[int, int] = {}
 
     def hold(self, number: int, size: int) -> None:
-        """Take note of what a session holds now."""
+        """Take note of the bytes that a session holds now."""
         before = self._sizes.pop(number, 0)
         if size:
             self._sizes[number] = size
         self.total += size - before
 
     def largest(self) -> int:
-        """Return the session that holds the most; of several, the one opened last."""
+        """Return the session that holds the most. If several do, return the one opened last."""
         sizes = self._sizes
         return max(sizes, key=lambda number: (sizes[number], number))
 
@@ -58,8 +59,8 @@ def since(state: IngestState) -> int:
 def read_again(state: IngestState, entries: Iterable[Entry]) -> dict[int, int]:
     """Fill in the bytes that a checkpoint left out, from the spool's entries from `since` on.
 
-    Return by session how many bytes are not to be had. Zeros stand for them, so that places in the session
-    stay what they were."""
+    Return, by session, how many bytes the spool lacks. Zeros stand for them, so that places in the session
+    do not change."""
     wanted = {number: each for number, each in state.sessions.items() if each.left_out}
     found = {number: bytearray() for number in wanted}
     for entry in entries:

@@ -22,7 +22,7 @@ State = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """To which version, and how: `change` works in place."""
+    """A step to a version; `change` works in place."""
 
     version: int
     change: Callable[[State], None]
@@ -33,12 +33,12 @@ def version_of(snapshot: bytes) -> int:
 
 
 def can_upgrade(version: int) -> bool:
-    """Whether a state of this version can be made one of today's, which it may be already."""
+    """Return whether a state of this version is today's, or can be upgraded to it."""
     return version == VERSION or version in STEPS
 
 
 def upgraded(snapshot: bytes) -> bytes:
-    """A state as of `VERSION`. Raise KeyError for one that `can_upgrade` denies."""
+    """Return a state as of `VERSION`. Raise KeyError for a state that `can_upgrade` denies."""
     version = version_of(snapshot)
     if version == VERSION:
         return snapshot
@@ -51,7 +51,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Step] = {}
-"""By the version that each begins with."""
+"""The steps by the version that each begins with."""
 
 
 class _Version(msgspec.Struct):

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
-from tailrace.ingest.state import FileFacts, FileState, Loss, OpenInfo
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 
 CHUNK_MAX = 128 * 1024
 """Bytes in one chunk. The receivers do not run while a chunk is decoded, for a few milliseconds."""
@@ -53,7 +54,7 @@ class Intake(Protocol):
         last heard of the socket, in the log's time."""
         ...
 
-    def loss(self, number: int, loss: Loss) -> None: ...
+    def loss(self, number: int, loss: FileLoss) -> None: ...
 
     def close(self, number: int, reason: str) -> None: ...
 
@@ -95,7 +96,7 @@ class FileIntake(Protocol):
         """Append the whole content of a document beside the file that is new or has changed."""
         ...
 
-    def loss(self, number: int, loss: Loss) -> None: ...
+    def loss(self, number: int, loss: FileLoss) -> None: ...
 
     def close(self, number: int, reason: str) -> None: ...
 

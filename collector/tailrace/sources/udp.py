@@ -29,8 +29,8 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.session import readable
-from tailrace.ingest.state import Loss
+from tailrace.ingest.datagram_records import readable
+from tailrace.ingest.payloads import FileLoss
 from tailrace.security.networks import Networks
 from tailrace.sources.address import join
 from tailrace.sources.datagrams import DRAIN_MAX, DatagramSocket, SystemSocket
@@ -244,7 +244,7 @@ class UdpSource:
             number = intake.open("udp", STRANGERS, record_max=self._config.record_max)
             self._strangers = (number, self._clock.monotonic())
         if self._shed:
-            intake.loss(self._strangers[0], Loss(detail="shed", size=self._shed))
+            intake.loss(self._strangers[0], FileLoss(detail="shed", size=self._shed))
         if self._noise:
             self._hand_on(self._strangers[0], self._noise, intake)
         self._noise, self._shed = [], 0

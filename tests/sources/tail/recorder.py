@@ -7,7 +7,8 @@ import zlib
 import trio
 
 from tailrace.config.schema import TailConfig
-from tailrace.ingest.state import FileFacts, FileState, Loss
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.system import System
@@ -33,7 +34,7 @@ class Session:
         self.group = group
         self.content = bytearray()
         """Holes as zeros."""
-        self.losses: list[Loss] = []
+        self.losses: list[FileLoss] = []
         self.documents: dict[str, bytes] = {}
         self.moves: list[FileFacts] = []
         self.closed: str | None = None
@@ -100,7 +101,7 @@ class Recorder:
         session.state.documents[name] = zlib.crc32(data)
         self.calls.append(f"document {number} {name}")
 
-    def loss(self, number: int, loss: Loss) -> None:
+    def loss(self, number: int, loss: FileLoss) -> None:
         session = self._session(number)
         session.losses.append(loss)
         session.state.pass_over(loss.skip)

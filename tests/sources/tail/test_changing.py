@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import trio
 from msgspec import structs
 
-from tailrace.ingest.state import FileFacts, Loss
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, scan
 from tailrace.sources.tail.system import System
@@ -44,7 +45,7 @@ async def test_what_was_known_and_not_read_before_a_truncation_is_named(
     intake.drain()
     await settle()
     assert intake.contents == [TEXT, b"new"]
-    assert intake.sessions[0].losses == [Loss(detail="unread", size=70)]
+    assert intake.sessions[0].losses == [FileLoss(detail="unread", size=70)]
 
 
 async def test_a_file_rewritten_in_place_is_another_incarnation(
@@ -88,7 +89,7 @@ async def test_bytes_sorted_in_place_were_overwritten(
     await followed(TEXT)
     files.overwrite("a", TEXT[-20:][::-1], len(TEXT) - 20)
     await settle()
-    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=20)]
+    assert intake.sessions[0].losses == [FileLoss(detail="overwritten", size=20)]
     files.append("a", b"more")
     await settle()
     assert intake.contents == [TEXT + b"more"]
@@ -102,7 +103,7 @@ async def test_bytes_changed_anywhere_behind_our_place_are_named_once(
     await followed(data)
     files.overwrite("a", b"other", len(data) // 2)
     await settle()
-    assert intake.sessions[0].losses == [Loss(detail="overwritten", size=0)]
+    assert intake.sessions[0].losses == [FileLoss(detail="overwritten", size=0)]
     files.overwrite("a", b"another", len(data) // 2)
     files.append("a", b"more")
     await settle()
@@ -405,6 +406,36 @@ async def test_another_file_with_the_inode_and_the_path_of_one_that_is_gone_is_a
     await settle()
     assert sorted(intake.contents) == sorted([TEXT, b"b", b"another text"])
     assert intake.sessions[0].closed == "replaced"
+
+
+async def test_an_empty_file_that_was_never_open_has_not_the_size_of_one_with_its_inode_and_path(
+    autojump_clock, born_again, files, intake, settle
+):
+    files.write("c", b"")
+    await born_again()
+    files.write("c", b"another text")
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT, b"b", b"another text"])
+    assert [session.lost("unread") for session in intake.sessions] == [0, 0, 0]
+
+
+async def test_what_is_deleted_before_it_can_be_opened_is_lost_and_named(
+    autojump_clock, followed, files, intake, settle
+):
+    def stat(path: str) -> os.stat_result:
+        found = Path(path).stat()
+        if path == str(files / "c") and found.st_size:
+            (files / "c").unlink()
+        return found
+
+    files.write("c", b"")
+    tail = await followed(TEXT, descriptors_max=1, system=System(stat=stat))
+    files.write("c", b"a text")
+    await settle()
+    assert intake.contents == [TEXT, b""]
+    assert intake.sessions[1].lost("unread") == len(b"a text")
+    assert intake.sessions[1].closed == "deleted"
+    assert tail.source.figures().files == 1
 
 
 async def test_a_longer_copy_in_the_place_of_a_file_goes_on_with_it_though_the_inode_is_the_same(

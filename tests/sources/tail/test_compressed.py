@@ -8,7 +8,7 @@ import os
 
 import trio
 
-from tailrace.ingest.state import Loss, Member
+from tailrace.ingest.payloads import FileLoss, Member
 from tailrace.sources.tail import watch
 from tailrace.sources.tail.content import RAW_MAX
 from tailrace.sources.tail.system import System
@@ -192,7 +192,7 @@ async def test_a_hole_is_waited_for_and_then_passed_over(
     assert intake.contents == [b"x" * 4096]
     await settle()
     session = intake.sessions[0]
-    assert session.losses == [Loss(detail="hole", size=2**20 - 4096)]
+    assert session.losses == [FileLoss(detail="hole", size=2**20 - 4096)]
     assert bytes(session.content) == b"x" * 4096 + bytes(2**20 - 4096) + b"y" * 10
     assert intake.chunks == [(0, 4096), (0, 10)]
 
@@ -220,7 +220,7 @@ async def test_a_terabyte_of_nothing_costs_nothing(autojump_clock, follow, files
     intake.keeps_holes = False
     (files / "a").unlink()
     await settle()
-    assert intake.sessions[0].losses == [Loss(detail="hole", size=2**40 - 4096)]
+    assert intake.sessions[0].losses == [FileLoss(detail="hole", size=2**40 - 4096)]
     assert intake.sessions[0].closed == "deleted"
     assert tail.source.figures().behind_bytes == 0
 
@@ -305,8 +305,8 @@ async def test_once_says_what_is_missing_at_the_end(autojump_clock, follow, file
     os.truncate(files / "b", 100_000)
     await once(follow, intake)
     a, b = sorted(intake.sessions, key=lambda session: session.state.facts.path)
-    assert a.losses == [Loss(detail="torn_member", size=0)]
-    assert b.losses == [Loss(detail="hole", size=100_000 - 4096)]
+    assert a.losses == [FileLoss(detail="torn_member", size=0)]
+    assert b.losses == [FileLoss(detail="hole", size=100_000 - 4096)]
 
 
 async def test_once_goes_on_with_what_was_interrupted(

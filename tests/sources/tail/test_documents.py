@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
-from tailrace.ingest.state import FileFacts
+from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.source import SourceFigures
 from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.handoff import Desk, Handoff

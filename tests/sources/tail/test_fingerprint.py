@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from tailrace.ingest.state import FileFacts, FileState
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.tail.fingerprint import fingerprint
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)

@@ -6,7 +6,8 @@ import os
 
 from hypothesis import given, strategies as st
 
-from tailrace.ingest.state import HEAD, LAST, FileFacts, FileState
+from tailrace.ingest.file_state import HEAD, LAST, FileState
+from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.tail import identity
 from tailrace.sources.tail.identity import Trail, follows_on, judge, relation
 

@@ -2,7 +2,8 @@
 
 An event that an answer calls durable has arrived. An event is lost if an answer shows it in a hole
 or beyond all that the collector has, and the question (`turn`) was asked after the event was sent:
-the client cannot send the event again.
+the client cannot send the event again. The collector cannot name a stream of which nothing came, so
+the client says with a question how far the streams go (`ends`).
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ class Forgotten:
     def spans(self, stream: int) -> list[tuple[int, int]]:
         """Return a stream's forgotten ranges: the first number, and one more than the last."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
+
+    def ends(self, turn: int) -> dict[int, int]:
+        """Return the streams of which the answer to a question is to settle something. By stream: the
+        number behind the last such event."""
+        return {
+            stream: max(nexts)
+            for stream, pasts in self._pasts.items()
+            if (nexts := [past.next for past in pasts if past.turn < turn])
+        }
 
     def all(self) -> list[tuple[int, Range]]:
         """Return all forgotten ranges, each with its position."""

@@ -321,6 +321,9 @@ class _Header:
     def report(self, *_: object) -> bytes:
         return b""
 
+    def reached(self, *_: object) -> bytes:
+        return b""
+
     def goodbyes(self, *_: object) -> Iterator[bytes]:
         return iter(())
 

@@ -19,6 +19,7 @@ import errno
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from math import inf
 
 from tailrace_client._asking import Asking
@@ -40,6 +41,9 @@ connecting, and once more after the first flush began."""
 
 _WAITING_PACKETS_MAX = 64
 """With so many packets waiting the link adds no report: a collector might ask and never read."""
+
+_ENDS_PER_PACKET = 32
+"""With the ends of so many streams a packet fits into any datagram, behind an announcement."""
 
 _INTRODUCTIONS = 8
 """Datagrams that announce a session for which no answer is asked."""
@@ -328,6 +332,7 @@ class Link:
         self.connections += 1
         self._answers = Answers()
         queue.first_packet(dialogue.announcement())
+        self._say_ends()
         self._introductions = _INTRODUCTIONS
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
@@ -396,6 +401,18 @@ class Link:
         if asking or (sending and self._asking.is_forgotten(now)):
             queue.first_packet(dialogue.announcement())
             self._asking.announced(now)
+        if asking:
+            self._say_ends()
+
+    def _say_ends(self) -> None:
+        """Say with a question how far the streams go of which it is to settle forgotten events, so that
+        the answer names these streams although nothing of them may have arrived."""
+        dialogue, queue = self.dialogue, self.queue
+        ends = iter(queue.forgotten.ends(dialogue.turn).items())
+        while queue.waiting_packets < _WAITING_PACKETS_MAX:
+            if not (some := dict(islice(ends, _ENDS_PER_PACKET))):
+                return
+            queue.packet(dialogue.reached(some))
 
     def _say_goodbye(self, now: float) -> bool:
         """Queue the goodbye if it is time to. Return whether it was."""

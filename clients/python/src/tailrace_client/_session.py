@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -83,6 +83,10 @@ class Dialogue(Protocol):
         """Return a report of discarded events; empty if the format has none."""
         ...
 
+    def reached(self, numbers: Mapping[int, int]) -> bytes:
+        """Return a packet that says how far some streams go at least."""
+        ...
+
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
@@ -135,6 +139,10 @@ class Session:
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans})
 
+    def reached(self, numbers: Mapping[int, int]) -> bytes:
+        """Return a goodbye of some streams, behind which the session goes on."""
+        return _goodbye(numbers.items(), more=True)
+
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
@@ -144,15 +152,10 @@ class Session:
         part = list(islice(streams, each))
         while True:
             following = list(islice(streams, each))
-            fields: dict[str, object] = {
-                "streams": {str(stream): number & _MASK for stream, number in part},
-                "more": bool(following),
-            }
             if not following:
-                fields["discarded"] = _some(discarded)
-            yield _option("tailrace.goodbye", fields)
-            if not following:
+                yield _goodbye(part, more=False, discarded=_some(discarded))
                 return
+            yield _goodbye(part, more=True)
             part = following
 
     def count(self, data: bytes) -> int:
@@ -244,6 +247,11 @@ _ACK_NAMED = len(_ACK).to_bytes(2, "big") + _ACK
 
 def _option(name: str, fields: Mapping[str, object]) -> bytes:
     return _wire.metadata(name, json.dumps(fields, separators=(",", ":")).encode())
+
+
+def _goodbye(numbers: Iterable[tuple[int, int]], *, more: bool, **fields: object) -> bytes:
+    streams = {str(stream): number & _MASK for stream, number in numbers}
+    return _option("tailrace.goodbye", {"streams": streams, "more": more, **fields})
 
 
 def _some(discarded: Mapping[str, int]) -> dict[str, int]:

@@ -19,8 +19,9 @@ from tailrace.daemon.health import Health
 from tailrace.daemon.loops.steps import Flag, Steps, wait, work
 from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
-from tailrace.ingest.machine import Ingest, Quarantined
-from tailrace.ingest.unfinished import NAMED_WITHIN, Snapshot
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
+from tailrace.ingest.yielded import QuarantinedBytes
 from tailrace.model.columns import Batch
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
@@ -53,9 +54,9 @@ class TakenBatch(NamedTuple):
     """What one commit writes; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
     batch: Batch
-    quarantined: list[Quarantined]
+    quarantined: list[QuarantinedBytes]
     position: int
-    snapshot: Snapshot | None
+    snapshot: UnfinishedSnapshot | None
     said_missing: dict[str, int]
 
 
@@ -210,7 +211,7 @@ class Committing:
         within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
         return self._ingest.position - within
 
-    def _checkpoint(self, position: int, snapshot: Snapshot) -> Steps[None]:
+    def _checkpoint(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
         """Save the ingest's state, and release the segments that no restart needs any more."""
         save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:

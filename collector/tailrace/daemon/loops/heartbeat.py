@@ -14,7 +14,8 @@ from tailrace.clock import Clock
 from tailrace.daemon.intake import Gate
 from tailrace.daemon.loops.steps import Steps, wait
 from tailrace.figures import Durations, HeartbeatStatus
-from tailrace.ingest.state import Heartbeat, encode
+from tailrace.ingest.payloads import Heartbeat
+from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Literal, NamedTuple, Protocol
 
-from tailrace.ingest.state import HEAD, Member
+from tailrace.ingest.file_state import HEAD
+from tailrace.ingest.payloads import Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import Trail, follows_on
 from tailrace.sources.tail.inflate import MAGIC, Bad, Content, Inflater, InflationBegun, Torn

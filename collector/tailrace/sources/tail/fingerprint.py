@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tailrace.ingest.state import checksum
+from tailrace.ingest.file_state import checksum
 from tailrace.sources.tail import content
 from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
 from tailrace.sources.tail.identity import Trail

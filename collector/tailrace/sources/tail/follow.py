@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from tailrace.ingest.state import FileFacts, FileState, Member
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
@@ -116,6 +117,8 @@ class Followed:
             return replaced
         signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         changed = signature != self._signature
+        if changed and not self.taken and self.location.is_succeeded(now):
+            return True  # the size that was found is the other file's
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns

@@ -10,7 +10,8 @@ import msgspec
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
-from tailrace.ingest.state import FileFacts, FileState, Loss
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.documents import DocumentWatch
@@ -89,7 +90,7 @@ class Handoff:
     def lose(self, detail: Detail, size: int, data: bytes = b"") -> None:
         """Report a loss. Do nothing unless the session is open."""
         if self.number is not None:
-            self._desk.intake.loss(self.number, Loss(detail=detail, size=size, data=data))
+            self._desk.intake.loss(self.number, FileLoss(detail=detail, size=size, data=data))
 
     def bad(self, path: str, facts: FileFacts, size: int, data: bytes) -> None:
         self.open(path, facts)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import zlib
 from typing import Literal, NamedTuple
 
-from tailrace.ingest.state import Member
+from tailrace.ingest.payloads import Member
 from tailrace.sources.source import CHUNK_MAX
 
 MAGIC = b"\x1f\x8b"

@@ -99,6 +99,26 @@ class Location:
                 return False
         return True
 
+    def is_succeeded(self, now: float) -> bool:
+        """Return whether a later file has the path, be it with the same inode, and lose the path then.
+        Raise OSError.
+
+        No other file has the inode of an open one."""
+        if self.is_open:
+            return False
+        try:
+            found, birth = self._descriptors.roots.look(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False  # deleted since the system found it
+        if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
+            return False
+        self.lose_path("replaced", now)
+        return True
+
+    def _is_later(self, birth: int) -> bool:
+        """Return whether a file with the same inode that was born then is a later file."""
+        return bool(self.birth and birth) and birth != self.birth
+
     def lose_path(self, reason: str, now: float) -> None:
         self.gone, self.gone_at = reason, now
         self.changed_at = now
@@ -121,8 +141,7 @@ class Location:
             return fd
         fd = self._descriptors.open(self, self.path)
         found, birth = self._system.fstat(fd), self._system.birth(fd)
-        is_later = self.birth and birth and birth != self.birth
-        if (found.st_dev, found.st_ino) != self.node or is_later:
+        if (found.st_dev, found.st_ino) != self.node or self._is_later(birth):
             self.close()
             if self.gone is None:
                 self.lose_path("replaced", self._clock.monotonic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tailrace.ingest.state import Rest
+from tailrace.ingest.payloads import Rest
 from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.writers import Process
 

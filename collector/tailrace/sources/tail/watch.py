@@ -202,7 +202,8 @@ class Watch:
     def _decide(self, file: Followed, now: float) -> None:
         """Decide whether a file is followed from now on. Raise OSError."""
         self._turns.give_back(file)
-        if not file.undecided or not file.size or self._turns.waits(file):
+        open_question = file.undecided and file.size and file.location.is_readable
+        if not open_question or self._turns.waits(file):
             return  # a file that waits for a place gets it in turn
         if self._turns.are_taken:
             self._turns.wait(file)

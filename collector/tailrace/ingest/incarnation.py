@@ -1,20 +1,22 @@
-"""One run of a producer within a session: its records to rows, held against its ledger."""
+"""One incarnation of a producer: its records become rows, and its ledger says what is missing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress, groupby
-from operator import add, attrgetter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departures
 from tailrace.ingest.lead import Lead
-from tailrace.ingest.own_rows import ROW_BYTES, Emit, OwnRows, Quarantine
+from tailrace.ingest.marks import Numbered, marks_of
+from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
+from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.siblings import Siblings
-from tailrace.ingest.state import RunState, SessionState, Tally
+from tailrace.ingest.state import IncarnationState, SessionState, Tally
+from tailrace.ingest.unreadable import Unreadable
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
@@ -24,42 +26,15 @@ from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
-from tailrace.normalize import (
-    ATTRIBUTES,
-    CATEGORY,
-    COUNT,
-    END,
-    FLAW,
-    ID,
-    KIND,
-    NAME,
-    OFFSET,
-    PARENT,
-    SIZE,
-    START,
-    STREAM,
-    SUBSTREAM,
-    Columns,
-    Spans,
-    wall_times,
-    write_flaws,
-)  # fmt: skip
-
-_PARTS_MAX = 16
-"""Unreadable parts of one chunk that have a row each: noise is to have few."""
-
-_IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Why a line, or a hole, may be unreadable that comes in more than one piece."""
-
-_flaw = attrgetter("flaw")
+from tailrace.normalize import COUNT, END, KIND, STREAM, Columns, Spans
 
 
-class Run:
-    """A run in being. What outlives the process is in `state`."""
+class Incarnation:
+    """One life of a producer. `state` has all that outlives the process."""
 
     def __init__(
         self,
-        state: RunState,
+        state: IncarnationState,
         limits: LedgerConfig,
         tally: Tally,
         commons: Commons,
@@ -74,20 +49,21 @@ class Run:
         quarantine: Quarantine,
         wall: Callable[[int], int],
     ) -> None:
-        """`bits` is the width of the producer's counters, None where it has none; `datagrams` tells
-        that events may come after those of the next run; `departures` are the sessions that went
-        before, from this `host` among others; `wall` turns a time of the log into wall time."""
+        """Take up a state. `bits` is the width of the producer's counters, None if it has none. With
+        `datagrams`, events may come after those of the next incarnation. `departures` has earlier sessions,
+        among them those of the same `host`. `wall` converts a time of the log to wall time."""
         self.state = state
         self._datagrams = datagrams and bits is not None
         self._source = source
         self._paces = paces
         self.own = OwnRows(state, tally, emit, quarantine, wall)
         self._tally = tally
-        self._emit = emit
+        self._rows = RecordRows(state, tally, emit)
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
+        self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
         self._counters: Counters | None = None
         self._statements: Statements | None = None
         self._siblings: Siblings | None = None
@@ -106,20 +82,20 @@ class Run:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return what it holds of its producer's making."""
+        """Return the state that the producer's events make the incarnation hold."""
         if self._counters:
             return [self._counters, self._counters.windows, self._references]
         return [self._spans, self._references]
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Say what was given up, after what came of that."""
+        """Write a row that says how many entries of each kind were given up."""
         self.report(now)
-        _add(self._tally.evicted, what)
+        add_counts(self._tally.evicted, what)
         self.own.session("evicted", {"evicted": what}, now)
 
     @property
     def waiting(self) -> bool:
-        """Whether a window is open that time alone can close."""
+        """Return whether a window is open that only time closes."""
         counters = self._counters
         holes = counters is not None and counters.windows.waiting
         return holes or self._references.waiting or self._gap_rows.waiting
@@ -134,7 +110,7 @@ class Run:
 
     @property
     def empty(self) -> bool:
-        """Whether no event of it came."""
+        """Return whether no event has come."""
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
@@ -145,11 +121,11 @@ class Run:
     def account(self) -> Account:
         return self._counters.account if self._counters else self._references.account
 
-    # What it takes
+    # Records
 
     def take(self, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Take records that are neither session nor malformed nor gap ones; give how many: the one
-        after these is of another run."""
+        """Take records of events and other rows, given as columns. Return how many were taken: the next
+        record shows that another incarnation has begun."""
         taken = len(columns[KIND])
         if self._counters:
             taken = self._counted(self._counters, columns, now)
@@ -157,19 +133,32 @@ class Run:
         else:
             changing: Columns = [list(column) for column in columns]
             self._spans.take(changing, now)
-            self._rows(changing, [None] * taken)
+            self._rows.write(changing, [None] * taken)
         if self._datagrams and taken:
             self.lead.hear(columns[END], now)
         state = self.state
         self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
-        self._count(columns[KIND], now)
+        self._rows.count(columns[KIND], now)
         self.report(now)
         if self._siblings:
             self._siblings.tell(columns[STREAM], now)
         return taken
 
+    def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
+        """Take events with a counter, which may be late or duplicates. Return how many were taken."""
+        seqs, restart = counters.observe(columns[STREAM], columns[COUNT], marks_of(columns), now)
+        taken = len(seqs)
+        if restart:
+            columns = [column[:taken] for column in columns]
+        if DUPLICATE in seqs:
+            keep = [seq != DUPLICATE for seq in seqs]
+            columns = [list(compress(column, keep)) for column in columns]
+            seqs = list(compress(seqs, keep))
+        self._rows.write(columns, seqs)
+        return taken
+
     def note(self, record: Record, now: int) -> None:
-        """A record about the run itself: an epoch, a header, a footer, an option."""
+        """Take a record about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         state = self.state
         if facts.epoch is not None:
@@ -177,10 +166,10 @@ class Run:
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if facts.epoch is not None and self._datagrams:
-            self.lead.hear([0], now)  # whoever says when the clock began has begun
-        self._count([record.kind], now)
-        # What a document says stands where the stream stood: only when tells what was said last.
-        self._rows(
+            self.lead.hear([0], now)  # a producer says its epoch when its clock has begun
+        self._rows.count([record.kind], now)
+        # Offsets do not advance in documents, so the row's time decides which document is the last.
+        self._rows.write(
             [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
         )
         if facts.totals:
@@ -204,35 +193,11 @@ class Run:
             self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Adjacent unreadable pieces: one gap row for those with one reason that follow one another
-        or, when these are many, for each reason; the bytes to the quarantine."""
-        begins = {id(piece): self._is_missing(piece) for piece in pieces}
-        parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
-        rows = [[part] for part in parts]
-        if len(parts) > _PARTS_MAX:
-            parts.sort(key=lambda part: _flaw(part[0]))
-            rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
-        for row in rows:
-            count = sum(begins[id(piece)] for part in row for piece in part)
-            self.own.malformed(session, row, count)
-            self._references.add_malformed(count)
-
-    def _is_missing(self, piece: Record) -> bool:
-        """Whether an unreadable piece stands for a missing event: where the producer counts, its
-        counters say what is missing, and what goes on with the line of the piece before it is no
-        other event."""
-        state, flaw = self.state, piece.flaw or ""
-        goes_on = state.unended == (piece.offset, flaw)
-        ended = (
-            flaw not in _IN_PIECES
-            or not isinstance(piece.detail, bytes)
-            or piece.detail.endswith(b"\n")
-        )
-        state.unended = None if ended else (piece.offset + piece.size, flaw)
-        return not self._counters and not goes_on
+        """Take adjacent unreadable pieces."""
+        self._unreadable.take(session, pieces)
 
     def claim(self, record: Record, now: int) -> None:
-        """What a decoder knows to be missing, or to have come after all."""
+        """Take a decoder's statement that events are missing, or have come after all."""
         about = record.detail
         if isinstance(about, Missing):
             self._references.claim(
@@ -249,8 +214,16 @@ class Run:
             )
             self.report(now)
 
+    def copies(self, records: int) -> None:
+        """Count the records of a datagram that had come before."""
+        self._references.add_copies(records)
+
+    def datagrams(self, count: int) -> None:
+        """Count received datagrams."""
+        self.state.counters.datagrams += count
+
     def announce(self, id_: str) -> None:
-        """Its client names it."""
+        """Take the id that the client gave to the session."""
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
@@ -258,48 +231,38 @@ class Run:
             self._counters.announced = True
 
     def forget_marks(self) -> None:
-        """Nobody sends its events but, perhaps, again: their numbers tell that."""
+        """Forget the marks of events: while no connection is open, only resent events come, and their
+        numbers suffice."""
         if self._counters:
             self._counters.forget_marks()
 
-    def inherit(self, other: Run, now: int) -> None:
-        """Count the events of another run as this run's, though their rows have the other's name. Where
-        one of them cannot be this run's, none is."""
+    def inherit(self, other: Incarnation, now: int) -> None:
+        """Count the events of another incarnation here, though their rows have its name. Do nothing if
+        one of these events cannot be of this incarnation."""
         mine, its = self._counters, other.counters
         if mine and its and not self.denies(its.remembered()) and (events := its.hand_over()):
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
             self.report(now)
 
-    def copies(self, records: int) -> None:
-        """Count records of a datagram that came before."""
-        self._references.add_copies(records)
+    # Which incarnation an event is of
 
-    def datagrams(self, count: int) -> None:
-        """So many datagrams came, which have been taken."""
-        self.state.counters.datagrams += count
-
-    # Whose an event is, when two runs are possible
-
-    def begins_anew(self, stream: str, count: int | None, mark: int) -> bool:
-        """Whether an event shows that this run is over."""
-        return bool(
-            self._counters and count is not None and self._counters.begins_anew(stream, count, mark)
+    def denies(self, events: Iterable[Numbered]) -> bool:
+        """Return whether some event cannot be of this incarnation: it shows a restart, or its number is
+        another event's."""
+        counters = self._counters
+        return counters is not None and any(
+            count is not None
+            and (
+                counters.begins_anew(stream, count, mark)
+                or counters.contradicts(stream, count, mark)
+            )
+            for stream, count, mark in events
         )
-
-    def contradicts(self, stream: str, count: int | None, mark: int) -> bool:
-        """Whether it has another event under this one's number."""
-        return bool(
-            self._counters and count is not None and self._counters.contradicts(stream, count, mark)
-        )
-
-    def denies(self, events: Iterable[tuple[str, int | None, int]]) -> bool:
-        """Return whether some event (stream, number on the wire, mark) cannot be of this run."""
-        return any(self.begins_anew(*event) or self.contradicts(*event) for event in events)
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report or a goodbye cannot be of this run: it speaks of a number as thrown
-        away, or as not reached, that came."""
+        """Return whether a report or a goodbye cannot be of this incarnation: it calls a number discarded,
+        or not reached, although the number came."""
         statements = self._statements
         if statements is None:
             return False
@@ -307,16 +270,16 @@ class Run:
         return statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:
-        """Whether no event of it came after that (Unix ns), as far as is remembered."""
+        """Return whether no event is known to have come after a time (Unix ns)."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
     def depart(self, now: int) -> None:
-        """Leave behind how far its streams went: its producer may come back without a word."""
+        """Remember how far the streams went: the producer may reconnect without an announcement."""
         if self._siblings:
             self._siblings.depart(now)
 
-    # Its course
+    # Time and the end
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
@@ -327,7 +290,7 @@ class Run:
         self._write(self._gap_rows.expire(now))
 
     def settle(self, now: int) -> None:
-        """Close all windows now: nobody waits any longer."""
+        """Close all windows."""
         if self._counters:
             self._counters.windows.close()
         self._references.close()
@@ -335,13 +298,13 @@ class Run:
         self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int) -> None:
-        """It is over, and nobody asks for it any more."""
+        """End the incarnation, and take nothing more for it."""
         self.end(reason, about, now)
         self.release(now)
 
     def end(self, reason: str, about: dict[str, object], now: int) -> None:
-        """It is over, though something late may still come. A client that announced itself and took
-        no leave may have had more to send."""
+        """Write the row of the incarnation's end, though late events may still come. Where a client
+        announced its session and said no goodbye, write a gap of unknown size as well."""
         if self._statements and not self.state.goodbye_at:
             self._statements.over(now)
             if self.state.id:
@@ -357,7 +320,7 @@ class Run:
         self._paces.over(self.state.name)
 
     def release(self, now: int) -> None:
-        """Nothing more comes: its events go to the source's sums."""
+        """Move the events to the source's sums: nothing more comes."""
         self.settle(now)
         self._paces.over(self.state.name)
         self._tally.events.add(self.account)
@@ -366,57 +329,10 @@ class Run:
         if self._counters:
             self._counters.release()
 
-    # Rows
-
-    def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Events with a counter: in order, late, duplicate; or of another run, which ends it."""
-        seqs, restart = counters.observe(columns[STREAM], columns[COUNT], marks_of(columns), now)
-        taken = len(seqs)
-        if restart:
-            columns = [column[:taken] for column in columns]
-        if DUPLICATE in seqs:
-            keep = [seq != DUPLICATE for seq in seqs]
-            columns = [list(compress(column, keep)) for column in columns]
-            seqs = list(compress(seqs, keep))
-        self._rows(columns, seqs)
-        return taken
-
-    def _rows(
-        self,
-        columns: Sequence[Sequence[Any]],
-        seqs: list[int | None],
-        times: list[int | None] | None = None,
-    ) -> None:
-        attributes = columns[ATTRIBUTES]
-        if any(columns[FLAW]):
-            attributes, flaws = write_flaws(columns[FLAW], attributes)
-            _add(self._tally.flaws, flaws)
-        state = self.state
-        times = times or wall_times(columns[START], state.epoch, state.ticks_per_second)
-        size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
-        self._emit(
-            state.name,
-            [
-                columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
-                columns[CATEGORY], columns[ID], columns[PARENT], columns[START], columns[END],
-                times, attributes, columns[OFFSET],
-            ],
-            size,
-        )  # fmt: skip
-
-    def _count(self, kinds: Sequence[str], now: int) -> None:
-        if not self.state.records:
-            self.state.began = now
-        self.state.records += len(kinds)
-        records = self._tally.records
-        spans = kinds.count(Kind.SPAN)
-        if spans == len(kinds):
-            records[Kind.SPAN] = records.get(Kind.SPAN, 0) + spans
-        else:
-            _add(records, Counter(kinds))
+    # Findings
 
     def report(self, now: int) -> None:
-        """Make rows of what was found."""
+        """Write rows of the ledger's findings."""
         findings = self._references.findings
         if self._counters:
             findings = findings + self._counters.findings
@@ -433,17 +349,3 @@ class Run:
                 self.own.finding(finding._replace(detail=detail))
             else:
                 self.own.finding(finding)
-
-
-def marks_of(columns: Sequence[Sequence[Any]]) -> list[int]:
-    """What tells events apart and grows with their times."""
-    try:
-        return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
-    except TypeError:
-        times = zip(columns[START], columns[END], columns[SIZE], strict=True)
-        return [(start or 0) + (end or 0) + size for start, end, size in times]
-
-
-def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
-    for key, count in more.items():
-        sums[key] = sums.get(key, 0) + count

@@ -1,0 +1,306 @@
+"""The incarnations of one session, one after the other: how one begins, and when one is over.
+
+A session has a current incarnation, and may have the previous one. On a datagram socket, events of an
+incarnation may come after the next incarnation has begun. So an incarnation that ends lingers for
+`reorder_time`. Where no epochs tell how its clock goes, it lingers only if something came of it within
+that time.
+
+An incarnation may begin in doubt: it may turn out to be the previous incarnation, which then goes on with
+the clock and the session that were announced meanwhile. `succession` decides.
+
+Where the client announces its session, the incarnation belongs to the announced session (see
+`announced`). Earlier connections may have begun the incarnation, and later connections may continue it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tailrace.ingest.announced import Announced, Announcements
+from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.state import IncarnationState, SessionState, Tally
+from tailrace.ledger.findings import Account
+
+_EPOCHS_KEPT = 8
+"""Epochs of a peer's incarnations that are recognized when they are repeated."""
+
+
+class Generations:
+    """The current incarnation of a session and the previous one. After `save`, the session's state has all
+    that outlives the process."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        tally: Tally,
+        announcements: Announcements,
+        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
+        *,
+        unordered: bool,
+        of_file: Callable[[], dict[str, object]],
+    ) -> None:
+        """Take up the incarnations of a state. With `unordered`, events, epochs and announcements may
+        overtake each other. `of_file` returns what the rows of a file's incarnations say besides."""
+        self._state = state
+        self._tally = tally
+        self._announcements = announcements
+        self._new = attach
+        self._unordered = unordered
+        self._of_file = of_file
+        self.current = self._attach(state.current)
+        self.previous = self._attach(state.previous) if state.previous else None
+        """The previous incarnation, while events of it may still come."""
+
+    @property
+    def doubt(self) -> bool:
+        """Return whether the current incarnation may be the previous one."""
+        return bool(self._state.doubt)
+
+    @property
+    def linger(self) -> int:
+        """Return how long an incarnation that is over waits for late events (ns)."""
+        return self._state.info.ledger.reorder_time.ns
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether a window is open that only time closes."""
+        return self._lingering is not None or any(each.waiting for each in self.unannounced)
+
+    @property
+    def awaited(self) -> Iterator[Incarnation]:
+        """Yield the incarnations of this session alone that wait for late events."""
+        return (each for each in self.unannounced if each.waiting)
+
+    @property
+    def account(self) -> Account:
+        """Return the account of the incarnations of this session alone: connections share the
+        others."""
+        account = Account()
+        for each in self.unannounced:
+            account.add(each.account)
+        return account
+
+    @property
+    def unannounced(self) -> list[Incarnation]:
+        """Return the incarnations of this session alone: no client announced them."""
+        return [each for each in (self.current, self.previous) if each and not each.state.id]
+
+    @property
+    def _lingering(self) -> Incarnation | None:
+        """Return the previous incarnation, if it only waits for late events."""
+        return None if self._state.doubt else self.previous
+
+    def save(self) -> None:
+        state, current = self._state, self.current.state
+        state.current = current.id or current
+        previous = self.previous.state if self.previous else None
+        state.previous = previous and (previous.id or previous)
+
+    # What comes
+
+    def opened(self, now: int) -> None:
+        """Write the row of the session's beginning."""
+        info = self._state.info
+        opened = self.current.own.wall(now)
+        about: dict[str, object] = {
+            "peer": info.peer,
+            "transport": info.transport,
+            "opened": opened,
+        }
+        if info.replaces:
+            about["replaces"] = info.replaces
+        self.current.own.session("open", about | self._of_file(), now)
+
+    def take_turn(self, pending: int) -> None:
+        """Continue an announced session where the connection that brought its last bytes left off, given
+        the bytes that the decoder holds."""
+        current, state = self.current.state, self._state
+        if current.id:
+            known = self._announcements[current.id].state
+            if known.bearer != state.number:
+                known.bearer = state.number
+                state.base = current.reached - (state.place - pending)
+
+    def reach(self) -> None:
+        """Move the incarnations to the place that the session's bytes have reached."""
+        state = self._state
+        reached = self.current.state.reached = state.base + state.place
+        if self.previous:
+            self.previous.state.reached = reached
+
+    def note_news(self) -> None:
+        """Note that there may be news for the clients of the announced sessions."""
+        for each in (self.current, self.previous):
+            if each and each.state.id:
+                self._announcements.heard(each.state.id)
+
+    # The end
+
+    def expire(self, now: int) -> None:
+        """Close the windows whose time has passed."""
+        for each in self.unannounced:
+            each.expire(now)
+        previous = self._lingering
+        if previous and previous.state.ended_at + self.linger <= now:
+            self._finish_previous(now)
+
+    def settle(self, now: int) -> None:
+        """Close all windows: the daemon stops."""
+        if self._lingering:
+            self._finish_previous(now)
+        for each in self.unannounced:
+            each.settle(now)
+
+    def close(self, reason: str, about: dict[str, object], now: int) -> None:
+        """End the incarnations: the connection, peer or file is over."""
+        self._finish_previous(now)
+        if id_ := self.current.state.id:
+            self._leave(id_, reason, about, now)
+        else:
+            self.current.finish(reason, about, now)
+            self.current.depart(now)
+
+    def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
+        """Leave an announced session, which other connections may continue. End the session of a
+        file."""
+        left = {"left": reason, "peer": self._state.info.peer}
+        self.current.own.session("leave", left | about, now)
+        self._announcements.leave(id_, self._state.number, now)
+        known = self._announcements.find(id_, now)
+        if self._state.file and known and not known.state.carriers:
+            self._announcements.forget(id_, now, reason, about)
+
+    # A new incarnation, or none
+
+    def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
+        """Begin a new incarnation: the producer restarted on its connection or address. With `clocked`, the
+        epochs of both incarnations are known."""
+        old = self.current.state.name
+        self.begin(why, now)
+        if not clocked:
+            self._finish_silent(now)
+        self._say_restart(old, now)
+
+    def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
+        """Set the current incarnation aside, and begin a new one."""
+        state, old = self._state, self.current.state
+        self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
+        state.restarts += 1
+        self.current = self._attach(
+            IncarnationState(f"{state.info.session}.{state.restarts}", reached=old.reached)
+        )
+
+    def decide(self, *, anew: bool, now: int) -> None:
+        """End the doubt: the current incarnation is new, or is the previous incarnation."""
+        old, new = self.previous, self.current
+        if anew or old is None or self._is_shared(new):
+            self._began(now)
+            self._finish_silent(now)
+            return
+        self._state.doubt = ""
+        self.previous, self.current = None, old
+        old.state.reached = new.state.reached
+        if id_ := new.state.id:
+            self._announcements.move(id_, old)
+        old.state.ended, old.state.ended_at = "", 0
+        self._take_over_clock(new, {"by": new.state.name}, now)
+        new.finish(f"resumes {old.state.name}", {}, now)
+
+    def _is_shared(self, incarnation: Incarnation) -> bool:
+        """Return whether other connections have continued an incarnation."""
+        id_ = incarnation.state.id
+        return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
+
+    def _began(self, now: int) -> None:
+        """End the doubt: the current incarnation is new."""
+        self._state.doubt = ""
+        if self.previous:
+            self._say_restart(self.previous.state.name, now)
+
+    def _say_restart(self, old: str, now: int) -> None:
+        self._tally.restarts += 1
+        about = {"continues": old, "opened": self.current.own.wall(now)}
+        self.current.own.session("restart", about | self._of_file(), now)
+
+    def resume(self, known: Announced, offset: int, now: int) -> None:
+        """Continue a session that other connections have begun, from the record at an offset on."""
+        own, info = self.current.state, self._state.info
+        # Carry the session first of all: setting aside might let it be forgotten.
+        self._announcements.carry(known.incarnation.state.id, self._state.number)
+        anonymous = self.previous if self._state.doubt else self.current
+        if anonymous and not anonymous.state.id:
+            known.incarnation.inherit(anonymous, now)
+        self._set_aside(f"resumes {known.incarnation.state.name}", now)
+        self._finish_silent(now)
+        old, self.current = self.current, known.incarnation
+        known.state.bearer = self._state.number
+        self._state.base = known.incarnation.state.reached - self._state.skipped - offset
+        about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
+        self._take_over_clock(old, about, now)
+        self.reach()
+
+    def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
+        """Give the current incarnation the clock of another one, which is the same after all. Write
+        a row."""
+        current, its = self.current.state, other.state
+        if its.epoch is not None and current.epoch is None:
+            current.epoch, current.clock = its.epoch, its.clock
+            current.ticks_per_second = its.ticks_per_second
+            about |= {"clock": its.clock, "ticks_per_second": its.ticks_per_second, "epoch": its.epoch}  # fmt: skip
+        if current.epoch is not None:
+            self.know(current.epoch, current.name)
+        self.current.own.session("resume", about, now)
+
+    # The previous incarnation
+
+    def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
+        """Make room for another incarnation. The current incarnation lingers while its datagrams may be
+        late, and while it is in doubt whether it is over."""
+        self._finish_previous(now)
+        old = self.previous = self.current
+        old.state.ended, old.state.ended_at = why, now
+        if old.state.id:
+            self._announcements[old.state.id].unhear(self._state.number)
+        self._state.doubt = why if in_doubt else ""
+        if not self._unordered or old.empty:
+            self._finish_previous(now)
+
+    def _finish_silent(self, now: int) -> None:
+        """Take nothing more for the previous incarnation if nothing of it came while its datagrams may be late.
+
+        Its last events may still come, but no clock would tell them from those of the current incarnation."""
+        if self.previous and self.previous.silent(now - self.linger):
+            self._finish_previous(now)
+
+    def _finish_previous(self, now: int) -> None:
+        """Take nothing more for the previous incarnation."""
+        if self._state.doubt:
+            self._began(now)
+        old, self.previous = self.previous, None
+        if old and old.state.id:
+            self._announcements.leave(old.state.id, self._state.number, now)
+        elif old:
+            old.finish(old.state.ended, {}, old.state.ended_at)
+
+    def know(self, epoch: int, name: str) -> None:
+        """Remember which incarnation said an epoch."""
+        epochs = self._state.epochs
+        epochs[epoch] = name
+        if len(epochs) > _EPOCHS_KEPT:
+            del epochs[next(iter(epochs))]
+
+    def earlier(self, epoch: int | None) -> Incarnation | None:
+        """Return the earlier incarnation whose epoch is repeated late, None if there is none. An
+        incarnation that is over takes nothing but the repeated epoch."""
+        name = self._state.epochs.get(epoch) if epoch is not None else None
+        if name is None or name == self.current.state.name or not self._unordered:
+            return None
+        if self.previous and self.previous.state.name == name:
+            return self.previous
+        return self._attach(IncarnationState(name))
+
+    def _attach(self, state: IncarnationState | str) -> Incarnation:
+        if isinstance(state, str):
+            return self._announcements[state].incarnation
+        return self._new(self._state.info, state)

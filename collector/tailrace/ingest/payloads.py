@@ -1,0 +1,120 @@
+"""The payloads of the spool's entries: what sources and the daemon tell the ingest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.model.gap import Reason
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A place in a compressed file where inflating can begin."""
+
+    raw: int
+    """Offset in the compressed bytes."""
+    content: int
+    """Offset in the inflated content."""
+
+
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a file is taken not to grow.
+
+    process_gone: the process that wrote the file is gone. silent: the file has not grown for longer than
+    the source's `rest_time`. waits: the same, but the process that writes it lives. ended: the file's
+    stream had said its end when the daemon stopped."""
+
+    why: Literal["process_gone", "silent", "waits", "ended"]
+    since: int
+    """When the file was last written (Unix ns)."""
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a FILE entry, and part of a file's OPEN entry: which file a session reads."""
+
+    path: str
+    device: int
+    inode: int
+    birth: int
+    """When the file was made (Unix ns); 0 where the system does not say."""
+    member: Member | None = None
+    """None for a file that is not compressed."""
+    rest: Rest | None = None
+    """None for a file that grows, or may grow."""
+
+
+class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a LOSS entry: bytes that a session lacks, or has and cannot use.
+
+    hole: a part of the file that nobody wrote. bad_member: compressed bytes that cannot be inflated;
+    `data` has them. torn_member: the compressed bytes end before their member does; the content has what
+    could be inflated, and the size of the rest is unknown. overwritten: bytes that were read have changed
+    since. unread: bytes were gone before they could be read. shed: datagrams of peers that were too many
+    at a time.
+    """
+
+    detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread", "shed"]
+    size: int
+    """Number of bytes, 0 if unknown; compressed bytes are counted as they are in the file."""
+    data: bytes = b""
+
+    @property
+    def reason(self) -> Reason:
+        reasons = {"bad_member": Reason.MALFORMED, "shed": Reason.SHED}
+        return reasons.get(self.detail, Reason.TRUNCATED)
+
+    @property
+    def skip(self) -> int:
+        """Return the number of bytes of the file's content that the loss covers."""
+        return self.size if self.detail == "hole" else 0
+
+
+class DropCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a DROPS entry: the kernel dropped `count` more datagrams at a source's socket since a
+    time (Unix ns). The entry precedes those of the datagrams that were read with it."""
+
+    source: str
+    count: int
+    since: int
+    socket: int = 0
+    """The kernel's number of the socket."""
+    total: int = 0
+    """The kernel's count at that time, since the socket was made; it wraps at 2^32."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a HEARTBEAT entry: the daemon lives."""
+
+    session: str
+    """Drawn anew at each start of the daemon."""
+    number: int
+    about: dict[str, float]
+    """Attributes of the heartbeat's row."""
+
+
+class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of an OPEN entry: a session begins.
+
+    The limits are those of the configuration at that time: a replay must not depend on today's."""
+
+    source: str
+    format: str
+    session: str
+    """The session's drawn id."""
+    transport: str
+    peer: str
+    record_max: int
+    garbage_max: int = 0
+    ledger: LedgerConfig
+    pending_max: int = 0
+    """Bytes of unfinished records that all sessions of the source may hold together; 0 for any
+    number."""
+    file: FileFacts | None = None
+    group: str = ""
+    """The group of streams that share names; "" for none."""
+    dialect: str = "auto"
+    replaces: tuple[str, ...] = ()
+    """Sessions that read the beginning of this file, or an incomplete copy of it. The views leave them
+    out once this session is closed."""

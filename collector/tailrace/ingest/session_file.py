@@ -1,0 +1,110 @@
+"""The file that a session reads: rows about its rest and its moves, its documents, its end."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from tailrace.decoding.contract import Decoder, EndingDecoder, FileDecoder
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
+from tailrace.ingest.state import SessionState
+from tailrace.model.record import Record
+
+
+class SessionFile:
+    """The file of a session, if the session reads one. `own` writes the rows of the current
+    incarnation."""
+
+    def __init__(self, state: SessionState, decoder: Decoder) -> None:
+        self._state = state
+        self._decoder = decoder
+
+    def read(self, data: bytes, own: OwnRows, now: int) -> None:
+        """Take the next bytes of the file."""
+        if file := self._state.file:
+            if file.facts.rest:
+                self._rest(file, None, own, now)
+            file.read(data)
+
+    def change(self, facts: FileFacts, own: OwnRows, now: int) -> None:
+        """Take note that the file has another name or place, begins a member, or rests."""
+        file = self._state.file
+        if file is None:
+            return
+        if facts.path != file.facts.path:
+            own.session("moved", {"peer": facts.path}, now)
+        before, file.facts = file.facts.rest, facts
+        if facts.rest != before:
+            self._rest(file, facts.rest, own, now)
+
+    def stopped(self, own: OwnRows, now: int) -> None:
+        """Write, for a stream that has said its end, that nothing more will come: the daemon stops."""
+        file = self._state.file
+        if file and not file.facts.rest and self._lacking == "":
+            rest = Rest(why="ended", since=own.wall(self._state.last))
+            self._rest(file, rest, own, now)
+
+    def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
+        """Take a part of a document beside the file. Return the records of a document that is whole."""
+        file = self._state.file
+        if file is None or not isinstance(self._decoder, FileDecoder):
+            return []
+        file.part += part
+        if more:
+            return []
+        data, file.part = file.part, b""
+        file.documents[name] = crc32(data)
+        return self._decoder.document(name, data)
+
+    def lose(self, loss: FileLoss, own: OwnRows) -> None:
+        """Take note of bytes that the session lacks."""
+        own.loss(self._state, loss)
+        if self._state.file:
+            self._state.file.pass_over(loss.skip)
+        self._state.skipped += loss.skip
+
+    def of_incarnation(self) -> dict[str, object]:
+        """Return what the row of a file's incarnation says besides."""
+        group = self._state.info.group
+        about: dict[str, object] = {"group": group} if group else {}
+        return about | self._end
+
+    def as_read(self) -> dict[str, object]:
+        """Return what the row of the session's end says of the file: what tells later whether a file is
+        still the same. These are its path and numbers, size and checksum, and documents."""
+        file = self._state.file
+        return {"file": _as_read(file)} if file else {}
+
+    def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
+        """Write that the file rests or grows again, and what the stream's end still lacks."""
+        file.facts = replace(file.facts, rest=rest)
+        about: dict[str, object] = {"rest": rest.why if rest else ""}
+        about["since"] = rest.since if rest else own.wall(now)
+        if (lacking := self._lacking) is not None:
+            about["lacks"] = lacking
+        own.session("rest", about | self._end, now)
+
+    @property
+    def _lacking(self) -> str | None:
+        """Return what the stream's end still lacks; None where no end is known to come."""
+        return self._decoder.lacking if isinstance(self._decoder, EndingDecoder) else None
+
+    @property
+    def _end(self) -> dict[str, object]:
+        """Return, as members of a row, the stream whose end is known to come."""
+        decoder = self._decoder
+        if isinstance(decoder, EndingDecoder) and decoder.lacking is not None:
+            return {"ends": decoder.stream}
+        return {}
+
+
+def _as_read(file: FileState) -> dict[str, object]:
+    facts = file.facts
+    about: dict[str, object] = {
+        "path": facts.path, "device": facts.device, "inode": facts.inode,
+        "size": file.offset, "crc": file.crc,
+    }  # fmt: skip
+    return about | ({"documents": file.documents} if file.documents else {})

@@ -1,0 +1,93 @@
+"""What the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.announced import Announcements
+from tailrace.ingest.budget import Budget
+from tailrace.ingest.departures import Departures, host_of
+from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.pace import Paces
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.state import IncarnationState, IngestState, Tally
+from tailrace.ingest.yielded import Yielded
+from tailrace.ledger.commons import Commons, CommonsState
+
+
+class Shared:
+    """Makes, at first use, what the sessions of each source share. The state has what outlives the
+    process."""
+
+    def __init__(self, state: IngestState, yielded: Yielded) -> None:
+        self._state = state
+        self._yielded = yielded
+        self.paces = Paces()
+        """How fast the clocks of producers' sessions go."""
+        self.budget = Budget()
+        """How much state sessions hold."""
+        self._commons: dict[str, Commons] = {}
+        self._announcements: dict[str, Announcements] = {}
+        self._departures: dict[str, Departures] = {}
+        for source in state.announced:
+            self.announced(source)
+
+    def tally(self, source: str) -> Tally:
+        return self._state.tallies.setdefault(source, Tally())
+
+    def common(self, source: str) -> Commons:
+        """Return the limits and figures that the ledgers of a source's sessions share."""
+        if source not in self._commons:
+            state = self._state.commons.setdefault(source, CommonsState())
+            self._commons[source] = Commons(state, partial(self._forget_first, source))
+        return self._commons[source]
+
+    def announced(self, source: str) -> Announcements:
+        """Return the sessions of a source that clients announced."""
+        if source not in self._announcements:
+            states = self._state.announced.setdefault(source, {})
+            self._announcements[source] = Announcements(states, self.attach, self.budget)
+        return self._announcements[source]
+
+    @property
+    def all_announced(self) -> dict[str, Announcements]:
+        """Return, by source, the sessions that clients announced."""
+        return self._announcements
+
+    def departed(self, source: str) -> Departures:
+        """Return the sessions of a source that ended without an announcement."""
+        if source not in self._departures:
+            self._departures[source] = Departures(self._state.departures.setdefault(source, []))
+        return self._departures[source]
+
+    def attach(self, info: OpenInfo, state: IncarnationState) -> Incarnation:
+        """Return the incarnation of a state, in a session of a source."""
+        bits = FORMATS[info.format].counter_bits
+        departures = None if info.file else self.departed(info.source)
+        return self.incarnation(info, state, bits=bits, paces=self.paces, departures=departures)
+
+    def incarnation(
+        self,
+        info: OpenInfo,
+        state: IncarnationState,
+        *,
+        bits: int | None,
+        paces: Paces,
+        departures: Departures | None = None,
+    ) -> Incarnation:
+        tally = self.tally(info.source)
+        return Incarnation(
+            state, info.ledger, tally, self.common(info.source),
+            source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
+            host=host_of(info.peer), departures=departures,
+            emit=partial(self._yielded.emit, info, tally), quarantine=self._yielded.keep,
+            wall=self._wall,
+        )  # fmt: skip
+
+    def _wall(self, time: int) -> int:
+        return time + self._state.ahead
+
+    def _forget_first(self, source: str) -> bool:
+        """Make room for a stream: forget an announced session. Return whether there was one."""
+        return self.announced(source).forget_first(self._state.now, "too many streams")

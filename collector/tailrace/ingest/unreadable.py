@@ -1,0 +1,61 @@
+"""Pieces of a session that nobody can read: their gap rows, and whether each is a missing event."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+
+from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.state import IncarnationState, SessionState
+from tailrace.ledger.references import References
+from tailrace.model.record import Record
+
+_PARTS_MAX = 16
+"""Unreadable parts of one chunk that get a row each: noise must not make many rows."""
+
+_IN_PIECES = frozenset({"nul_bytes", "too_long"})
+"""Flaws of an unreadable line or hole that may come in several pieces."""
+
+_flaw = attrgetter("flaw")
+
+
+class Unreadable:
+    """Takes the unreadable pieces of one incarnation."""
+
+    def __init__(
+        self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
+    ) -> None:
+        """Take pieces of an incarnation. With `counted`, the producer's counters tell which events are
+        missing."""
+        self._state = state
+        self._own = own
+        self._references = references
+        self._counted = counted
+
+    def take(self, session: SessionState, pieces: list[Record]) -> None:
+        """Keep adjacent pieces in the quarantine, and write a gap row for each series with one reason. If there
+        are many series, write a row for each reason."""
+        begins = {id(piece): self._is_missing(piece) for piece in pieces}
+        parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
+        rows = [[part] for part in parts]
+        if len(parts) > _PARTS_MAX:
+            parts.sort(key=lambda part: _flaw(part[0]))
+            rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
+        for row in rows:
+            count = sum(begins[id(piece)] for part in row for piece in part)
+            self._own.malformed(session, row, count)
+            self._references.add_malformed(count)
+
+    def _is_missing(self, piece: Record) -> bool:
+        """Return whether a piece stands for a missing event.
+
+        It does not where the producer counts, or where it continues the line of the piece before."""
+        state, flaw = self._state, piece.flaw or ""
+        goes_on = state.unended == (piece.offset, flaw)
+        ended = (
+            flaw not in _IN_PIECES
+            or not isinstance(piece.detail, bytes)
+            or piece.detail.endswith(b"\n")
+        )
+        state.unended = None if ended else (piece.offset + piece.size, flaw)
+        return not self._counted and not goes_on
