@@ -58,6 +58,7 @@ def test_what_a_client_sends_through_all_of_it_is_in_the_table(collector, author
     for number in range(EVENTS):
         emitter.event("step", number=number)
         if number == EVENTS // 2:  # certificates and tokens change, the connection goes on
+            until(lambda: source(collector, "guarded")["sessions_opened"] == 1, "the connection")
             authority.issue(NAME)
             replace(tmp_path / "tokens", b"another-token-of-theirs\n")
     assert emitter.flush(timeout=30), emitter.last_error
