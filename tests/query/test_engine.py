@@ -41,6 +41,9 @@ def names(engine, view="events"):
     return sorted(e["name"] for e in dicts(engine.ask(f"FROM {view} SELECT name")))
 
 
+from tests.upgrade.later import register
+
+
 def test_a_store_without_a_table_is_named(tmp_path):
     with pytest.raises(StoreError, match=str(tmp_path / "nowhere")):
         Engine(str(tmp_path / "nowhere"))
@@ -64,7 +67,7 @@ def test_an_empty_table_has_empty_views_until_there_is_something(tmp_path):
 
 
 def older_table(store, lacking):
-    """A table of schema 1 as if that had had no such column, with one row."""
+    """A table of the schema before `later`'s, as if that had had no such column, with one row."""
     fields = [field for field in SCHEMA if field.name != lacking]
     data = pa.table(
         [pa.array([row(name="old")[f.name]], f.type) for f in fields], pa.schema(fields)
@@ -80,7 +83,8 @@ def older_table(store, lacking):
 
 
 @pytest.mark.parametrize("lacking", ["category", "time"])
-def test_what_an_older_table_lacks_is_null_in_the_views(tmp_path, lacking):
+def test_what_an_older_table_lacks_is_null_in_the_views(tmp_path, lacking, monkeypatch):
+    register(monkeypatch.setattr)
     older_table(tmp_path, lacking)
     engine = Engine(str(tmp_path), {})
     [found] = dicts(engine.ask("FROM events"))
