@@ -32,16 +32,14 @@ from tests.query.tables import (
     make,
     row,
     vacuum,
-)  # fmt: skip
+)
+from tests.upgrade.later import register  # fmt: skip
 
 ENDLESS = "SELECT count(*) FROM range(1000000000000) AS a(i), range(9) WHERE i % 7 = 3"
 
 
 def names(engine, view="events"):
     return sorted(e["name"] for e in dicts(engine.ask(f"FROM {view} SELECT name")))
-
-
-from tests.upgrade.later import register
 
 
 def test_a_store_without_a_table_is_named(tmp_path):
