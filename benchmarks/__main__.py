@@ -196,7 +196,7 @@ def committed(collector: Collector) -> int:
 
 
 def struct_loop(data: bytes) -> float:
-    """The cheapest thing Python can do with the packets: headers to tuples. Events a second."""
+    """Unpack the packets' headers to tuples, the cheapest thing Python can do with them. Return events a second."""
     unpack = struct.Struct(">IIIIQQQH").unpack_from
     begun, at, events = time.thread_time(), 0, []
     while at < len(data):

@@ -124,7 +124,7 @@ def cost_of(runs: list[Found]) -> Cost:
 
 
 def quickest(blocks: list[Block]) -> Block:
-    """The medians of the blocks during which the machine was quickest."""
+    """Return the medians of the blocks during which the machine was quickest."""
     chosen = sorted(blocks, key=lambda block: block.yardstick)[: round(len(blocks) * SHARE) or 1]
     return Block(*map(median, zip(*chosen, strict=True)))
 

@@ -53,7 +53,7 @@ def ovni(events: int) -> bytes:
 
 
 def et3(events: int) -> bytes:
-    """The agent's form: calls two deep, an allocation and an update in each."""
+    """Return a trace in the agent's form: calls two deep, with an allocation and an update in each."""
     call = (
         "M {} 0 1766822961\nN {} 24 2 54 0 1766822961\nM {} {} 1766822961\n"
         "U 0 {} 2 1766822961\nE {} 1766822961\nE {} 1766822961\n"

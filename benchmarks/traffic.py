@@ -49,7 +49,7 @@ def packed(packets: list[bytes], limit: int = 1432) -> list[bytes]:
 
 
 def jets_lines(instructions: int) -> bytes:
-    """A trace shaped as jets-tracegen's: 12 lines of 131 bytes (mean) an instruction."""
+    """Return a trace shaped as jets-tracegen's: 12 lines of 131 bytes (mean) an instruction."""
     lines = [{"type": "header", "version": "2.0", "metadata": {"clock_frequency_mhz": 1000}}]
     lines.append(_record(0, "core_0", "Core", 1, None, "Core 0"))
     for n in range(instructions):

@@ -110,7 +110,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
 
 
 def build() -> str:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     board = (
         dashboard.Dashboard("Tailrace")
         .uid("tailrace")

@@ -32,12 +32,12 @@ from pathlib import Path
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import layout, upkeep
-from tailrace.store.turn import LocalTurn, State
+from tailrace.store.turn import LocalTurn, UpkeepState
 
 layout.REMOVED_HOURS = 0
 while True:
     # Never a full vacuum: at 0 hours that would take what the writer is about to commit.
-    LocalTurn(Path(sys.argv[1])).write(State(swept=time.time_ns()))
+    LocalTurn(Path(sys.argv[1])).write(UpkeepState(swept=time.time_ns()))
     upkeep.run(sys.argv[1], StoreConfig(), clock=SystemClock())
     print("done", flush=True)
 """

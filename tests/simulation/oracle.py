@@ -16,6 +16,7 @@ from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, or
 from tests.simulation.heph import Heph
 from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
+from tests.simulation.reasons import FORGOTTEN
 from tests.simulation.table import DOWN
 from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
@@ -25,11 +26,8 @@ from tests.simulation.world import SECOND
 CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
 
-
 AMPLE = 2**26
 """Bytes that no scenario fills a spool with."""
-_FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
-"""Why the collector forgets a session to which its client may come back."""
 
 
 def check(play: Play) -> None:
@@ -196,7 +194,7 @@ class Uncounted:
             named = {n for n in back if play.programs[n].begin.transport == "heph-tcp"}
             self._streams |= {(owner, "") for owner in named}
         for row in of(rows, "session"):
-            if row["name"] == "close" and attributes(row)["closed"] in _FORGOTTEN:
+            if row["name"] == "close" and attributes(row)["closed"] in FORGOTTEN:
                 back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
                 self._streams |= {(owner, "") for owner in back}
 

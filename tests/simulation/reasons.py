@@ -17,6 +17,9 @@ from tests.simulation.play import Play
 from tests.simulation.violation import demand
 from tests.simulation.words import Event
 
+FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
+"""Why the collector forgets a session to which its client may come back."""
+
 
 class Gap(NamedTuple):
     """A gap's row. `owner` is the program whose session it is of; None where nothing of it is stored."""
@@ -86,9 +89,19 @@ class Facts:
     def truncated(self, gap: Gap) -> bool:
         """The client did not say goodbye, or its connection ended within a packet."""
         if gap.about.get("detail") == "no_goodbye":
-            return gap.owner is None or not self.took_leave(gap.owner)
+            took_leave = gap.owner is not None and self.took_leave(gap.owner)
+            return not took_leave or self._was_forgotten(gap.row["session"])
         session = gap.about.get("quarantine_of", gap.row["session"])
         return session.partition(".")[0] in self.watch.torn
+
+    def _was_forgotten(self, session: str) -> bool:
+        """Return whether a session ended since its client stayed away. A goodbye is then a later one's."""
+        ends = (
+            json.loads(row["attributes"])
+            for row in self.play.collector.rows
+            if row["session"] == session and row["kind"] == "session" and row["name"] == "close"
+        )
+        return any(end["closed"] in FORGOTTEN for end in ends)
 
     def uncounted(self, gap: Gap) -> bool:
         """More streams came than there are places, of the source or of the session."""
