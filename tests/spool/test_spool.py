@@ -11,7 +11,9 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.recent import Recent
 from tailrace.spool.spool import Spool
+from tailrace.spool.writer import SegmentWriter
 
 DATA = EntryKind.DATA
 
@@ -282,6 +284,28 @@ def test_appending_goes_on_while_another_thread_syncs(open_spool):
         sys.setswitchinterval(interval)
     spool.sync()
     assert [entry.session for entry in everything(spool, 0)] == list(range(count))
+
+
+def test_nothing_is_read_that_is_not_called_durable_yet(open_spool, monkeypatch):
+    """By another thread, between the sync of a segment and the word that it is durable."""
+    spool = open_spool()
+    spool.append(DATA, 1, b"first")
+    spool.sync()
+    read = []
+    real = SegmentWriter.sync
+
+    def sync(writer: SegmentWriter, end: int) -> None:
+        real(writer, end)
+        read.append((spool.durable, spool.read(0, 2000), spool.read(spool.durable, 2000)))
+
+    monkeypatch.setattr(SegmentWriter, "sync", sync)
+    spool._recent = Recent(0)  # as for a reader who has fallen behind
+    spool.append(DATA, 2, b"second")
+    spool.sync()
+    [(durable, entries, after)] = read
+    assert [entry.payload for entry in entries] == [b"first"]
+    assert (entries[-1].end, after) == (durable, [])
+    assert payloads(spool) == [b"first", b"second"]
 
 
 def test_a_directory_in_use_is_refused_with_the_pid(open_spool):

@@ -150,10 +150,12 @@ class Log:
     def read(self, position: int, limit: int) -> list[Entry]:
         """Return entries of one segment: none at `durable`, else at least one and about `limit` bytes."""
         segment = self._segment_at(position)
-        if position == segment.end:
+        # Another thread may be between the sync of more entries and the rise of `durable`.
+        end = min(segment.end, self.durable)
+        if position == end:
             return []
         try:
-            found = segment.scan(position, limit, segment.end)
+            found = segment.scan(position, limit, end)
         except OSError as error:
             self._segment_at(position)  # raises ValueError if it was released in the meantime
             raise StoreError(self._damage(segment, position, str(error))) from error
