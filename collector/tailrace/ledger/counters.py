@@ -113,8 +113,8 @@ class Counters:
         self.evicted = 0
         self.announced = False
         """Whether the client announces its restarts, so that none is guessed."""
-        self.news: set[str] = set(state.streams)
-        """Streams with news for the client since the set was emptied."""
+        self.news = dict.fromkeys(state.streams)
+        """Streams with news that the client was not told, in the order in which the news came."""
 
     @property
     def account(self) -> Account:
@@ -160,11 +160,11 @@ class Counters:
                 break
             append(number)
         self.state.seen += len(seqs)
-        heard = set(streams)
+        heard = dict.fromkeys(streams)
         for name in heard:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        self.windows.heard(heard, now)
+        self.windows.heard(heard.keys(), now)
         self.news |= heard
         return seqs, restart
 
@@ -344,7 +344,7 @@ class Counters:
         state = self.state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
-        self.news.add(name)
+        self.news[name] = None
         if len(state.unfollowed) < UNFOLLOWED_MAX:
             state.unfollowed[name] = 0
             followed = True
@@ -360,7 +360,7 @@ class Counters:
         if name in state.unfollowed:
             state.unfollowed[name] += 1
         if len(self.news) > len(state.streams) + _NEWS_MAX:
-            self.news &= state.streams.keys()
+            self.news = {known: None for known in self.news if known in state.streams}
 
     def _say_uncounted(self, name: str, limit: str) -> None:
         self.findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
