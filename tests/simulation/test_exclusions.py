@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import facts, generate, oracle_wire, watch
+from tests.simulation import facts, generate, oracle_wire, reasons, watch
 from tests.simulation.book import Book
 from tests.simulation.facts import Scenario
 from tests.simulation.play import Play
@@ -128,7 +128,7 @@ OVERTAKEN = Scenario(
 def test_an_event_from_a_forgotten_gap_is_stored_before_the_announcement(monkeypatch):
     """Blind spot: "what came below a forgotten gap"."""
     assert judge(OVERTAKEN).kind is None
-    monkeypatch.setattr(watch, "Book", lambda *, forgets: Book())
+    monkeypatch.setattr(watch, "Book", lambda **_: Book())
     assert judge(OVERTAKEN).kind == "stored and in a gap"
 
 
@@ -155,6 +155,37 @@ def test_nothing_is_demanded_of_a_session_that_may_lack_a_part_of_the_log():
     assert kind_of(play) is not None
     with pytest.raises(Violation, match="taken in and not stored"):
         oracle_wire.check(play)
+
+
+def client(at, program):
+    address = f"tcp-{program}:1"
+    return facts.Begin(at=at, program=program, transport="tcp", address=address, buffer=2**17)
+
+
+RETURNS = Scenario(
+    seed=1,
+    facts=[
+        client(0, 0), emit(100 * MS),
+        facts.KillCollector(at=2 * SECOND), emit(3 * SECOND, count=600), facts.StartCollector(at=6 * SECOND),
+        client(7 * SECOND, 1), emit(7 * SECOND, program=1), facts.Kill(at=7500 * MS, program=1),
+    ],
+    fates={},
+    limits={"sessions_max": 1},
+)  # fmt: skip
+
+
+def test_a_client_whose_session_was_forgotten_joins_late():
+    """Blind spot: "what an announced session had before it was forgotten"."""
+    play = Play(RETURNS)
+    play.run()
+    assert kind_of(play) is None
+    rows = play.collector.rows
+    assert [row["seq"] for row in rows if row["name"] == "late_join"]
+    for left in [row for row in rows if "too many sessions" in str(row["attributes"])]:
+        left["attributes"] = left["attributes"].replace("too many sessions", "collector ended")
+    sessions = {row["session"]: {int(row["name"][0])} for row in rows if row["kind"] == "span"}
+    with pytest.raises(Violation, match="the reason late_join is not true"):
+        reasons.check(play, rows, sessions)
 
 
 LATE = scenario(
