@@ -47,7 +47,7 @@ def missing_numbers(findings, stream="1"):
     for finding in findings:
         if finding.stream != stream:
             continue
-        numbers = range(finding.seq, finding.seq + finding.count)
+        numbers = range(finding.seq, finding.seq + finding.events)
         if finding.kind == "gap":
             assert missing.isdisjoint(numbers), "a number claimed missing twice"
             missing.update(numbers)
@@ -173,7 +173,7 @@ def test_a_hole_becomes_a_gap_once_enough_later_events_came():
     feed(ledger, events([0, 1, *range(3, 66)]), chunk=1)
     assert ledger.findings == []
     feed(ledger, events([66, 67]), chunk=1)
-    assert [(f.seq, f.count, f.reason) for f in ledger.findings] == [(2, 1, "network")]
+    assert [(f.seq, f.events, f.reason) for f in ledger.findings] == [(2, 1, "network")]
 
 
 def test_a_hole_becomes_a_gap_once_its_time_has_passed():
@@ -182,7 +182,7 @@ def test_a_hole_becomes_a_gap_once_its_time_has_passed():
     ledger.windows.expire(10 * SECOND + 2 * SECOND - 1)
     assert ledger.findings == []
     ledger.windows.expire(12 * SECOND)
-    assert [(f.seq, f.count) for f in ledger.findings] == [(1, 1)]
+    assert [(f.seq, f.events) for f in ledger.findings] == [(1, 1)]
     assert not ledger.windows.waiting
 
 
@@ -191,7 +191,7 @@ def test_an_event_that_comes_after_its_gap_was_declared_heals_it():
     feed(ledger, events([0, 4]), now=0)
     ledger.windows.expire(3 * SECOND)
     feed(ledger, events([2]), now=4 * SECOND)
-    assert [(f.kind, f.seq, f.count, f.reason) for f in ledger.findings] == [
+    assert [(f.kind, f.seq, f.events, f.reason) for f in ledger.findings] == [
         ("gap", 1, 3, "network"),
         ("heal", 2, 1, "network"),
     ]
@@ -212,7 +212,7 @@ def test_a_restart_is_never_billions_missing():
     feed(ledger, events(range(100)))
     feed(ledger, [("1", 0, 900)])
     ledger.windows.close()
-    assert sum(f.count for f in ledger.findings) == 0
+    assert sum(f.events for f in ledger.findings) == 0
 
 
 def test_a_late_duplicate_of_an_early_event_is_no_restart():
@@ -354,8 +354,8 @@ def test_all_sessions_of_a_source_share_its_limits():
 
 def unknown(findings):
     """Streams and limits of the gaps of unknown size."""
-    assert all(f.seq is None and f.reason == "uncounted" for f in findings if not f.count)
-    return [(f.stream, f.detail) for f in findings if not f.count]
+    assert all(f.seq is None and f.reason == "uncounted" for f in findings if not f.events)
+    return [(f.stream, f.detail) for f in findings if not f.events]
 
 
 def test_a_session_with_many_streams_gives_way_to_a_newcomer_and_says_what_it_may_lack():
@@ -368,7 +368,7 @@ def test_a_session_with_many_streams_gives_way_to_a_newcomer_and_says_what_it_ma
     feed(large, [("a", 1, 99), ("c", 1, 99), ("d", 1, 99)], now=3)
     assert feed(newcomer, [("b", 0, 9)], now=4)[0] == [0]
     assert reports == [4]
-    assert [(f.stream, f.seq, f.count, f.reason) for f in large.findings] == [
+    assert [(f.stream, f.seq, f.events, f.reason) for f in large.findings] == [
         ("b", 1, 2, "network"),
         ("b", None, 0, "uncounted"),
     ]

@@ -26,7 +26,7 @@ from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
-from tailrace.normalize import COUNT, END, KIND, STREAM, Columns, Spans
+from tailrace.normalize import COUNTER, END, KIND, STREAM, Columns, Spans
 
 
 class Incarnation:
@@ -146,7 +146,7 @@ class Incarnation:
 
     def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
         """Take events with a counter, which may be late or duplicates. Return how many were taken."""
-        seqs, restart = counters.observe(columns[STREAM], columns[COUNT], marks_of(columns), now)
+        seqs, restart = counters.observe(columns[STREAM], columns[COUNTER], marks_of(columns), now)
         taken = len(seqs)
         if restart:
             columns = [column[:taken] for column in columns]
@@ -204,7 +204,7 @@ class Incarnation:
                 Finding(
                     record.kind,
                     record.stream,
-                    record.count,
+                    record.counter,
                     about.count,
                     record.name or Reason.NETWORK,
                     of=about.of,

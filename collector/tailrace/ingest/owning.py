@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.marks import marks_of
-from tailrace.normalize import COUNT, END, STREAM
+from tailrace.normalize import COUNTER, END, STREAM
 
 _SLACK = 50 * 10**6
 """How much faster (ns) an event may arrive than the fastest before it."""
@@ -25,7 +25,7 @@ def candidates(
     if counters is None:
         return
     latest = None if epoch is None or next_epoch is None else next_epoch - epoch
-    events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
+    events = zip(columns[STREAM], columns[COUNTER], marks_of(columns), columns[END], strict=True)
     for index, (stream, count, mark, end) in enumerate(events):
         if latest is not None and end is not None and end > latest:
             continue
@@ -52,7 +52,7 @@ def owns(
     if mine is None or its is None:
         return False
     (stream,), (count,), (mark,), (end,) = (
-        event[STREAM], event[COUNT], marks_of(event), event[END],
+        event[STREAM], event[COUNTER], marks_of(event), event[END],
     )  # fmt: skip
     expected = its.expects(stream, count)
     how = mine.fits(stream, count, mark)
