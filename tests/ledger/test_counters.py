@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import DUPLICATE, UNFOLLOWED_MAX, Counters
+from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState
+from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
 
 SECOND = 10**9
@@ -105,8 +106,8 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
     assert first.findings + second.findings == whole.findings
     assert encode(second.state) == encode(whole.state)
     assert (
-        second.held
-        == whole.held
+        second.marks.held
+        == whole.marks.held
         == 10 * sum(len(s.recent) + len(s.head) for s in whole.state.streams.values())
     )
 
@@ -256,7 +257,7 @@ def test_a_counter_is_given_up_when_its_last_number_repeats_three_times_in_a_row
     seqs, _ = feed(ledger, [("1", n, 1_009_500 + at) for at, n in enumerate(others)], chunk=1)
     assert seqs == [*others[:-2], None, None]
     assert ledger.state.streams["1"].counted is False
-    assert ledger.ends() == {}
+    assert ledger.numbers.ends() == {}
     assert ledger.account.seen == 10 + len(others)
     assert ledger.account.duplicates == 0
 
@@ -320,17 +321,17 @@ def test_what_fits_a_run_that_is_over():
     ledger = counters()
     feed(ledger, events([*range(100), *range(103, 900)]))
     mark = 1_000_000 + 1000 * 101
-    assert ledger.fits("1", 101, mark) == "near"
-    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "same"
-    assert ledger.fits("1", 850, 1_000_000) is None
-    assert ledger.fits("1", 901, 1_000_000 + 1000 * 901) == "near"
-    assert ledger.fits("1", 901, 1_000) is None
-    assert ledger.fits("1", 5_000, 6_000_000) == "far"
-    assert ledger.fits("1", 5_000, 1_000) is None
-    assert ledger.fits("2", 0, 0) == "far"
-    ledger.give_way(2**20)
-    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
-    assert ledger.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
+    assert ledger.numbers.fits("1", 101, mark) == "near"
+    assert ledger.numbers.fits("1", 850, 1_000_000 + 1000 * 850) == "same"
+    assert ledger.numbers.fits("1", 850, 1_000_000) is None
+    assert ledger.numbers.fits("1", 901, 1_000_000 + 1000 * 901) == "near"
+    assert ledger.numbers.fits("1", 901, 1_000) is None
+    assert ledger.numbers.fits("1", 5_000, 6_000_000) == "far"
+    assert ledger.numbers.fits("1", 5_000, 1_000) is None
+    assert ledger.numbers.fits("2", 0, 0) == "far"
+    ledger.marks.give_way(2**20)
+    assert ledger.numbers.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
+    assert ledger.numbers.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
 
 
 def test_all_sessions_of_a_source_share_its_limits():
@@ -470,5 +471,5 @@ def test_an_event_from_a_forgotten_gap_contradicts_nothing():
     ledger.windows.close()
     (late,) = events([100])
     assert ledger.state.streams["1"].floor > 100
-    assert not ledger.contradicts(*late)
-    assert ledger.fits(*late) == "old"
+    assert not ledger.numbers.contradicts(*late)
+    assert ledger.numbers.fits(*late) == "old"

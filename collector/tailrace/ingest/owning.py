@@ -29,7 +29,7 @@ def candidates(
     for index, (stream, count, mark, end) in enumerate(events):
         if latest is not None and end is not None and end > latest:
             continue
-        how = counters.fits(stream, count, mark)
+        how = counters.numbers.fits(stream, count, mark)
         if how and (how != "far" or latest is not None):
             yield index
 
@@ -48,9 +48,9 @@ def owns(
     decides: the earlier incarnation has the same event; the later one has another event under its number; the
     clock says whether the later one can have sent the event by now. Where no clock says it, the event is of
     the earlier incarnation if its numbers expect the event and its time is nearer there."""
-    mine, its = earlier.counters, later.counters
-    if mine is None or its is None:
+    if earlier.counters is None or later.counters is None:
         return False
+    mine, its = earlier.counters.numbers, later.counters.numbers
     (stream,), (count,), (mark,), (end,) = (
         event[STREAM], event[COUNTER], marks_of(event), event[END],
     )  # fmt: skip
