@@ -317,3 +317,21 @@ def test_giving_way_makes_unknown_ids_gaps_and_joins_ranges():
     assert ledger.defined(7)  # nothing is claimed of it any more
     assert ledger.evicted > 40
     assert ledger.account.imbalance == 0
+
+
+def test_an_id_that_is_awaited_is_no_duplicate_though_the_ranges_around_it_were_joined():
+    ledger = references(LedgerConfig(references_max=4))
+    ledger.define(1)
+    ledger.refer(2, SECOND)
+    ledger.expire(100 * SECOND)
+    ledger.refer(4, 100 * SECOND)
+    for id_ in (3, 5, 7, 9):
+        ledger.define(id_)  # with all that lies between
+    for id_ in (11, 13):
+        ledger.define(id_)
+    assert ledger.state.hull == (1, 7)
+    assert (ledger.define(2), ledger.define(4)) == ("forward_reference",) * 2
+    assert said(ledger) == [
+        ("gap", "unresolved", 1, 2, "begin"), ("heal", "unresolved", 1, 2, "begin"),
+    ]  # fmt: skip
+    assert (ledger.define(2), ledger.waiting, ledger.account.missing) == ("duplicate_id", False, 0)

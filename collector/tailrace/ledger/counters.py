@@ -97,8 +97,8 @@ class Counters:
         self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
         """Whether the client announces its restarts, so that none is guessed."""
-        self.news: set[str] = set(state.streams)
-        """Streams with news for the client since the set was emptied."""
+        self.news = dict.fromkeys(state.streams)
+        """Streams with news that the client was not told, in the order in which the news came."""
 
     @property
     def account(self) -> Account:
@@ -144,11 +144,11 @@ class Counters:
                 break
             append(number)
         self.state.seen += len(seqs)
-        heard = set(streams)
+        heard = dict.fromkeys(streams)
         for name in heard:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        self.windows.heard(heard, now)
+        self.windows.heard(heard.keys(), now)
         self.news |= heard
         return seqs, restart
 
@@ -187,7 +187,7 @@ class Counters:
             limit = "source_streams_max"
         if limit:
             self._unfollowed.add(name, limit)
-            self.news.add(name)
+            self.news[name] = None
             return None
         stream = state.streams[name] = StreamCounter()
         return stream
@@ -204,7 +204,7 @@ class Counters:
             self.state.let_go += stream.next - stream.base + stream.extra
             del self.state.streams[name]
             self._unfollowed.add(name, "source_streams_max", followed=True)
-            self.news.add(name)
+            self.news[name] = None
         self._commons.remove_streams(self, len(oldest))
         self._report(now)
 
@@ -229,7 +229,8 @@ class Counters:
         if stream is None:
             self._unfollowed.observe(name)
             if len(self.news) > len(self.state.streams) + _NEWS_MAX:
-                self.news &= self.state.streams.keys()
+                followed = self.state.streams
+                self.news = {known: None for known in self.news if known in followed}
             return None
         if stream.fresh:
             self.begin(name, stream, count, mark, now)

@@ -169,10 +169,10 @@ class References:
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
             lasts[-1] = id_
-        elif self.defined(id_):
-            return "duplicate_id"
-        else:
+        elif not self.defined(id_):
             self._insert(id_)
+        elif id_ not in state.unknown and id_ not in state.unresolved:
+            return "duplicate_id"  # of the ids in the hull, some were never defined
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
         if id_ in state.unresolved:
