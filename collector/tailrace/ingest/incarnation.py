@@ -21,12 +21,13 @@ from tailrace.ledger.commons import Commons
 from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.gap_rows import GapRows
+from tailrace.ledger.handover import hand_over
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
-from tailrace.normalize import COUNT, END, KIND, STREAM, Columns, Spans
+from tailrace.normalize import COUNTER, END, KIND, STREAM, Columns, Spans
 
 
 class Incarnation:
@@ -84,7 +85,7 @@ class Incarnation:
     def holdings(self) -> list[Holding]:
         """Return the state that the producer's events make the incarnation hold."""
         if self._counters:
-            return [self._counters, self._counters.windows, self._references]
+            return [self._counters.marks, self._counters.windows, self._references]
         return [self._spans, self._references]
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
@@ -146,7 +147,7 @@ class Incarnation:
 
     def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
         """Take events with a counter, which may be late or duplicates. Return how many were taken."""
-        seqs, restart = counters.observe(columns[STREAM], columns[COUNT], marks_of(columns), now)
+        seqs, restart = counters.observe(columns[STREAM], columns[COUNTER], marks_of(columns), now)
         taken = len(seqs)
         if restart:
             columns = [column[:taken] for column in columns]
@@ -204,7 +205,7 @@ class Incarnation:
                 Finding(
                     record.kind,
                     record.stream,
-                    record.count,
+                    record.counter,
                     about.count,
                     record.name or Reason.NETWORK,
                     of=about.of,
@@ -234,13 +235,15 @@ class Incarnation:
         """Forget the marks of events: while no connection is open, only resent events come, and their
         numbers suffice."""
         if self._counters:
-            self._counters.forget_marks()
+            self._counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
         """Count the events of another incarnation here, though their rows have its name. Do nothing if
         one of these events cannot be of this incarnation."""
         mine, its = self._counters, other.counters
-        if mine and its and not self.denies(its.remembered()) and (events := its.hand_over()):
+        if mine is None or its is None or self.denies(its.numbers.remembered()):
+            return
+        if events := hand_over(its):
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
             self.report(now)
@@ -255,7 +258,7 @@ class Incarnation:
             count is not None
             and (
                 counters.begins_anew(stream, count, mark)
-                or counters.contradicts(stream, count, mark)
+                or counters.numbers.contradicts(stream, count, mark)
             )
             for stream, count, mark in events
         )
