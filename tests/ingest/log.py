@@ -156,7 +156,7 @@ def run(entries, ingest=None):
     ingest = ingest or Ingest()
     for entry in entries:
         ingest.apply(entry)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     return ingest, rows(batch)
 
 
