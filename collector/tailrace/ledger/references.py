@@ -145,11 +145,11 @@ class References:
     def claim(self, finding: Finding) -> None:
         """Add a finding of the decoder: records that are missing, or that came after all."""
         if finding.kind == Kind.GAP:
-            if finding.count > CLAIM_MAX:
-                finding = finding._replace(seq=None, count=0)
-            self.state.claimed += finding.count
-        elif finding.count <= self.state.claimed:
-            self.state.claimed -= finding.count
+            if finding.events > CLAIM_MAX:
+                finding = finding._replace(seq=None, events=0)
+            self.state.claimed += finding.events
+        elif finding.events <= self.state.claimed:
+            self.state.claimed -= finding.events
         else:
             return  # it was missing from a gap of unknown size
         self.findings.append(finding)
