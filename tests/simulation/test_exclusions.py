@@ -48,6 +48,18 @@ def test_a_late_copy_of_a_header_looks_like_another_life():
     assert [row["name"] for row in play.collector.rows].count("restart") == 1
 
 
+@pytest.mark.parametrize(("delay", "runs"), [(1900 * MS, 1), (2100 * MS, 2)])
+def test_a_header_later_than_the_reorder_time_looks_like_another_life(delay, runs):
+    """Blind spot: "to which life a JETS line in a datagram belongs"."""
+    play = Play(scenario(begin("jets-udp"), emit(10 * MS, count=3), **{"up/0": [delay]}))
+    play.run()
+    rows = play.collector.rows
+    assert [row["name"] for row in rows].count("restart") == runs - 1
+    assert kind_of(play) is None
+    next(row for row in rows if row["name"] == "0/1/0")["session"] = "another"
+    assert kind_of(play) == "a life in two sessions"
+
+
 REFERENCES = Scenario(
     seed=1,
     facts=[begin("jets-udp"), emit(10 * MS, count=40)],
