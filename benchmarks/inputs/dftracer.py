@@ -56,13 +56,13 @@ def write(home: Path, events: int, seed: int, varied: int = 1, gz: int = 0) -> W
 
 def _members(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield a gzip member for each so many bytes."""
-    held: list[bytes] = []
+    held = bytearray()
     for piece in pieces:
-        held.append(piece)
-        if sum(map(len, held)) >= MEMBER:
-            yield zlib.compress(b"".join(held), 6, wbits=31)
-            held = []
-    yield zlib.compress(b"".join(held), 6, wbits=31)
+        held += piece
+        if len(held) >= MEMBER:
+            yield zlib.compress(held, 6, wbits=31)
+            held.clear()
+    yield zlib.compress(held, 6, wbits=31)
 
 
 def _lines(events: int, rng: random.Random, varied: int) -> Iterator[list[str]]:

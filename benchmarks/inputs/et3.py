@@ -38,7 +38,7 @@ def _lines(events: int, rng: random.Random, varied: int) -> Iterator[list[str]]:
             thread = THREADS[rng.randrange(len(THREADS))]
         stack, kind = frames[thread], rng.random()
         number = 1 + rng.randrange(objects)
-        if kind < 0.31 and len(stack) < DEPTH and left >= opened + 2 or not stack and left > opened + 1:  # fmt: skip
+        if (kind < 0.31 and len(stack) < DEPTH and left >= opened + 2) or (not stack and left > opened + 1):  # fmt: skip
             method = 21 + rng.randrange(400)
             stack.append(method)
             opened += 1
