@@ -44,7 +44,7 @@ GROUPS = {
     ),
     "recovery": (
         [f"tailrace/{name}.py" for name in (
-            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/log", "pipeline/replay",
+            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/log", "daemon/replay",
         )],
         [
             f"tests/spool/test_{n}.py"
@@ -55,7 +55,10 @@ GROUPS = {
         ["tailrace_client/_session.py", "tailrace_client/_queue.py"],
         [f"{_CLIENT}{n}.py" for n in ("session", "queue", "forgotten")],
     ),
-    "link": (["tailrace_client/_link.py", "tailrace_client/_contact.py"], [f"{_CLIENT}{n}.py" for n in ("link", "sender")]),
+    "link": (
+        [f"tailrace_client/_{n}.py" for n in ("link", "contact", "fate", "introductions", "losses")],
+        [f"{_CLIENT}{n}.py" for n in ("link", "sender")],
+    ),
 }  # fmt: skip
 
 _EXAMPLES = 20

@@ -1,16 +1,20 @@
 """The dashboard, as code: `python deploy/grafana/dashboard.py > deploy/grafana/dashboards/tailrace.json`.
 
-A test compares the two, and asks a real Prometheus every expression that is in it.
+A panel's description ends with what `tailrace.metrics.contract` says of each metric that it shows. A test compares
+code and file, and asks a real Prometheus every expression that is in it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, StackingMode
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+
+from tailrace.metrics.contract import METRICS
 
 PROMETHEUS = DataSourceRef(type_val="prometheus", uid="$datasource")
 OF_SOURCE = 'instance=~"$instance",source=~"$source"'
@@ -30,81 +34,92 @@ class Line(NamedTuple):
         return self.expression.replace("{S", f"{{{OF_SOURCE}").replace("{I", f"{{{OF_INSTANCE}")
 
 
+_HELP = {metric.name: metric.help for metric in METRICS}
+
+
 class Graph(NamedTuple):
     title: str
-    description: str
+    about: str
     unit: str
     lines: tuple[Line, ...]
     stacked: bool = False
+
+    @property
+    def description(self) -> str:
+        """What the panel shows, and in the collector's own words what the metrics in it are."""
+        each = (re.findall(r"\btailrace_\w+", line.expression) for line in self.lines)
+        names = (re.sub("_(total|bucket)$", "", name) for found in each for name in found)
+        words = [f"`{name}`: {_HELP[name]}" for name in dict.fromkeys(names)]
+        return "\n\n".join([self.about, *words])
 
 
 RATE = "[$__rate_interval]"
 
 OVERVIEW = (
     Graph("Events a second", "All rows made for the table.", "cps", (Line(f"sum(rate(tailrace_source_rows_total{{S}}{RATE}))"),)),
-    Graph("Events missing now", "Gaps not healed, and holes still open.", "short", (Line("sum(tailrace_ledger_missing_events{S})"),)),
+    Graph("Events missing now", "Of all chosen sources together.", "short", (Line("sum(tailrace_ledger_missing_events{S})"),)),
     Graph("Part that is missing", "Of all events that producers have numbered.", "percentunit", (Line("sum(tailrace_ledger_missing_events{S}) / (sum(tailrace_ledger_expected_events{S}) > 0)"),)),
     Graph("Received", "Bytes a second, all sources.", "Bps", (Line(f"sum(rate(tailrace_source_received_bytes_total{{S}}{RATE}))"),)),
-    Graph("Not in the table yet", "Safe on disk, and not yet to be queried.", "bytes", (Line("sum(tailrace_spool_uncommitted_bytes{I})"),)),
-    Graph("Imbalance", "Not 0: a defect of Tailrace.", "short", (Line("sum(abs(tailrace_ledger_imbalance_events{S})) + sum(abs(tailrace_source_imbalance_bytes{S}))"),)),
+    Graph("Not in the table yet", "Safe, and not yet to be queried.", "bytes", (Line("sum(tailrace_spool_uncommitted_bytes{I})"),)),
+    Graph("Imbalance", "Both kinds, of all chosen sources together.", "short", (Line("sum(abs(tailrace_ledger_imbalance_events{S})) + sum(abs(tailrace_source_imbalance_bytes{S}))"),)),
 )  # fmt: skip
 
 ROWS: dict[str, tuple[Graph, ...]] = {
     "What is missing, and why": (
-        Graph("Events lost", "Found missing a second, by reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_gap_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
-        Graph("Events that came after all", "By the reason of the gap they repay.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_heal_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
+        Graph("Events lost", "A second, by reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_gap_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
+        Graph("Events that arrived after all", "A second, by the gap's reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_heal_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
         Graph("Missing now", "By source.", "short", (Line("tailrace_ledger_missing_events{S}", "{{source}}"),)),
-        Graph("Duplicates", "Events that had come before.", "cps", (Line(f"sum by (source) (rate(tailrace_ledger_duplicate_events_total{{S}}{RATE}))", "{{source}}"),)),
-        Graph("Dropped by the kernel", "Datagrams a second.", "cps", (Line(f"sum by (source) (rate(tailrace_udp_kernel_dropped_datagrams_total{{S}}{RATE}))", "{{source}}"),)),
-        Graph("Unreadable", "Bytes a second that were not of the format.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_malformed_bytes_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Duplicates", "Events a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_ledger_duplicate_events_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Dropped by the kernel", "Datagrams a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_udp_kernel_dropped_datagrams_total{{S}}{RATE}))", "{{source}}"),)),
+        Graph("Unreadable", "Bytes a second, by source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_malformed_bytes_total{{S}}{RATE}))", "{{source}}"),)),
     ),
     "What comes in": (
         Graph("Events", "Rows a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_source_rows_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Bytes", "By source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_received_bytes_total{{S}}{RATE}))", "{{source}}"),)),
-        Graph("Producers", "Connections, datagram peers and files now.", "short", (Line("sum by (source) (tailrace_source_open{S})", "{{source}}"),)),
-        Graph("Restarts and refusals", "Producers that began anew; connections refused or cut off.", "cps", (
-            Line(f"sum by (source) (rate(tailrace_ledger_restarts_total{{S}}{RATE}))", "{{source}} began anew"),
+        Graph("Producers", "By source.", "short", (Line("sum by (source) (tailrace_source_open{S})", "{{source}}"),)),
+        Graph("Restarts and refusals", "A second, by source; refusals also by cause.", "cps", (
+            Line(f"sum by (source) (rate(tailrace_ledger_restarts_total{{S}}{RATE}))", "{{source}} restarts"),
             Line(f"sum by (source, cause) (rate(tailrace_source_refused_total{{S}}{RATE}))", "{{source}} {{cause}}"),
         )),
         Graph("Datagrams waiting", "Part of the socket's buffer that is full.", "percentunit", (Line("tailrace_udp_queue_bytes{S} / (tailrace_udp_buffer_bytes{S} > 0)", "{{source}}"),)),
-        Graph("Files behind", "Bytes of followed files that are not read yet.", "bytes", (Line("sum by (source) (tailrace_tail_behind_bytes{S})", "{{source}}"),)),
+        Graph("Files behind", "By source.", "bytes", (Line("sum by (source) (tailrace_tail_behind_bytes{S})", "{{source}}"),)),
     ),
     "Simulated time": (
         Graph("Slowdown", "Wall seconds a simulated second; the 20 slowest sessions.", "short", (Line("topk(20, tailrace_session_slowdown_ratio{S})", "{{source}} {{session}}"),)),
         Graph("Slowest session", "Wall seconds a simulated second, by source.", "short", (Line("source:tailrace_session_slowdown_ratio:max{S}", "{{source}}"),)),
         Graph("Ticks", "Of sessions' own clocks in a second of wall time; the 20 fastest.", "cps", (Line("topk(20, tailrace_session_ticks_per_wall_second{S})", "{{source}} {{session}}"),)),
-        Graph("Since the clock went on", "The 20 that have stood longest, though events came in the last minute.", "s", (Line("topk(20, (time() - tailrace_session_advanced_timestamp_seconds{S}) and (time() - tailrace_session_last_event_timestamp_seconds{S} < 60))", "{{source}} {{session}}"),)),
-        Graph("Sessions", "By what their clocks do: advancing, stalled while events come, silent.", "short", (Line("sum by (progress) (tailrace_source_followed_sessions{S})", "{{progress}}"),), stacked=True),
-        Graph("Sessions not followed", "There are more than `metrics.series_max`.", "short", (Line("sum by (source) (tailrace_source_unfollowed_sessions{S})", "{{source}}"),)),
+        Graph("Since the clock last advanced", "The 20 sessions that have stood longest, though events arrived in the last minute.", "s", (Line("topk(20, (time() - tailrace_session_advanced_timestamp_seconds{S}) and (time() - tailrace_session_last_event_timestamp_seconds{S} < 60))", "{{source}} {{session}}"),)),
+        Graph("Sessions", "By progress.", "short", (Line("sum by (progress) (tailrace_source_followed_sessions{S})", "{{progress}}"),), stacked=True),
+        Graph("Sessions not followed", "By source.", "short", (Line("sum by (source) (tailrace_source_unfollowed_sessions{S})", "{{source}}"),)),
     ),
     "On its way to the table": (
-        Graph("Commits", "How long a batch takes to be durable in the table.", "s", (
+        Graph("Commits", "Half of the commits, and 99 of 100, took less.", "s", (
             Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_store_commit_seconds_bucket{{I}}{RATE})))", "half"),
             Line(f"histogram_quantile(0.99, sum by (le) (rate(tailrace_store_commit_seconds_bucket{{I}}{RATE})))", "99 of 100"),
         )),
-        Graph("Syncs", "How long what was received takes to be on disk.", "s", (
+        Graph("Syncs", "Half of the syncs, and 99 of 100, took less.", "s", (
             Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "half"),
             Line(f"histogram_quantile(0.99, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "99 of 100"),
         )),
-        Graph("Spool", "Its size, and what of it is not decoded or not in the table yet.", "bytes", (
+        Graph("Spool", "Of all chosen instances together.", "bytes", (
             Line("sum(tailrace_spool_size_bytes{I})", "on disk"),
             Line("sum(tailrace_spool_undecoded_bytes{I})", "not decoded"),
             Line("sum(tailrace_spool_uncommitted_bytes{I})", "not in the table"),
         )),
         Graph("Rows committed", "A second.", "cps", (Line(f"sum(rate(tailrace_store_committed_rows_total{{I}}{RATE}))", "rows"),)),
-        Graph("State", "How many are in each state, and with how many something is wrong.", "short", (
+        Graph("State", "Collectors in each state, and collectors for which each condition holds.", "short", (
             Line("sum by (state) (tailrace_state{I})", "{{state}}"),
             Line("sum by (condition) (tailrace_condition{I})", "{{condition}}"),
         )),
-        Graph("Heartbeat", "Time since the newest event of the collector's own in the table was made.", "s", (
+        Graph("Heartbeat", "Age of the newest heartbeat in the table, and the time in which 99 of 100 were committed.", "s", (
             Line("max by (instance) (tailrace_heartbeat_age_seconds{I})", "{{instance}}"),
             Line("histogram_quantile(0.99, sum by (le) (rate(tailrace_heartbeat_commit_seconds_bucket{I}[5m])))", "99 of 100 were in the table within"),
         )),
-        Graph("Admin endpoint", "Answers a second by status code, and connections not taken or cut off.", "cps", (
+        Graph("Admin endpoint", "Requests a second by status code, and refused connections by cause.", "cps", (
             Line(f"sum by (code) (rate(tailrace_admin_requests_total{{I}}{RATE}))", "{{code}}"),
             Line(f"sum by (cause) (rate(tailrace_admin_refused_total{{I}}{RATE}))", "{{cause}}"),
         )),
-        Graph("Upkeep", "Runs by outcome.", "cps", (Line(f"sum by (outcome) (rate(tailrace_store_upkeeps_total{{I}}{RATE}))", "{{outcome}}"),)),
+        Graph("Upkeep", "A second, by outcome.", "cps", (Line(f"sum by (outcome) (rate(tailrace_store_upkeeps_total{{I}}{RATE}))", "{{outcome}}"),)),
     ),
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ class Heard(NamedTuple):
         """Of each stream's events, as they came."""
         found: dict[str, list[int]] = {}
         for event in self.events:
-            found.setdefault(event.stream, []).append(event.count)
+            found.setdefault(event.stream, []).append(event.counter)
         return found
 
     def check_complete(self) -> None:

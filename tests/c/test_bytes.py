@@ -154,7 +154,7 @@ def test_streams_substreams_and_counters(tmp_path):
         "substream 0",
         command("counter", name("bare"), spelled("f64", math.inf)),
     )
-    assert [(e.name, e.stream, e.count, e.substream, e.kind) for e in heard.events] == [
+    assert [(e.name, e.stream, e.counter, e.substream, e.kind) for e in heard.events] == [
         ("own", "1", 0, 0, "span"),
         ("bare", "1", 1, 0, "counter"),
         ("given", "4000000000", 0, -1, "span"),

@@ -50,7 +50,7 @@ def decode(format_, data):
 def test_an_event_is_read_back_as_it_was_written(stream, counter, start, end, name, attributes):
     packet = _wire.event(stream, counter, 0, start, end, _wire.body(name, attributes))
     (record,) = decode(heph.FORMAT, packet)
-    assert (record.kind, record.stream, record.count, record.name) == (
+    assert (record.kind, record.stream, record.counter, record.name) == (
         "span",
         str(stream),
         counter,
@@ -84,8 +84,8 @@ def test_an_emitters_file_is_read_back(tmp_path):
     assert epoch.detail.epoch == emitter.epoch
     assert session.detail.announces.id
     assert goodbye.detail.goodbye.streams == {"1": 2}
-    assert (inside.name, inside.count, inside.start) == ("inside", 0, inside.end)
-    assert (step.name, step.count, step.attributes) == ("step", 1, '{"cell":3}')
+    assert (inside.name, inside.counter, inside.start) == ("inside", 0, inside.end)
+    assert (step.name, step.counter, step.attributes) == ("step", 1, '{"cell":3}')
     assert step.start <= inside.start <= step.end
 
 

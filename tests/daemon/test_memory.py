@@ -16,7 +16,8 @@ from tailrace.config.schema import Config, TailConfig, UdpConfig
 from tailrace.daemon import memory
 from tailrace.decoding.json_object import read_object
 from tailrace.ingest.machine import Ingest
-from tailrace.ledger.counters import MARK_BYTES, STREAM_BYTES
+from tailrace.ledger.counters import STREAM_BYTES
+from tailrace.ledger.held_marks import MARK_BYTES
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, heph_event
 
@@ -49,7 +50,7 @@ def test_the_page_says_what_the_code_says():
     [
         ("normalize", "SPAN_BYTES", "open spans"), ("ledger.references", "RANGE_BYTES", "record ids"),
         ("ledger.references", "UNKNOWN_BYTES", "unknown references"),
-        ("ledger.counters", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
+        ("ledger.held_marks", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
         ("ledger.copies", "COPY_BYTES", "datagrams"), ("decoding.formats.et3.stack", "FRAME_BYTES", "open calls"),
         ("decoding.formats.ovni.stack", "OPEN_BYTES", "open calls"), ("decoding.formats.et3.maps", "NAME_BYTES", "names of"),
         ("decoding.formats.dftracer.names", "NAME_BYTES", "names of"),
@@ -104,7 +105,7 @@ def test_no_session_takes_more_than_is_said(format_):
         ingest = Ingest()
         for entry in log.entries:
             ingest.apply(entry)
-        ingest.take()
+        ingest.yielded.take()
         return ingest
 
     work()
@@ -124,7 +125,7 @@ def test_no_stream_takes_more_than_is_said():
         ingest = Ingest()
         for entry in log.entries:
             ingest.apply(entry)
-        ingest.take()
+        ingest.yielded.take()
         return ingest
 
     work()

@@ -44,7 +44,7 @@ def attributes(record: Record) -> dict[str, Any]:
 def gaps(records: list[Record]) -> list[tuple[str | None, int | None, int, str | None]]:
     """Reason, first number, count and detail."""
     return [
-        (r.name, r.count, r.detail.count, r.detail.detail)
+        (r.name, r.counter, r.detail.count, r.detail.detail)
         for r in records
         if isinstance(r.detail, Missing)
     ]
@@ -304,7 +304,7 @@ def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
     records = decode(text(start(), event(2), event(6), end(7, aggregation), *late))
     found = of(records, Kind.GAP, Kind.HEAL)
     order = [
-        (r.kind, r.name, r.count, r.detail.count) for r in found if isinstance(r.detail, Missing)
+        (r.kind, r.name, r.counter, r.detail.count) for r in found if isinstance(r.detail, Missing)
     ]
     gap, heal = (Kind.GAP, Reason.NETWORK, 3, 3), (Kind.HEAL, Reason.NETWORK, 4, 1)
     assert order == ([gap, heal] if aggregation == 0 else [])

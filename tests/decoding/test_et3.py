@@ -122,7 +122,7 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
     manifest = json.loads((VECTORS / "spec_threads_lossy.manifest.json").read_text())
     ticks = [line["text"].split() for line in manifest["dropped"] if line["text"][0] in "ME"]
     gaps = [r for r in decode(vector("spec_threads_lossy")) if r.kind == Kind.GAP]
-    assert [(gap.count, gap.detail.count) for gap in gaps] == [(int(t[-1]), 1) for t in ticks]
+    assert [(gap.counter, gap.detail.count) for gap in gaps] == [(int(t[-1]), 1) for t in ticks]
     assert len(gaps) == manifest["dropped_ME"]
 
 

@@ -170,7 +170,7 @@ def test_header_fields_are_what_the_producer_gave(header: dict[str, int]) -> Non
     record = only(event(b"name", **header))
     assert (record.kind, record.name) == (Kind.SPAN, "name")
     assert record.stream == str(header["stream"])
-    assert record.count == header["count"]
+    assert record.counter == header["count"]
     assert record.substream % 2**64 == header["substream"]
     attributes = json.loads(record.attributes or "{}")
     for field in ("start", "end"):
@@ -211,7 +211,7 @@ def test_an_independent_decoding_says_the_same(case: str) -> None:
             assert record.detail.epoch == other["epoch"]
             continue
         assert record.kind == Kind.SPAN
-        assert (record.stream, record.count) == (str(other["stream"]), other["count"])
+        assert (record.stream, record.counter) == (str(other["stream"]), other["count"])
         assert (record.start, record.end) == (other["start"], other["end"])
         assert record.substream % 2**64 == other["substream"]
         if "body_error" in other:
@@ -232,7 +232,7 @@ def spelled_here(value: object) -> object:
 def test_events_dropped_from_a_trace_are_just_the_holes_in_its_counters() -> None:
     manifest = json.loads((VECTORS / "busy_lossy.manifest.json").read_text())
     seen = Counter(
-        (int(record.stream), record.count)
+        (int(record.stream), record.counter)
         for record in decode((VECTORS / "busy_lossy.in").read_bytes())
         if record.kind == Kind.SPAN
     )
@@ -247,7 +247,7 @@ def test_a_string_of_70_000_bytes_with_its_length_wrapped_costs_only_its_attribu
     numbers = attribute("n", "u64", 7)
     long = string(b"s") + b"\4" + string(b"x" * 70_000)
     records = decode(event(b"long", numbers + long, count=3) + event(b"next", count=4))
-    assert [(record.name, record.count, record.flaw) for record in records] == [
+    assert [(record.name, record.counter, record.flaw) for record in records] == [
         ("long", 3, "undecodable_body"),
         ("next", 4, None),
     ]
@@ -290,7 +290,7 @@ def test_a_packet_nobody_finishes_does_not_swallow_those_after_it() -> None:
     whole = [event(b"whole", count=n) for n in range(3)]
     records = decode(torn + b"".join(whole))
     assert [(record.kind, record.flaw) for record in records[:1]] == [(Kind.MALFORMED, "torn")]
-    assert [record.count for record in records[1:]] == [0, 1, 2]
+    assert [record.counter for record in records[1:]] == [0, 1, 2]
 
 
 def test_datagrams_cut_off_do_not_touch_one_another() -> None:
@@ -343,7 +343,7 @@ def test_a_packet_torn_in_an_array_does_not_swallow_those_that_complete_it() -> 
     whole = [event(b"whole", count=n) for n in range(8)]
     records = decode(torn + b"".join(whole))
     assert [(r.kind, r.flaw, r.size) for r in records[:1]] == [(Kind.MALFORMED, "torn", 120)]
-    assert [record.count for record in records[1:]] == list(range(8))
+    assert [record.counter for record in records[1:]] == list(range(8))
 
 
 @pytest.mark.parametrize("size", [*range(245, 262), *range(1262, 1290)])

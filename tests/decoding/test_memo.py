@@ -15,3 +15,11 @@ def test_a_memo_is_bounded_and_remembers_only_what_it_was_told(keys: list[str]) 
         assert memo.keep(key, hash(key)) == hash(key)
         assert (memo.get(key) is None) == (len(key) > 4)
         assert len(memo) <= 5
+
+
+def test_each_memo_counts_its_own_eighths() -> None:
+    one: Memo[str, int] = Memo(5, 4)
+    other: Memo[str, int] = Memo(5, 4)
+    found = [one.is_eighth() for _ in range(17)]
+    assert [at for at, eighth in enumerate(found) if eighth] == [0, 8, 16]
+    assert other.is_eighth()

@@ -42,7 +42,7 @@ def found(records):
     kinds = Counter(record.kind for record in records)
     gaps = [record for record in records if record.kind == "gap"]
     missing = {
-        (record.stream, record.count + n) for record in gaps for n in range(record.detail.count)
+        (record.stream, record.counter + n) for record in gaps for n in range(record.detail.count)
     }
     events = sum(kinds[kind] for kind in ("span", "begin", "instant", "counter", "annotation"))
     return events, missing

@@ -26,7 +26,7 @@ def test_every_stream_counts_without_holes_and_ends_do_not_go_back():
         own = [packet for packet in packets if packet.stream == stream]
         read = [record for record in records if record.stream == str(stream)]
         assert [p.counter for p in own] == list(range(2**32 - 100, 2**32 - 100 + len(own)))
-        assert [r.count for r in read] == [p.counter % 2**32 for p in own]
+        assert [r.counter for r in read] == [p.counter % 2**32 for p in own]
         assert all(a.end <= b.end for a, b in pairwise(read))
         assert any(a.start > b.start for a, b in pairwise(read))
 

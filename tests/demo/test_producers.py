@@ -28,7 +28,7 @@ def test_the_datagrams_lack_exactly_the_numbers_named(seed):
     assert epoch.detail.epoch == EPOCH
     seen = defaultdict(list)
     for event in events:
-        seen[event.stream].append(event.count)
+        seen[event.stream].append(event.counter)
     holes = {
         (stream, number)
         for stream, numbers in seen.items()
@@ -50,7 +50,7 @@ def test_the_stream_of_events_is_whole():
     assert len(events) == traffic.events == EVENTS
     counters = defaultdict(list)
     for event in events:
-        counters[event.stream].append(event.count)
+        counters[event.stream].append(event.counter)
     assert all(numbers == list(range(len(numbers))) for numbers in counters.values())
 
 

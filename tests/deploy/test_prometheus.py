@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.metrics.contract import METRICS
 from tests.system.collector import until
 from tests.system.load import Load
 
@@ -43,6 +45,41 @@ def dashboard():
 
 def test_the_committed_dashboard_is_that_of_the_code(dashboard):
     assert (GRAFANA / "dashboards/tailrace.json").read_text() == dashboard.build()
+
+
+TEXTS = ("prometheus/alerts.yml", "prometheus/recording.yml", "grafana/dashboard.py")
+
+OLDER = (
+    "after all", "came before", "come before", "came in", "cut off", "asked for",
+    "past a limit", "defect of Tailrace",
+)  # fmt: skip
+"""Words for which the contract has others: events `arrived after all`, nothing else did."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_only_metrics_of_the_contract_are_asked_for(name):
+    text = (ROOT / "deploy" / name).read_text()
+    rules = {rule.partition(":")[2].partition(":")[0] for rule in RULES}
+    known = {metric.name for metric in METRICS} | rules
+    asked = set(re.findall(r"\btailrace_[a-z_]+", text))
+    assert {name for name in asked if re.sub("_(total|bucket)$", "", name) not in known} == set()
+    assert len(asked) > 8
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_have_the_words_of_the_contract(name):
+    text = (ROOT / "deploy" / name).read_text().replace("arrived after all", "")
+    words = " ".join(metric.help for metric in METRICS).replace("arrived after all", "")
+    assert [old for old in OLDER if old in text or old in words] == []
+
+
+def test_a_panel_says_what_its_metrics_are(dashboard):
+    (graph,) = [graph for graph in dashboard.OVERVIEW if graph.title == "Part that is missing"]
+    helps = {metric.name: metric.help for metric in METRICS}
+    _, first, second = graph.description.split("\n\n")
+    for said, name in ((first, "missing"), (second, "expected")):
+        metric = f"tailrace_ledger_{name}_events"
+        assert said == f"`{metric}`: {helps[metric]}"
 
 
 @pytest.mark.skipif(

@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_a_gap_row_that_finds_its_bytes_in_the_quarantine
     ingest = Ingest()
     for entry in log.entries:
         ingest.apply(entry)
-    _, quarantined = ingest.take()
+    _, quarantined = ingest.yielded.take()
     kept = [frame for piece in quarantined for frame in frames(piece.frame)]
     assert [(frame.offset, frame.data) for frame in kept] == [(len(heph_event(1, 0)), noise)]
     assert_conserved(ingest)
@@ -347,9 +347,9 @@ def test_what_the_disk_lost_of_the_replayed_log_is_named_once_rows_count_again()
     ingest.pass_over(lost + 100, replayed=True)
     log.close(other)
     ingest.apply(log.entries[-1]._replace(position=lost + 100, end=lost + 200))
-    ingest.take()  # as a replay does: these rows are in the table
+    ingest.yielded.take()  # as a replay does: these rows are in the table
     assert ingest.tell_lacking() == 200
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     gaps = [(row["session"], row["name"], attributes(row)) for row in of(rows(batch), "gap")]
     said = {"count": 0, "bytes": 100, "detail": "spool_damaged"}
     assert gaps == [(f"session{session}", "malformed", said)]
@@ -376,7 +376,7 @@ def test_noise_of_many_kinds_has_a_row_a_kind_and_all_its_bytes_in_the_quarantin
     ingest = Ingest()
     for entry in log.entries:
         ingest.apply(entry)
-    batch, quarantined = ingest.take()
+    batch, quarantined = ingest.yielded.take()
     found = rows(batch)
     gaps = of(found, "gap")
     assert 2 <= len(gaps) == len(ingest.tally("s").malformed_records)

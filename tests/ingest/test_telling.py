@@ -132,6 +132,28 @@ def test_who_asks_again_before_all_is_taken_is_told_the_rest_first(places):
     assert heard.keys() == {*streams}
 
 
+def test_streams_of_which_something_came_since_are_told_before_those_that_were_only_asked_about():
+    log = Log()
+    session = log.open()
+    streams = range(100, 100 + 4 * STREAMS_IN_ONE)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    assert told(ingest)[session].keys() == {*streams}
+    before = len(log.entries)
+    log.data(session, heph_session(1, acknowledge=True, turn=1))
+    run(log.entries[before:], ingest)
+    assert told(ingest, most=0) == {}
+    before = len(log.entries)
+    log.data(session, heph_event(streams[-1], 1) + heph_session(1, acknowledge=True, turn=2))
+    run(log.entries[before:], ingest)
+    heard = []
+    for most in (0, 1, 1, 1, 1):
+        heard += told(ingest, most=most).get(session, ())
+    assert heard == [streams[-1], *streams[:-1]]
+    assert told(ingest) == {}
+
+
 def test_an_answer_without_streams_that_is_not_taken_is_told_another_time():
     log = Log()
     session = log.open()

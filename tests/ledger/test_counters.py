@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import DUPLICATE, UNFOLLOWED_MAX, Counters
+from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState
+from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
 
 SECOND = 10**9
@@ -47,7 +48,7 @@ def missing_numbers(findings, stream="1"):
     for finding in findings:
         if finding.stream != stream:
             continue
-        numbers = range(finding.seq, finding.seq + finding.count)
+        numbers = range(finding.seq, finding.seq + finding.events)
         if finding.kind == "gap":
             assert missing.isdisjoint(numbers), "a number claimed missing twice"
             missing.update(numbers)
@@ -105,8 +106,8 @@ def test_a_ledger_restored_from_its_state_goes_on_as_the_original(case, cut):
     assert first.findings + second.findings == whole.findings
     assert encode(second.state) == encode(whole.state)
     assert (
-        second.held
-        == whole.held
+        second.marks.held
+        == whole.marks.held
         == 10 * sum(len(s.recent) + len(s.head) for s in whole.state.streams.values())
     )
 
@@ -173,7 +174,7 @@ def test_a_hole_becomes_a_gap_once_enough_later_events_came():
     feed(ledger, events([0, 1, *range(3, 66)]), chunk=1)
     assert ledger.findings == []
     feed(ledger, events([66, 67]), chunk=1)
-    assert [(f.seq, f.count, f.reason) for f in ledger.findings] == [(2, 1, "network")]
+    assert [(f.seq, f.events, f.reason) for f in ledger.findings] == [(2, 1, "network")]
 
 
 def test_a_hole_becomes_a_gap_once_its_time_has_passed():
@@ -182,7 +183,7 @@ def test_a_hole_becomes_a_gap_once_its_time_has_passed():
     ledger.windows.expire(10 * SECOND + 2 * SECOND - 1)
     assert ledger.findings == []
     ledger.windows.expire(12 * SECOND)
-    assert [(f.seq, f.count) for f in ledger.findings] == [(1, 1)]
+    assert [(f.seq, f.events) for f in ledger.findings] == [(1, 1)]
     assert not ledger.windows.waiting
 
 
@@ -191,7 +192,7 @@ def test_an_event_that_comes_after_its_gap_was_declared_heals_it():
     feed(ledger, events([0, 4]), now=0)
     ledger.windows.expire(3 * SECOND)
     feed(ledger, events([2]), now=4 * SECOND)
-    assert [(f.kind, f.seq, f.count, f.reason) for f in ledger.findings] == [
+    assert [(f.kind, f.seq, f.events, f.reason) for f in ledger.findings] == [
         ("gap", 1, 3, "network"),
         ("heal", 2, 1, "network"),
     ]
@@ -212,7 +213,7 @@ def test_a_restart_is_never_billions_missing():
     feed(ledger, events(range(100)))
     feed(ledger, [("1", 0, 900)])
     ledger.windows.close()
-    assert sum(f.count for f in ledger.findings) == 0
+    assert sum(f.events for f in ledger.findings) == 0
 
 
 def test_a_late_duplicate_of_an_early_event_is_no_restart():
@@ -256,7 +257,7 @@ def test_a_counter_is_given_up_when_its_last_number_repeats_three_times_in_a_row
     seqs, _ = feed(ledger, [("1", n, 1_009_500 + at) for at, n in enumerate(others)], chunk=1)
     assert seqs == [*others[:-2], None, None]
     assert ledger.state.streams["1"].counted is False
-    assert ledger.ends() == {}
+    assert ledger.numbers.ends() == {}
     assert ledger.account.seen == 10 + len(others)
     assert ledger.account.duplicates == 0
 
@@ -320,17 +321,17 @@ def test_what_fits_a_run_that_is_over():
     ledger = counters()
     feed(ledger, events([*range(100), *range(103, 900)]))
     mark = 1_000_000 + 1000 * 101
-    assert ledger.fits("1", 101, mark) == "near"
-    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "same"
-    assert ledger.fits("1", 850, 1_000_000) is None
-    assert ledger.fits("1", 901, 1_000_000 + 1000 * 901) == "near"
-    assert ledger.fits("1", 901, 1_000) is None
-    assert ledger.fits("1", 5_000, 6_000_000) == "far"
-    assert ledger.fits("1", 5_000, 1_000) is None
-    assert ledger.fits("2", 0, 0) == "far"
-    ledger.give_way(2**20)
-    assert ledger.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
-    assert ledger.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
+    assert ledger.numbers.fits("1", 101, mark) == "near"
+    assert ledger.numbers.fits("1", 850, 1_000_000 + 1000 * 850) == "same"
+    assert ledger.numbers.fits("1", 850, 1_000_000) is None
+    assert ledger.numbers.fits("1", 901, 1_000_000 + 1000 * 901) == "near"
+    assert ledger.numbers.fits("1", 901, 1_000) is None
+    assert ledger.numbers.fits("1", 5_000, 6_000_000) == "far"
+    assert ledger.numbers.fits("1", 5_000, 1_000) is None
+    assert ledger.numbers.fits("2", 0, 0) == "far"
+    ledger.marks.give_way(2**20)
+    assert ledger.numbers.fits("1", 850, 1_000_000 + 1000 * 850) == "old"
+    assert ledger.numbers.fits("1", 3, 1_000_000 + 1000 * 3) == "old"
 
 
 def test_all_sessions_of_a_source_share_its_limits():
@@ -354,8 +355,8 @@ def test_all_sessions_of_a_source_share_its_limits():
 
 def unknown(findings):
     """Streams and limits of the gaps of unknown size."""
-    assert all(f.seq is None and f.reason == "uncounted" for f in findings if not f.count)
-    return [(f.stream, f.detail) for f in findings if not f.count]
+    assert all(f.seq is None and f.reason == "uncounted" for f in findings if not f.events)
+    return [(f.stream, f.detail) for f in findings if not f.events]
 
 
 def test_a_session_with_many_streams_gives_way_to_a_newcomer_and_says_what_it_may_lack():
@@ -368,7 +369,7 @@ def test_a_session_with_many_streams_gives_way_to_a_newcomer_and_says_what_it_ma
     feed(large, [("a", 1, 99), ("c", 1, 99), ("d", 1, 99)], now=3)
     assert feed(newcomer, [("b", 0, 9)], now=4)[0] == [0]
     assert reports == [4]
-    assert [(f.stream, f.seq, f.count, f.reason) for f in large.findings] == [
+    assert [(f.stream, f.seq, f.events, f.reason) for f in large.findings] == [
         ("b", 1, 2, "network"),
         ("b", None, 0, "uncounted"),
     ]
@@ -470,5 +471,5 @@ def test_an_event_from_a_forgotten_gap_contradicts_nothing():
     ledger.windows.close()
     (late,) = events([100])
     assert ledger.state.streams["1"].floor > 100
-    assert not ledger.contradicts(*late)
-    assert ledger.fits(*late) == "old"
+    assert not ledger.numbers.contradicts(*late)
+    assert ledger.numbers.fits(*late) == "old"

@@ -27,7 +27,7 @@ def rows():
 
 
 def short(findings):
-    return [(f.kind, f.seq, f.count, f.last) for f in findings]
+    return [(f.kind, f.seq, f.events, f.last) for f in findings]
 
 
 def test_a_few_gaps_are_rows_of_their_own_and_the_rest_is_one(rows):
@@ -51,7 +51,7 @@ def test_each_reason_and_stream_has_its_own(rows):
         list(rows.write([gap(n, stream=stream) for n in range(0, 6, 2)], 0))
         mixed = [gap(10, 2, "kernel", stream), gap(12, 1, "network", stream), gap(20, 1, "kernel", stream)]  # fmt: skip
         assert list(rows.write(mixed, 0)) == []
-    written = [(f.stream, f.reason, f.seq, f.count, f.last) for f in rows.close()]
+    written = [(f.stream, f.reason, f.seq, f.events, f.last) for f in rows.close()]
     assert written == [
         ("1", "kernel", 10, 3, 20),
         ("1", "network", 12, 1, None),
@@ -138,15 +138,15 @@ def test_what_is_written_is_what_was_found(course, cut):
     written += rows.close()
     spans = {}
     for finding in written:
-        last = finding.last or finding.seq + finding.count - 1
+        last = finding.last or finding.seq + finding.events - 1
         inside = {n for n in missing[finding.reason] if finding.seq <= n <= last}
-        assert len(inside) == finding.count, (
+        assert len(inside) == finding.events, (
             "the count is that of the numbers missing for the reason"
         )
         spans.setdefault(finding.reason, []).append((finding.seq, last))
     for reason, ranges in spans.items():
         ranges.sort()
         assert all(left[1] < right[0] for left, right in pairwise(ranges))
-        assert sum(f.count for f in written if f.reason == reason) == len(missing[reason])
+        assert sum(f.events for f in written if f.reason == reason) == len(missing[reason])
     windows = now // (2 * SECOND) + 1
     assert len(written) <= windows * (LIMITS.gap_rows_max + 2)

@@ -14,6 +14,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
+from tailrace.ledger.handover import hand_over
 from tailrace.ledger.statements import Statements
 from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, far_before, parts_of
 from tailrace.units import Duration
@@ -93,10 +94,10 @@ def test_what_is_answered_is_what_came(came, what, closed):
             fits = "old"
         else:
             fits = "same" if same else None
-        assert counters.fits(*asked) == fits
-        assert counters.expects("1", count) == (number == following)
+        assert counters.numbers.fits(*asked) == fits
+        assert counters.numbers.expects("1", count) == (number == following)
         contradicts = remembered(came, number) and what != "own"
-        assert counters.contradicts(*asked) == contradicts
+        assert counters.numbers.contradicts(*asked) == contradicts
         anew = what == "far" and (
             number > following
             or (lacks and near_a_forgotten(came, number) is None)
@@ -106,10 +107,10 @@ def test_what_is_answered_is_what_came(came, what, closed):
     counters.announced = True
     assert not any(counters.begins_anew("1", count, FAR) for count in range(2**BITS))
     assert not counters.begins_anew("2", 5, FAR)
-    assert not counters.expects("2", 1)
-    assert counters.expects("2", 0)
-    assert counters.fits("2", 0, mark(0)) == "far"
-    assert not counters.contradicts("2", 0, mark(0))
+    assert not counters.numbers.expects("2", 1)
+    assert counters.numbers.expects("2", 0)
+    assert counters.numbers.fits("2", 0, mark(0)) == "far"
+    assert not counters.numbers.contradicts("2", 0, mark(0))
 
 
 def near_a_forgotten(came, number):
@@ -127,9 +128,9 @@ def test_the_newest_events_are_remembered_and_the_end_is_known(came):
     following = came[-1] + 40
     kept_mark = came[-1] >= following - WINDOW or came[-1] < HEAD
     last = mark(came[-1]) if kept_mark else NEVER
-    assert counters.ends() == {"1": (following, last), "2": (3, NEVER)}
+    assert counters.numbers.ends() == {"1": (following, last), "2": (3, NEVER)}
     kept = [n for n in came if n >= following - WINDOW]
-    assert list(counters.remembered()) == [("1", n % 2**BITS, mark(n)) for n in kept]
+    assert list(counters.numbers.remembered()) == [("1", n % 2**BITS, mark(n)) for n in kept]
 
 
 @settings(deadline=None)
@@ -141,7 +142,7 @@ def test_all_that_came_is_handed_over_where_all_of_it_is_remembered(count, lost,
     came = [begin + n for n in range(count) if n != lost or n == count - 1]
     feed(counters, came)
     feed(counters, range(3), stream="2")
-    assert counters.hand_over() == [
+    assert hand_over(counters) == [
         *(("1", n, mark(n)) for n in came), *(("2", n, mark(n)) for n in range(3)),
     ]  # fmt: skip
     assert (counters.account.expected, counters.account.seen, counters.account.missing) == (0, 0, 0)
@@ -169,7 +170,7 @@ def a_forgotten_gap(counters):
 
 def forgotten_marks(counters):
     feed(counters, [0, 1])
-    counters.give_way(10**6)
+    counters.marks.give_way(10**6)
 
 
 def a_duplicate(counters):
@@ -202,7 +203,7 @@ def test_nothing_is_handed_over_where_something_would_be_lost_by_it(course):
     counters, _ = ledger(LedgerConfig(reorder_events=WINDOW, streams_max=1))
     course(counters)
     before = counters.account
-    assert counters.hand_over() == []
+    assert hand_over(counters) == []
     assert counters.account == before
     assert list(counters.state.streams) == ["1"]
 
@@ -307,12 +308,12 @@ def test_marks_that_are_forgotten_leave_every_number_seen():
     """Of the numbers below too: no event contradicts what is not known."""
     counters, _ = ledger()
     feed(counters, [*range(5), *range(6, 40)])
-    counters.forget_marks()
+    counters.marks.forget_all()
     seqs, restart = counters.observe(["1"] * 3, [0, 39, 5], [mark(0) + 7, mark(39) + 7, mark(5)], 0)
     assert (seqs, restart) == ([-1, -1, 5], False)
-    assert counters.last_mark("1") == counters.last_mark("2") == 0
+    assert counters.numbers.last_mark("1") == counters.numbers.last_mark("2") == 0
     feed(counters, [40])
-    assert counters.last_mark("1") == mark(40)
+    assert counters.numbers.last_mark("1") == mark(40)
 
 
 def test_of_a_gap_that_is_forgotten_nobody_knows_which_numbers_came():
@@ -321,18 +322,19 @@ def test_of_a_gap_that_is_forgotten_nobody_knows_which_numbers_came():
     feed(counters, [*range(WINDOW), WINDOW + 3])
     counters.windows.close()
     asked = ("1", WINDOW + 1, mark(WINDOW + 1))
-    assert (counters.fits(*asked), counters.contradicts(*asked)) == ("near", False)
+    assert (counters.numbers.fits(*asked), counters.numbers.contradicts(*asked)) == ("near", False)
     counters.windows.give_way(10**6)
-    assert (counters.fits(*asked), counters.contradicts(*asked)) == ("old", False)
+    assert (counters.numbers.fits(*asked), counters.numbers.contradicts(*asked)) == ("old", False)
     another = ("1", WINDOW + 3, mark(WINDOW + 1))
-    assert (counters.fits(*another), counters.contradicts(*another)) == (None, True)
+    assert (counters.numbers.fits(*another), counters.numbers.contradicts(*another)) == (None, True)
 
 
 def test_events_whose_marks_are_given_up_may_be_of_the_run():
     counters, _ = ledger()
     feed(counters, range(5))
-    counters.give_way(10**6)
-    assert (counters.fits("1", 3, mark(3)), counters.contradicts("1", 3, mark(3))) == ("old", False)
+    counters.marks.give_way(10**6)
+    assert counters.numbers.fits("1", 3, mark(3)) == "old"
+    assert not counters.numbers.contradicts("1", 3, mark(3))
 
 
 @given(st.lists(st.tuples(st.integers(-5, 35), st.integers(1, 6)), max_size=6))
@@ -378,7 +380,7 @@ def test_half_the_range_ahead_is_behind():
 def test_a_hole_that_is_filled_as_late_as_can_be_is_remembered():
     counters, _ = ledger()
     feed(counters, [*range(101), *range(102, 117), 101])
-    assert counters.fits("1", 101, mark(101)) == "same"
+    assert counters.numbers.fits("1", 101, mark(101)) == "same"
     assert counters.windows.waiting is False
 
 

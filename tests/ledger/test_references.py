@@ -23,7 +23,7 @@ def references(limits=LIMITS):
 def said(ledger):
     """Return the findings, all of which are of the one stream and have no number."""
     assert {(f.stream, f.seq) for f in ledger.findings} <= {(STREAM, None)}
-    return [(f.kind, f.reason, f.count, f.id, f.of) for f in ledger.findings]
+    return [(f.kind, f.reason, f.events, f.id, f.of) for f in ledger.findings]
 
 
 @given(st.lists(st.integers(-8, 8), min_size=4, max_size=40))
@@ -237,16 +237,16 @@ def test_a_claim_of_the_decoder_is_missing_until_it_is_taken_back():
     ledger = references()
     claim = Finding("gap", STREAM, 4, 3, "network", detail="id")
     ledger.claim(claim)
-    ledger.claim(claim._replace(seq=9, count=1))
-    ledger.claim(claim._replace(kind="heal", seq=9, count=1))
+    ledger.claim(claim._replace(seq=9, events=1))
+    ledger.claim(claim._replace(kind="heal", seq=9, events=1))
     del ledger.findings[1:]
-    ledger.claim(claim._replace(kind="heal", seq=5, count=2))
+    ledger.claim(claim._replace(kind="heal", seq=5, events=2))
     assert ledger.account.missing == 1
-    ledger.claim(claim._replace(kind="heal", count=2))
+    ledger.claim(claim._replace(kind="heal", events=2))
     assert ledger.account.missing == 1
-    ledger.claim(claim._replace(kind="heal", count=1))
+    ledger.claim(claim._replace(kind="heal", events=1))
     assert ledger.account.missing == 0
-    assert [(f.kind, f.seq, f.count) for f in ledger.findings] == [
+    assert [(f.kind, f.seq, f.events) for f in ledger.findings] == [
         ("gap", 4, 3), ("heal", 5, 2), ("heal", 4, 1),
     ]  # fmt: skip
 
@@ -257,7 +257,7 @@ def test_a_claim_of_the_decoder_is_missing_until_it_is_taken_back():
 def test_a_claim_beyond_belief_is_a_gap_of_unknown_size(count, stands):
     ledger = references()
     ledger.claim(Finding("gap", STREAM, 4, count, "network", detail="id"))
-    assert [(f.seq, f.count) for f in ledger.findings] == [stands]
+    assert [(f.seq, f.events) for f in ledger.findings] == [stands]
     assert ledger.account.missing == stands[1]
 
 
@@ -291,7 +291,7 @@ def test_the_findings_sum_up_to_what_is_missing(steps):
         lacks = {}
         for f in ledger.findings:
             of = f.of, f.reason
-            lacks[of] = lacks.get(of, 0) + (f.count if f.kind == "gap" else -f.count)
+            lacks[of] = lacks.get(of, 0) + (f.events if f.kind == "gap" else -f.events)
             assert lacks[of] >= 0
         assert sum(lacks.values()) == account.missing - state.malformed
         assert account.imbalance == 0
@@ -317,3 +317,21 @@ def test_giving_way_makes_unknown_ids_gaps_and_joins_ranges():
     assert ledger.defined(7)  # nothing is claimed of it any more
     assert ledger.evicted > 40
     assert ledger.account.imbalance == 0
+
+
+def test_an_id_that_is_awaited_is_no_duplicate_though_the_ranges_around_it_were_joined():
+    ledger = references(LedgerConfig(references_max=4))
+    ledger.define(1)
+    ledger.refer(2, SECOND)
+    ledger.expire(100 * SECOND)
+    ledger.refer(4, 100 * SECOND)
+    for id_ in (3, 5, 7, 9):
+        ledger.define(id_)  # with all that lies between
+    for id_ in (11, 13):
+        ledger.define(id_)
+    assert ledger.state.hull == (1, 7)
+    assert (ledger.define(2), ledger.define(4)) == ("forward_reference",) * 2
+    assert said(ledger) == [
+        ("gap", "unresolved", 1, 2, "begin"), ("heal", "unresolved", 1, 2, "begin"),
+    ]  # fmt: skip
+    assert (ledger.define(2), ledger.waiting, ledger.account.missing) == ("duplicate_id", False, 0)

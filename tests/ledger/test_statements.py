@@ -43,7 +43,7 @@ def reasons(findings, stream="1"):
         assert finding.stream is not None
         if finding.stream != stream or finding.seq is None:
             continue
-        for number in range(finding.seq, finding.seq + finding.count):
+        for number in range(finding.seq, finding.seq + finding.events):
             if finding.kind == "gap":
                 assert number not in missing
                 missing[number] = finding.reason
@@ -165,7 +165,7 @@ def test_goodbyes_are_believed_so_much_and_what_goes_beyond_is_named_once():
     statements.goodbye(finals, 0)
     counters.windows.close()
     assert counters.account.missing == TAILS_MAX
-    (beyond,) = [f for f in counters.findings if not f.count]
+    (beyond,) = [f for f in counters.findings if not f.events]
     assert beyond == Finding("gap", "0", None, 0, "network", detail="goodbye")
 
 
@@ -294,7 +294,7 @@ def test_there_is_news_of_the_streams_that_something_was_said_of(say):
     counters.news.clear()
     arguments = {"discarded": [[("a", 7, 1)]], "goodbye": [{"a": 2}], "over": []}[say]
     getattr(statements, say)(*arguments, 0)
-    assert counters.news == {"a"}
+    assert [*counters.news] == ["a"]
 
 
 @settings(deadline=None)

@@ -18,7 +18,7 @@ def kept(counters, name):
 
 
 def closed(counters):
-    return [(f.kind, f.stream, f.seq, f.count, f.reason) for f in counters.findings]
+    return [(f.kind, f.stream, f.seq, f.events, f.reason) for f in counters.findings]
 
 
 def sums(counters):

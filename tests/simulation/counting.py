@@ -12,7 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ledger.counters import MARK_BYTES, Counters
+from tailrace.ledger.counters import Counters
+from tailrace.ledger.held_marks import MARK_BYTES, HeldMarks
 from tailrace.ledger.windows import RANGE_BYTES, Windows
 from tests.simulation.violation import demand
 from tests.simulation.watch import SOURCES
@@ -39,7 +40,7 @@ def check(ingest: Ingest) -> None:
 def _check_session(counters: Counters) -> None:
     streams = counters.state.streams
     marks = sum(len(s.recent) + len(s.head) for s in streams.values())
-    demand(counters._marks == marks, "another number of marks", (counters._marks, marks))
+    demand(counters.marks.count == marks, "another number of marks", (counters.marks.count, marks))
     windows = counters.windows
     ranges = sum(stream.ranges for stream in streams.values())
     demand(windows.ranges == ranges, "another number of ranges", (windows.ranges, ranges))
@@ -64,7 +65,7 @@ def _counters(ingest: Ingest, source: str) -> Iterator[Counters]:
 def watched() -> Iterator[None]:
     """Hold sessions that give way to what they say that they gave up."""
     with (
-        patch.object(Counters, "give_way", _watched(Counters.give_way, MARK_BYTES)),
+        patch.object(HeldMarks, "give_way", _watched(HeldMarks.give_way, MARK_BYTES)),
         patch.object(Windows, "give_way", _watched(Windows.give_way, RANGE_BYTES)),
     ):
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from itertools import count
 
 from tests.simulation.world import MS, SECOND, World
 
@@ -143,6 +144,12 @@ class Network:
     @property
     def parted(self) -> bool:
         return self._world.age < self._open_again
+
+    @property
+    def answers_lost_next(self) -> int:
+        """Return how many of the collector's next datagrams get lost one after the other."""
+        first = self._sent["down"]
+        return next(n for n in count() if self._fates.get(f"down/{first + n}", [0]))
 
     def send(self, source: str, target: str, datagram: bytes) -> bool:
         """Carry a datagram; return whether somebody was at the address when it was sent."""

@@ -11,6 +11,7 @@ import pytest
 from tests.simulation import facts, generate
 from tests.simulation.facts import Scenario
 from tests.simulation.play import Play
+from tests.simulation.test_wire import kind_of
 from tests.simulation.verdict import judge
 from tests.simulation.world import MS, SECOND
 
@@ -45,6 +46,40 @@ def test_a_late_copy_of_a_header_looks_like_another_life():
     play = Play(HEADER)
     play.run()
     assert [row["name"] for row in play.collector.rows].count("restart") == 1
+
+
+@pytest.mark.parametrize(("delay", "runs"), [(1900 * MS, 1), (2100 * MS, 2)])
+def test_a_header_later_than_the_reorder_time_looks_like_another_life(delay, runs):
+    """Blind spot: "to which life a JETS line in a datagram belongs"."""
+    play = Play(scenario(begin("jets-udp"), emit(10 * MS, count=3), **{"up/0": [delay]}))
+    play.run()
+    rows = play.collector.rows
+    assert [row["name"] for row in rows].count("restart") == runs - 1
+    assert kind_of(play) is None
+    next(row for row in rows if row["name"] == "0/1/0")["session"] = "another"
+    assert kind_of(play) == "a life in two sessions"
+
+
+REFERENCES = Scenario(
+    seed=1,
+    facts=[begin("jets-udp"), emit(10 * MS, count=40)],
+    fates={"up/13": [100 * MS], "up/14": [], "up/25": []},
+    state=2**11,
+)
+
+
+def test_a_record_whose_reference_was_given_up_and_forgotten_stays_missing():
+    """Blind spot: "a record to which a JETS line refers"."""
+    play = Play(REFERENCES)
+    play.run()
+    rows = play.collector.rows
+    late = next(row["id"] for row in rows if row["name"] == "0/1/12")
+    assert kind_of(play) is None
+    unresolved = [row for row in rows if row["name"] == "unresolved"]
+    assert [row["id"] for row in unresolved].count(late) == 1
+    assert {row["kind"] for row in unresolved} == {"gap"}
+    rows[:] = [row for row in rows if row["name"] != "evicted"]
+    assert kind_of(play) == "another reference"
 
 
 WRAPS = scenario(

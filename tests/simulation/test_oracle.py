@@ -297,6 +297,12 @@ def test_a_client_hears_what_became_of_its_events(monkeypatch):
     assert judge(stays).kind == "a client that waits for ever"
 
 
+def test_a_client_is_given_time_while_all_answers_get_lost():
+    deaf = scenario(fates={f"down/{number}": [] for number in range(60)})
+    deaf.facts[:] = [fact for fact in deaf.facts if not isinstance(fact, facts.Close)]
+    assert judge(deaf).kind is None
+
+
 @pytest.mark.parametrize("good", [CLIENT, KILLED], ids=["client", "killed"])
 def test_in_the_end_there_is_nothing_to_wait_for(monkeypatch, good):
     long = msgspec.structs.replace(good, seed=13)

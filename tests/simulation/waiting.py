@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 HEARD = 12 * 10 * SECOND
 """A client hears in this time (ns) what became of its events, once nothing but single datagrams gets lost."""
+BETWEEN = 20 * SECOND
+"""Longer than from an answer to the next, on average, where each question is asked 5 s after the one before and
+the network loses a third of them."""
 LONG_EVERY = 20
 """Seeds from one that is waited for to its very end to the next."""
 FORGOTTEN = 660 * SECOND
@@ -48,7 +51,7 @@ def check(play: Play) -> None:
     for an answer, and in some plays as long as a collector waits for a client."""
     world = play.world
     play.collector.start()
-    until = world.age + HEARD
+    until = world.age + HEARD + play.network.answers_lost_next * BETWEEN
     while world.age < until and (
         play.collector.life is None or any(map(_waits, play.programs.values()))
     ):
@@ -74,4 +77,4 @@ def _waits(program: Program) -> bool:
     if client is None or program.over:
         return False
     queue = client.link.queue
-    return not client.link.is_settled(queue.put_bytes)
+    return not client.link.fate.is_settled(queue.put_bytes)

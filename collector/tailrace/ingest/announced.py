@@ -14,7 +14,8 @@ Whoever knows a session's id can continue it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
+from itertools import islice
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.budget import Budget
@@ -34,8 +35,8 @@ class Announced:
         self.incarnation = incarnation
         self.asked = True
         """Whether the next answer names all streams."""
-        self.told = ""
-        """The stream that the last delivered answer named last."""
+        self.owed: dict[str, None] = {}
+        """Streams that the client asked about and was not told of since, in the order of its turns."""
 
     @property
     def name(self) -> str:
@@ -79,15 +80,31 @@ class Announced:
 
     @property
     def more(self) -> bool:
-        """Return whether there is news for the client."""
-        return self.asked or (
-            self.incarnation.counters is not None and bool(self.incarnation.counters.news)
-        )
+        """Return whether there is something to tell the client."""
+        counters = self.incarnation.counters
+        return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
-    def untell(self, streams: Collection[str]) -> None:
-        """Take note that an answer with these streams was not sent."""
-        if self.incarnation.counters is not None:
-            self.incarnation.counters.news.update(streams)
+    def next_told(self, most: int) -> list[str]:
+        """Return at most so many streams that the client is told of next, and take them for told. Those of which
+        something came are first: the client waits for them, while a question is about all streams."""
+        counters = self.incarnation.counters
+        if counters is None:
+            return []
+        if self.asked:
+            self.owed |= dict.fromkeys((*counters.state.streams, *counters.state.unfollowed))
+            self.asked = False
+        streams = list(islice(counters.news | self.owed, most))
+        for stream in streams:
+            counters.news.pop(stream, None)
+            self.owed.pop(stream, None)
+        return streams
+
+    def untell(self, streams: Collection[str], news: Container[str]) -> None:
+        """Take note that answers with these streams were not sent, some of which have `news`."""
+        counters = self.incarnation.counters
+        if counters is not None:
+            counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
+        self.owed = dict.fromkeys(s for s in streams if s not in news) | self.owed
         self.asked |= not streams
 
     @property
@@ -186,7 +203,7 @@ class Announcements:
         known.incarnation.state.id = ""
         incarnation.announce(id_)
         known.incarnation, known.state.incarnation = incarnation, incarnation.state
-        known.asked = True
+        known.asked, known.owed = True, {}
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:

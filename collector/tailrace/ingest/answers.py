@@ -6,7 +6,6 @@ that is worth asking for and is not named in the same answer.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
@@ -56,32 +55,33 @@ class _Standing(NamedTuple):
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
-    """Yield answers with the news of at most `STREAMS_MOST` streams, as it is at the first answer. News
-    counts as told, except what was not taken and what would have followed that: the next answers begin there."""
-    taken = True
-    for last, said in _acknowledgements(known, now):
+    """Yield answers about at most `STREAMS_MOST` streams, as they are at the first answer. They count as
+    told, except what was not taken and what would have followed that: the next answers begin there."""
+    counters = known.incarnation.counters
+    news = dict(counters.news) if counters else {}
+    taken, untold = True, list[str]()
+    for said in _acknowledgements(known, now):
         if taken:
             answer = ClientAnswer(number, pack(said))
             yield answer
             taken = answer.taken
-        if taken:
-            known.told = last or known.told
-        else:
-            known.untell([*said.streams, *said.uncounted])
+        if not taken:
+            untold += [*said.streams, *said.uncounted]
+    if not taken:
+        known.untell(untold, news)
 
 
-def _acknowledgements(known: Announced, now: int) -> Iterator[tuple[str, Acknowledgement]]:
-    """Yield the stream that each answer names last, and what the answer says."""
+def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
+    """Yield what each answer says."""
     incarnation, turn = known.incarnation.state, known.state.turn
-    goodbye, last = bool(incarnation.goodbye_at), ""
+    goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
     for each in _standing(known, now):
         size = 1 + (each.given_up > 0)
         if size > room or len(said.holes) + len(each.missing) > HOLES_IN_ONE:
-            yield last, said
+            yield said
             said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
         room -= size
-        last = each.stream
         if each.number is None:
             said.uncounted.append(each.stream)
             continue
@@ -89,23 +89,16 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[tuple[str, Acknowl
         said.holes.extend(each.missing)
         if each.given_up:
             said.given_up[each.stream] = each.given_up
-    yield last, said
+    yield said
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return how far each stream with news is durable, in order of name from the stream behind the one
-    that was told last."""
+    """Return how far each stream is durable of which the client is told next."""
     counters = known.incarnation.counters
     if counters is None:
         return []
     followed = counters.state.streams
-    if known.asked:
-        counters.news |= followed.keys() | counters.state.unfollowed.keys()
-        known.asked = False
-    new = sorted(counters.news)
-    after = bisect_right(new, known.told)
-    names = (new[after:] + new[:after])[:STREAMS_MOST]
-    counters.news = set(new).difference(names)
+    names = known.next_told(STREAMS_MOST)
     oldest_asked = now - known.state.info.ledger.resume_time.ns
     counted = [name for name in names if name in followed and followed[name].counted]
     asked = {name: _asked(followed[name], oldest_asked) for name in counted}

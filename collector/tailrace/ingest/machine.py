@@ -22,10 +22,9 @@ from tailrace.ingest.shared import Shared
 from tailrace.ingest.state import IncarnationState, IngestState, SessionState, Tally, decode, encode
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
 from tailrace.ingest.upgrade import upgraded
-from tailrace.ingest.yielded import QuarantinedBytes, Yielded
+from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account
-from tailrace.model.columns import Batch
 from tailrace.spool.entry import LAST, Entry, EntryKind, unpack_datagrams, unpack_document
 
 DAY_NS = 86_400 * 10**9
@@ -62,8 +61,8 @@ class Ingest:
         self._passed_over = 0
         """Replayed bytes that heartbeats may lack."""
         self.rejected: list[Rejected] = []
-        self._yielded = Yielded()
-        self.shared = Shared(self.state, self._yielded)
+        self.yielded = Yielded()
+        self.shared = Shared(self.state, self.yielded)
         self.paces, self.budget = self.shared.paces, self.shared.budget
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
@@ -112,15 +111,6 @@ class Ingest:
     def wall(self, time: int) -> int:
         """Return the wall time (Unix ns) of a time of the log."""
         return time + self.state.ahead
-
-    @property
-    def batch(self) -> Batch:
-        """Return the rows since the last `take`."""
-        return self._yielded.batch
-
-    def take(self) -> tuple[Batch, list[QuarantinedBytes]]:
-        """Return the rows and the frames for the quarantine since the last call."""
-        return self._yielded.take()
 
     @property
     def waiting(self) -> bool:
@@ -204,7 +194,7 @@ class Ingest:
         before, now = self.state.now, entry.time_ns
         self.state.now = now
         kind = entry.kind
-        self._yielded.day = self.wall(now) // DAY_NS
+        self.yielded.day = self.wall(now) // DAY_NS
         if kind == EntryKind.OPEN:
             self._open(entry)
         elif kind in _OF_ALL:

@@ -8,7 +8,7 @@ from operator import add
 from typing import Any
 
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import COUNT, END, SIZE, START, STREAM
+from tailrace.normalize import COUNTER, END, SIZE, START, STREAM
 
 _NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
 """Kinds of an event with a counter."""
@@ -27,7 +27,7 @@ def marks_of(columns: Sequence[Sequence[Any]]) -> list[int]:
 
 
 def numbered(columns: Sequence[Sequence[Any]]) -> list[Numbered]:
-    return list(zip(columns[STREAM], columns[COUNT], marks_of(columns), strict=True))
+    return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
 
 def event_after(records: list[Record], index: int) -> Numbered | None:

@@ -47,8 +47,8 @@ class OwnRows:
 
     def finding(self, finding: Finding) -> None:
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
-        sums[finding.reason] = sums.get(finding.reason, 0) + finding.count
-        about: dict[str, object] = {"count": finding.count}
+        sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
+        about: dict[str, object] = {"count": finding.events}
         if finding.of:
             about["of"] = finding.of
         if finding.detail:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.marks import marks_of
-from tailrace.normalize import COUNT, END, STREAM
+from tailrace.normalize import COUNTER, END, STREAM
 
-_SLACK = 50 * 10**6
-"""How much faster (ns) an event may arrive than the fastest before it."""
+_SLACK, _SLACK_MOST = 50 * 10**6, 10**9
+"""How much faster (ns) an event may arrive than the fastest before it, at least and at most."""
 
 
 def candidates(
@@ -25,11 +25,11 @@ def candidates(
     if counters is None:
         return
     latest = None if epoch is None or next_epoch is None else next_epoch - epoch
-    events = zip(columns[STREAM], columns[COUNT], marks_of(columns), columns[END], strict=True)
+    events = zip(columns[STREAM], columns[COUNTER], marks_of(columns), columns[END], strict=True)
     for index, (stream, count, mark, end) in enumerate(events):
         if latest is not None and end is not None and end > latest:
             continue
-        how = counters.fits(stream, count, mark)
+        how = counters.numbers.fits(stream, count, mark)
         if how and (how != "far" or latest is not None):
             yield index
 
@@ -48,11 +48,11 @@ def owns(
     decides: the earlier incarnation has the same event; the later one has another event under its number; the
     clock says whether the later one can have sent the event by now. Where no clock says it, the event is of
     the earlier incarnation if its numbers expect the event and its time is nearer there."""
-    mine, its = earlier.counters, later.counters
-    if mine is None or its is None:
+    if earlier.counters is None or later.counters is None:
         return False
+    mine, its = earlier.counters.numbers, later.counters.numbers
     (stream,), (count,), (mark,), (end,) = (
-        event[STREAM], event[COUNT], marks_of(event), event[END],
+        event[STREAM], event[COUNTER], marks_of(event), event[END],
     )  # fmt: skip
     expected = its.expects(stream, count)
     how = mine.fits(stream, count, mark)
@@ -82,4 +82,11 @@ def _can_have_sent(earlier: Incarnation, later: Incarnation, end: int, now: int)
         return True if lead is not None and end - now <= lead + _SLACK else None
     leads = [(epoch, earlier.lead.at(now)), (next_epoch, later.lead.at(now))]
     known = [zero + lead for zero, lead in leads if lead is not None]
-    return next_epoch + end - now <= max(known) + _SLACK if known else None
+    slack = _slack(next_epoch - epoch, earlier.lead.times + later.lead.times)
+    return next_epoch + end - now <= max(known) + slack if known else None
+
+
+def _slack(apart: int, times: int) -> int:
+    """Return how much faster (ns) an event may arrive than the fastest before it, where two clocks that began so
+    far apart were heard so many times. All that came at a few times may have been slow."""
+    return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

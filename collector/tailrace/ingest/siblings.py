@@ -13,6 +13,7 @@ from tailrace.ingest.departures import Departure, Departures
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.state import IncarnationState
 from tailrace.ledger.counters import Counters
+from tailrace.ledger.handover import begin_behind
 
 
 class Siblings:
@@ -52,11 +53,11 @@ class Siblings:
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
         """Return a stream's next number and the mark of its last event, None if it has no event."""
-        return self._counters.end_of(stream)
+        return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Take note that another session accounts for these numbers of a stream."""
-        self._counters.begin_behind(stream, numbers)
+        begin_behind(self._counters, stream, numbers)
         self._report(now)
 
     # Asked of others, and told them
@@ -80,7 +81,7 @@ class Siblings:
             return
         for other in self._departures.beside(self, self._host, epoch):
             for stream in sorted({*streams}):
-                other.begin_behind(stream, self._counters.accounts_for(stream), now)
+                other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
         """Return the number at which an earlier session's stream continues here, None if nothing shows it
@@ -104,7 +105,7 @@ class Siblings:
 
     def depart(self, now: int) -> None:
         """Remember how far the streams went: the producer may reconnect without an announcement."""
-        streams = {} if self._state.id else self._counters.ends()
+        streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             departure = Departure(self.name, self._host, now, self._state.epoch, streams)
             self._departures.add(departure, self._limits)

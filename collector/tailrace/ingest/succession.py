@@ -22,7 +22,7 @@ from tailrace.ingest.marks import event_after, numbered
 from tailrace.ingest.owning import candidates, owns
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import COUNT, KIND, OFFSET, SIZE
+from tailrace.normalize import COUNTER, KIND, OFFSET, SIZE
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""
@@ -253,7 +253,7 @@ class Succession:
     def _ask_events(self, columns: Sequence[Sequence[Any]], now: int) -> None:
         """Let events tell whether the current incarnation is the previous one."""
         previous = self._generations.previous
-        if previous and any(count is not None for count in columns[COUNT]):
+        if previous and any(counter is not None for counter in columns[COUNTER]):
             self._decide(anew=previous.denies(numbered(columns)), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:

@@ -18,39 +18,33 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
   its number is ahead, or missing with a later time below it, or near 0 and another event's.
 - A number that repeats again and again is no counter: such a stream is stored and not counted.
 - `statements` applies a client's own words about its numbers (discarded, last).
+- `handover` moves numbers between sessions, when they turn out to be another's.
+- A stream for which a limit leaves no place is not followed (`unfollowed`).
 
-Memory: `STREAM_BYTES` a stream, `MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`;
-`holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
+Memory: `STREAM_BYTES` a stream; `held_marks.MARK_BYTES` for each of `reorder_events` numbers and of the first
+`HEAD`; `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
 `source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way if
 they hold more bytes than they may (`ingest.budget`). Forgotten gaps cannot heal any more.
-
-A stream without a place is *not followed*: its events are stored without
-a number, a gap of unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX`
-such streams of a session are remembered. Further ones share one gap without a stream; from then on a
-new stream is followed only from its number 0 on, since any other number may belong to a stream that lost its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
-from operator import attrgetter
-from typing import Literal
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, Marks, StreamCounter, take
+from tailrace.ledger.held_marks import HeldMarks
+from tailrace.ledger.numbers import Numbers
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, StreamCounter, take
+from tailrace.ledger.unfollowed import Unfollowed
 from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
-from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 DUPLICATE = -1
 """In place of a sequence number: the event was seen before."""
-
-UNFOLLOWED_MAX = 64
-"""Streams without room that a session remembers by name."""
 
 _NEWS_MAX = 256
 """Streams without a place whose clients are still to be told; further ones are told when they are heard again."""
@@ -62,26 +56,16 @@ _RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
-STREAM_BYTES, MARK_BYTES = 768, 10
-"""Bytes of a stream without its marks, holes and gaps, and of a mark."""
-
-_heard = attrgetter("heard")
-
+STREAM_BYTES = 768
+"""Bytes of a stream without its marks, holes and gaps."""
 
 Earlier = Callable[[str, int, int, int], int | None]
 """Returns the number with which a stream continues an earlier session's, or None if it begins here. The arguments
 are the stream, the number on the wire and the mark of its first event here, and the time (Unix ns)."""
 
-Fit = Literal["same", "near", "old", "far"]
-"""How an event may belong to an incarnation. `same`: the event is remembered. `near`: the number is missing, or
-soon due. `old`: it is not remembered which event came under the number. `far`: nothing speaks
-against it, since the stream is new or the number far ahead."""
-
 
 class Counters:
     """The counters of one session."""
-
-    what = Evicted.MARKS
 
     def __init__(
         self,
@@ -101,20 +85,20 @@ class Counters:
         self._report = report
         self.earlier = earlier
         self._limits = limits
-        self._window = limits.reorder_events
+        self.window = limits.reorder_events
         self.mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
         self._commons = commons
         commons.take_up(self, len(state.streams))
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
-        self._marks = sum(len(s.recent) + len(s.head) for s in state.streams.values())
-        """Marks that all streams hold."""
-        self.evicted = 0
+        self.numbers = Numbers(state.streams, self.window, bits)
+        self.marks = HeldMarks(state.streams)
+        self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
         """Whether the client announces its restarts, so that none is guessed."""
-        self.news: set[str] = set(state.streams)
-        """Streams with news for the client since the set was emptied."""
+        self.news = dict.fromkeys(state.streams)
+        """Streams with news that the client was not told, in the order in which the news came."""
 
     @property
     def account(self) -> Account:
@@ -139,7 +123,7 @@ class Counters:
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
-        window, mask = self._window, self.mask
+        window, mask = self.window, self.mask
         restart = False
         for name, count, mark in zip(streams, counts, marks, strict=True):
             stream = table.get(name)
@@ -151,7 +135,7 @@ class Counters:
                     if len(recent) == window and seq >= HEAD:
                         recent[seq % window] = mark & _FINGERPRINT
                     else:
-                        self._marks += stream.remember(seq, mark, window)
+                        self.marks.count += stream.remember(seq, mark, window)
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
@@ -160,31 +144,13 @@ class Counters:
                 break
             append(number)
         self.state.seen += len(seqs)
-        heard = set(streams)
+        heard = dict.fromkeys(streams)
         for name in heard:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        self.windows.heard(heard, now)
+        self.windows.heard(heard.keys(), now)
         self.news |= heard
         return seqs, restart
-
-    def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event may belong to these streams although another incarnation has begun, or None."""
-        stream = self.state.streams.get(name)
-        if stream is None or not stream.counted:
-            return "far"
-        distance = (count - stream.next) & self.mask
-        if distance < self._half:
-            if stream.fallen(mark, self._window):
-                return None
-            return "near" if distance < self._window else "far"
-        seq = stream.next - (self.mask + 1 - distance)
-        if stream.suits(seq, mark, self._window):
-            return "near"
-        if stream.had(seq, mark, self._window):
-            return "same"
-        unknown = not (seq < stream.base or stream.lacks(seq) or stream.tells(seq, self._window))
-        return "old" if unknown else None
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Return whether an event would count as a restart."""
@@ -193,7 +159,7 @@ class Counters:
             self.announced
             or stream is None
             or not stream.counted
-            or not stream.fallen(mark, self._window)
+            or not stream.fallen(mark, self.window)
         ):
             return False
         distance = (count - stream.next) & self.mask
@@ -201,101 +167,9 @@ class Counters:
             return distance > 0
         seq = stream.next - (self.mask + 1 - distance)
         if stream.lacks(seq):
-            return not stream.suits(seq, mark, self._window)
-        known = stream.had(seq, mark, self._window)
+            return not stream.suits(seq, mark, self.window)
+        known = stream.had(seq, mark, self.window)
         return count < HEAD and seq >= stream.base and not known
-
-    def contradicts(self, name: str, count: int, mark: int) -> bool:
-        """Return whether another event is remembered under this event's number."""
-        stream = self.state.streams.get(name)
-        distance = (count - stream.next) & self.mask if stream and stream.counted else 0
-        if stream is None or distance < self._half:
-            return False
-        seq = stream.next - (self.mask + 1 - distance)
-        if seq < stream.base or stream.lacks(seq):
-            return False
-        return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
-
-    def expects(self, name: str, count: int) -> bool:
-        """Return whether a number is a stream's next one."""
-        stream = self.state.streams.get(name)
-        return count == (stream.next & self.mask if stream else 0)
-
-    def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, number on the wire and mark of the newest events, as many as are remembered."""
-        window = self._window
-        for name, stream in self.state.streams.items():
-            for seq in range(max(stream.base, stream.next - window), stream.next):
-                if not stream.lacks(seq):
-                    yield name, seq & self.mask, stream.mark_of(seq, window)
-
-    def hand_over(self) -> list[tuple[str, int, int]]:
-        """Give up all events, which belong to another incarnation from now on. Return them as `remembered` does.
-
-        Return nothing, and give up nothing, if not all events are remembered, or if events were reported missing."""
-        state, window = self.state, self._window
-        streams = state.streams
-        if (
-            state.uncounted
-            or state.unfollowed
-            or state.duplicates
-            or any(
-                s.next - s.base > window or s.gaps or s.floor or s.extra for s in streams.values()
-            )
-        ):
-            return []
-        events = list(self.remembered())
-        if any(mark == NEVER for _, _, mark in events):
-            return []
-        self.release()
-        streams.clear()
-        self._marks = 0
-        state.seen = state.missing = state.tails = 0
-        self.windows.forget()
-        return events
-
-    def ends(self) -> dict[str, tuple[int, int]]:
-        """Return each stream's next number and the mark of its last event."""
-        window = self._window
-        streams = self.state.streams.items()
-        return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
-
-    def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return a stream's next number, behind the client's last discarded range, and the mark of its
-        last event. Return None if neither is known."""
-        stream = self.state.streams.get(name)
-        if stream is None or not stream.counted:
-            return None
-        following = max([stream.next, *(said.last + 1 for said in stream.discarded)])
-        return (following, stream.last_mark(self._window)) if following else None
-
-    def begin_behind(self, name: str, numbers: range) -> None:
-        """Let a stream begin behind the missing ones of these numbers, because another session
-        accounts for them."""
-        stream = self.state.streams.get(name)
-        if stream is None or not stream.counted:
-            return
-        before = stream.ranges
-        while stream.base in numbers:
-            hole = take(stream.holes, stream.base)
-            gap = None if hole else take(stream.gaps, stream.base)
-            if gap:
-                self.findings.append(Finding(Kind.HEAL, name, stream.base, 1, gap.reason))
-            if not (hole or gap):
-                break
-            self.state.missing -= 1
-            stream.base += 1
-        self.windows.count(stream.ranges - before)
-
-    def accounts_for(self, name: str) -> range:
-        """Return the numbers of a stream that came, are missing, or were discarded."""
-        end = self.end_of(name)
-        return range(self.state.streams[name].base, end[0]) if end else range(0)
-
-    def last_mark(self, name: str) -> int:
-        """Return the mark of a stream's last number, 0 for a stream of which nothing came."""
-        stream = self.state.streams.get(name)
-        return stream.last_mark(self._window) if stream else NEVER
 
     def follow(self, name: str, now: int, count: int = 0) -> StreamCounter | None:
         """Return a stream, made if it is new, or None if there is no place for it.
@@ -306,11 +180,14 @@ class Counters:
             return state.streams[name]
         if name in state.unfollowed or (state.others and count):
             return None
+        limit = None
         if len(state.streams) >= limits.streams_max:
-            self._leave_out(name, "streams_max")
-            return None
-        if not self._commons.add_stream(self, limits.source_streams_max, now):
-            self._leave_out(name, "source_streams_max")
+            limit = "streams_max"
+        elif not self._commons.add_stream(self, limits.source_streams_max, now):
+            limit = "source_streams_max"
+        if limit:
+            self._unfollowed.add(name, limit)
+            self.news[name] = None
             return None
         stream = state.streams[name] = StreamCounter()
         return stream
@@ -323,10 +200,11 @@ class Counters:
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
             self.windows.count(-stream.ranges)
-            self._marks -= len(stream.recent) + len(stream.head)
+            self.marks.forget(stream)
             self.state.let_go += stream.next - stream.base + stream.extra
             del self.state.streams[name]
-            self._leave_out(name, "source_streams_max", followed=True)
+            self._unfollowed.add(name, "source_streams_max", followed=True)
+            self.news[name] = None
         self._commons.remove_streams(self, len(oldest))
         self._report(now)
 
@@ -338,59 +216,10 @@ class Counters:
             following = count
         stream.base = stream.next = following or 0
 
-    def _leave_out(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Note that a stream has no place because of a limit. A stream that was `followed`, or is
-        remembered, gets a gap of its own."""
-        state = self.state
-        if not state.unfollowed:
-            self._commons.state.uncounted_sessions += 1
-        self.news.add(name)
-        if len(state.unfollowed) < UNFOLLOWED_MAX:
-            state.unfollowed[name] = 0
-            followed = True
-        elif not state.others:
-            state.others = True
-            self._say_uncounted("", limit)
-        if followed:
-            self._say_uncounted(name, limit)
-
-    def _count_unfollowed(self, name: str) -> None:
-        state = self.state
-        state.uncounted += 1
-        if name in state.unfollowed:
-            state.unfollowed[name] += 1
-        if len(self.news) > len(state.streams) + _NEWS_MAX:
-            self.news &= state.streams.keys()
-
-    def _say_uncounted(self, name: str, limit: str) -> None:
-        self.findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
-
-    def forget_marks(self) -> None:
-        """Forget all marks to save memory. A number that comes again is a duplicate from now on, whatever its event."""
-        for stream in self.state.streams.values():
-            stream.recent, stream.head = Marks(), Marks()
-        self._marks = 0
-
-    @property
-    def held(self) -> int:
-        return MARK_BYTES * self._marks
-
-    def give_way(self, size: int) -> None:
-        """Give up marks until so many bytes are free, of the longest silent streams first."""
-        goal = max(0, self.held - size)
-        for stream in sorted(self.state.streams.values(), key=_heard):
-            if self.held <= goal:
-                break
-            marks = len(stream.recent) + len(stream.head)
-            stream.recent, stream.head = Marks(), Marks()
-            self._marks -= marks
-            self.evicted += marks
-
     def release(self) -> None:
         """Free the session's part of the source's bounds, because the session is over."""
-        commons, state = self._commons, self.state
-        commons.remove_streams(self, len(state.streams))
-        commons.state.uncounted_sessions -= bool(state.unfollowed)
+        self._commons.remove_streams(self, len(self.state.streams))
+        self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
 
     def _unexpected(
@@ -398,7 +227,10 @@ class Counters:
     ) -> int | None:
         stream = stream or self.follow(name, now, count)
         if stream is None:
-            self._count_unfollowed(name)
+            self._unfollowed.observe(name)
+            if len(self.news) > len(self.state.streams) + _NEWS_MAX:
+                followed = self.state.streams
+                self.news = {known: None for known in self.news if known in followed}
             return None
         if stream.fresh:
             self.begin(name, stream, count, mark, now)
@@ -424,16 +256,16 @@ class Counters:
             reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
             self.windows.open(name, stream, seq - 1, reason, now)
         stream.next = seq + 1
-        self._marks += stream.remember(seq, mark, self._window)
+        self.marks.count += stream.remember(seq, mark, self.window)
         return seq
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
-        window = self._window
+        window = self.window
         filled = take(stream.holes, seq)
         healed = None if filled else take(stream.gaps, seq)
         if filled or healed:
             self.state.missing -= 1
-            self._marks += stream.remember(seq, mark, window)
+            self.marks.count += stream.remember(seq, mark, window)
             if healed:
                 self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
             return seq
@@ -454,18 +286,18 @@ class Counters:
         number twice, so its event is a copy, or lies in a gap that stays."""
         if seq < stream.floor:
             return not self.announced
-        return stream.mark_of(seq, self._window) != NEVER
+        return stream.mark_of(seq, self.window) != NEVER
 
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
         """Move a stream's beginning down to an event older than the first one seen."""
-        if seq < 0 or stream.next - seq > self._window:
+        if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
             self.windows.open_before(name, stream, seq + 1, now)
         stream.base = seq
-        self._marks += stream.remember(seq, mark, self._window)
+        self.marks.count += stream.remember(seq, mark, self.window)
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:

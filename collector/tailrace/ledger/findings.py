@@ -8,7 +8,7 @@ import msgspec
 
 
 class Finding(NamedTuple):
-    """`count` events of `stream`, from `seq` on, are missing (`gap`) or repay a gap (`heal`).
+    """So many events of `stream`, from `seq` on, are missing (`gap`) or repay a gap (`heal`).
 
     `seq` is None where the producer has no counter; then `id` may name the missing record.
     `reason` is a `model.gap.Reason`; a heal has the reason of the gap it repays.
@@ -17,7 +17,7 @@ class Finding(NamedTuple):
     kind: str
     stream: str
     seq: int | None
-    count: int  # type: ignore[assignment] # how many; nobody counts in a finding
+    events: int
     reason: str
     id: int | None = None
     of: str | None = None
@@ -27,7 +27,7 @@ class Finding(NamedTuple):
     offset: int | None = None
     """Offset in the session's bytes; None for the present offset."""
     last: int | None = None
-    """The last number of a gap over a range: `count` of the numbers from `seq` to `last` are missing."""
+    """The last number of a gap over a range: `events` of the numbers from `seq` to `last` are missing."""
     estimate: bool = False
     """Whether the number of events with this reason is an estimate."""
 

@@ -81,17 +81,17 @@ class GapRows:
             rows = None
         if rows is None:
             rows = self.state[gap.stream] = StreamRows(now)
-        last = first + gap.count - 1
+        last = first + gap.events - 1
         if rows.written < self._most or gap.reason == Reason.SENDER:
             rows.written += 1
             yield gap
             return
         before = rows.ranges.get(gap.reason)
         if before is None:
-            rows.ranges[gap.reason] = RowRange(first, last, gap.count, gap.estimate)
+            rows.ranges[gap.reason] = RowRange(first, last, gap.events, gap.estimate)
         elif before.last < first:
             before.last = last
-            before.count += gap.count
+            before.count += gap.events
             before.estimate |= gap.estimate
         else:
             yield gap

@@ -145,11 +145,11 @@ class References:
     def claim(self, finding: Finding) -> None:
         """Add a finding of the decoder: records that are missing, or that came after all."""
         if finding.kind == Kind.GAP:
-            if finding.count > CLAIM_MAX:
-                finding = finding._replace(seq=None, count=0)
-            self.state.claimed += finding.count
-        elif finding.count <= self.state.claimed:
-            self.state.claimed -= finding.count
+            if finding.events > CLAIM_MAX:
+                finding = finding._replace(seq=None, events=0)
+            self.state.claimed += finding.events
+        elif finding.events <= self.state.claimed:
+            self.state.claimed -= finding.events
         else:
             return  # it was missing from a gap of unknown size
         self.findings.append(finding)
@@ -169,10 +169,10 @@ class References:
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
             lasts[-1] = id_
-        elif self.defined(id_):
-            return "duplicate_id"
-        else:
+        elif not self.defined(id_):
             self._insert(id_)
+        elif id_ not in state.unknown and id_ not in state.unresolved:
+            return "duplicate_id"  # of the ids in the hull, some were never defined
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
         if id_ in state.unresolved:

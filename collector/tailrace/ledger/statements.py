@@ -144,7 +144,7 @@ class Statements:
         self._counters.windows.count(stream.ranges - before)
         self._counters.windows.keep_bounds(name, stream)
         self._counters.windows.heard({name}, now)
-        self._counters.news.add(name)
+        self._counters.news[name] = None
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:

@@ -6,7 +6,7 @@ passed, when there are too many holes, or when the incarnation ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
@@ -71,7 +71,7 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
         return parts_of(hole, stream.discarded, Reason.SENDER)
 
-    def heard(self, names: set[str], now: int) -> None:
+    def heard(self, names: AbstractSet[str], now: int) -> None:
         """Close the holes that are due after events of these streams came."""
         if now >= self._due:
             self.expire(now)
@@ -112,7 +112,7 @@ class Windows:
         since = (hole.since for name in self._open for hole in streams[name].holes)
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
-    def _close_ripe(self, names: set[str], now: int) -> None:
+    def _close_ripe(self, names: AbstractSet[str], now: int) -> None:
         """Close the holes whose window has passed in some streams."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(names):

@@ -2,7 +2,7 @@
 
 A record is a named tuple and not a struct, so that one `zip` turns a chunk's records into columns. Its
 fields are the table's columns (see `model.columns`) as far as they are known without the session:
-`start` and `end` are the producer's own ticks, `count` is the counter as it stood on the wire.
+`start` and `end` are the producer's own ticks, `counter` is the number as it stood on the wire.
 
 Unsigned 64-bit values are bit-cast to signed ones (`as_int64`), since the table has no unsigned type.
 """
@@ -107,7 +107,7 @@ class Record(NamedTuple):
     kind: str
     stream: str
     substream: int | None
-    count: int | None  # type: ignore[assignment] # the counter; nobody counts in a record
+    counter: int | None
     name: str | None
     category: str | None
     id: int | None

@@ -27,7 +27,6 @@ body over 64 KiB only those before the first string; `$undecoded` holds everythi
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import cycle, repeat
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from struct import Struct, error as struct_error
@@ -63,18 +62,13 @@ recall = _memo.get
 """Return what `read_body` returned for this body if it is remembered, else None."""
 
 
-_every_eighth = cycle((1, *repeat(0, 7))).__next__
-"""Selects one in eight of the bodies that a layout fits, to be remembered: frequent bodies are soon among
-them, and changing values cost little and evict little."""
-
-
 def read_body(body: bytes) -> Body:
     """Read a body, which begins with the description, whose length must have been checked."""
     begin = 2 + (body[0] << 8 | body[1])
     known = layout.read(body, begin)
     if known:
         found: Body = (*known, None, ())
-        return _memo.keep(body, found) if _every_eighth() else found
+        return _memo.keep(body, found) if _memo.is_eighth() else found
     return _memo.keep(body, _read(body, begin))
 
 

@@ -7,7 +7,7 @@
     string    = length:u16 *u8                                                     ; UTF-8
 
 `size` counts the whole packet. An event is a span, or a counter if its first attribute is named
-`tailrace.counter`. `stream` is its stream id in decimal, `count` its counter, `substream` is bit-cast,
+`tailrace.counter`. `stream` is its stream id in decimal, `counter` its counter, `substream` is bit-cast,
 `start` and `end` are nanoseconds since the epoch; `body` describes its attributes. A time from 2^63 on,
 292 years after its epoch, does not fit its column: the column is null, and the attribute `$start` or
 `$end` has the number (flaw `bad_time`).

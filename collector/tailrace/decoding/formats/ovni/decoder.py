@@ -12,7 +12,7 @@ Further records have size 0:
 
     session  metadata      what the metadata says, whenever that changes, under `producer`
              clock_offset  what has to be added to the clock (`clock_offset`, ns)
-             fork          events come a second time (`course`)
+             fork          events come a second time (`order`)
     name                   titles and labels of marks
     gap      truncated     stale_tail: what follows was written by an earlier run, whose beginning was
                            written over
@@ -34,12 +34,12 @@ import posixpath
 import msgspec
 
 from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.ovni.course import EventOrder, EventOrderState
 from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
 from tailrace.decoding.formats.ovni.event import EventReader
 from tailrace.decoding.formats.ovni.files import FILES, StreamOrigin, read_path
 from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.formats.ovni.names import Names, NamesState
+from tailrace.decoding.formats.ovni.order import EventOrder, EventOrderState
 from tailrace.decoding.formats.ovni.stack import Stack, StackState
 from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.gap import Reason
@@ -75,7 +75,7 @@ class OvniDecoder:
         self._waiting = bytearray(state.waiting)
         self._searched = 0  # how many of the waiting bytes are known to begin no event
         self._need = 0  # how many must wait before anything new can be decoded
-        self._course = EventOrder(state.course)
+        self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
         self._documents = StreamDocuments(state.documents, self._names)
@@ -100,15 +100,15 @@ class OvniDecoder:
 
     @property
     def lacking(self) -> str:
-        course = self._course.state
-        ended = (course.ended or course.stale) and not course.cut
+        order = self._order.state
+        ended = (order.ended or order.stale) and not order.cut
         if ended or self._state.fault == "bad_header":
             return ""
         if not self._state.documents.finished:
             return "unfinished"
-        if course.last is None:
+        if order.last is None:
             return "finished_without_data"
-        return "unfinished" if course.ran else ""
+        return "unfinished" if order.ran else ""
 
     def begin(self, path: str, dialect: str) -> None:  # noqa: ARG002 - there is only one
         self._state.place = read_path(path)
@@ -204,14 +204,14 @@ class OvniDecoder:
     def _events(self, at: int, records: list[Record]) -> int:
         """Read events from `at` on; return where they end, because of a fault or because more bytes must
         come."""
-        state, course, waiting = self._state, self._course, self._waiting
+        state, order, waiting = self._state, self._order, self._waiting
         numbers, usual = self._numbers, self._usual.read
         noted = at
         while True:
-            floor = course.floor
+            floor = order.floor
             if floor is not None:
                 at, clock = usual(waiting, at, state.offset, floor, records)
-                course.reach(clock)
+                order.reach(clock)
             size = event_size(waiting, at, numbers)
             if isinstance(size, str):
                 state.fault = size
@@ -222,18 +222,18 @@ class OvniDecoder:
             if not size or at + size > len(waiting):
                 self._need = size
                 break
-            course.remember(waiting, noted, at)
+            order.remember(waiting, noted, at)
             noted = at
             self._event(at, size, records)
             at += size
-        course.remember(waiting, noted, at)
+        order.remember(waiting, noted, at)
         return at
 
     def _event(self, at: int, size: int, records: list[Record]) -> None:
         offset = self._state.offset + at
         event = bytes(self._waiting[at : at + size])
         head, clock = self._numbers.head.unpack_from(event)
-        flaw, begins = self._course.take(head[1:], clock, event)
+        flaw, begins = self._order.take(head[1:], clock, event)
         if begins and flaw == "stale_tail":
             self._stack.clear()
         records.append(self._reader.read(offset, event, flaw))

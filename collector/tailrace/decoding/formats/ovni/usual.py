@@ -1,7 +1,7 @@
 """Read the usual events of ovni, many at a time: the same result as `event`, only faster.
 
 An event is usual if it belongs to a pair or is an instant, its payload is exactly its fields, its clock
-does not go back, it does not change the rules of the stream's order (`course.TURNS`) and, if it is an
+does not go back, it does not change the rules of the stream's order (`order.TURNS`) and, if it is an
 end, it ends the span begun last.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from tailrace.decoding.formats.ovni.course import TURNS
 from tailrace.decoding.formats.ovni.event import KINDS
 from tailrace.decoding.formats.ovni.frame import HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Names, Naming, naming
+from tailrace.decoding.formats.ovni.order import TURNS
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack
 from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType, PayloadLayout
 from tailrace.model.record import Kind, Record
