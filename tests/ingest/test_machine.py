@@ -374,15 +374,15 @@ def test_an_announced_session_may_lack_what_the_disk_lost_whatever_became_of_its
     ingest, _ = run(log.entries)
     before, lost = len(log.entries), ingest.position
     ingest.pass_over(lost + 100, replayed=replayed)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     assert damaged(rows(batch)) == ([] if replayed else [f"session{session}"])
     if closed == "after":
         log.close(session)
     for entry in log.entries[before:]:
         ingest.apply(entry._replace(position=lost + 100, end=lost + 200))
-    ingest.take()
+    ingest.yielded.take()
     assert ingest.tell_lacking() == (100 if replayed else 0)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     assert damaged(rows(batch)) == ([f"session{session}"] if replayed else [])
 
 
