@@ -51,7 +51,7 @@ usual = st.builds(
     st.lists(st.sampled_from(['"ret":0', '"s":"v"', '"fhash":"f1"', '"fhash":"f2"']), max_size=2),
 )
 counters = st.builds(
-    lambda line, ph, rest: line % (ph, ",".join([KNOWN, *rest])),
+    lambda line, ph, host, rest: line % (ph, ",".join([*host, *rest])),
     st.sampled_from(
         [
             '{"name":"cpu","cat":"sys","type":7,"ts":5,"ph":%s,"pid":0,"tid":0,"args":{%s}}',
@@ -60,8 +60,19 @@ counters = st.builds(
         ]
     ),
     st.sampled_from([2, 3, '"C"']),
+    st.sampled_from([[], [KNOWN], ['"hhash":"00"']]),
     st.lists(
-        st.sampled_from(['"x":0.5', '"dft_cnt":2', '"fhash":"f1"', '"a":{"dft_cnt":1}']), max_size=2
+        st.sampled_from(
+            [
+                '"x":0.5',
+                '"dft_cnt":2',
+                '"fhash":"f1"',
+                '"fhash":"f2"',
+                '"a":{"dft_cnt":1}',
+                '"s":"dft_cnt"',
+            ]
+        ),
+        max_size=2,
     ),
 )
 others = st.sampled_from(
@@ -69,6 +80,12 @@ others = st.sampled_from(
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
      event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', "")]
 )  # fmt: skip
+
+
+def counter(ph: object, args: str) -> str:
+    return event(2, ph=ph, args=args).replace('"id":2,', "").replace('"dur":5,', "")
+
+
 FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
@@ -104,8 +121,17 @@ def test_both_ways_say_the_same(found: list[str]) -> None:
         event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
         event(2, args=f'{KNOWN},"s":"ünïcode","f":1e-05,"a":[1,{{"b":2}}]'),
         event(2, ph='"X"').replace('"type":3,', ""),
-        event(2, ph=2, args=KNOWN).replace('"id":2,', "").replace('"dur":5,', ""),
-        event(2, ph=3, args=f'{KNOWN},"dft_cnt":2').replace('"id":2,', "").replace('"dur":5,', ""),
+        counter(2, KNOWN),
+        counter(3, f'{KNOWN},"dft_cnt":2'),
+        event(2, args='"hhash":"unknown","ret":1'),
+        event(2, args='"hhash":"unknown","fhash":"f1"'),
+        event(2, args='"hhash":"unknown","fhash":"unknown","ret":1'),
+        event(2, args='"ret":1'),
+        counter('"C"', f'{KNOWN},"x":0.5'),
+        counter('"C"', f'{KNOWN},"dft_cnt":3,"fhash":"f1"'),
+        counter(2, f'{KNOWN},"dft_cnt":3'),
+        counter(2, '"hhash":"unknown","x":0.5'),
+        counter('"C"', '"x":0.5').replace('"type":3,', ""),
     ],
 )
 def test_events_as_the_tracer_writes_them_go_the_quick_way(

@@ -41,7 +41,7 @@ import msgspec
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.dftracer.files import FILES
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
-from tailrace.decoding.formats.dftracer.names import HashNames
+from tailrace.decoding.formats.dftracer.names import HashNames, resolve
 from tailrace.decoding.formats.dftracer.record import about_session, to_record
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
@@ -259,7 +259,7 @@ class DFTracerDecoder:
             facts = self._run.measured(reading)
         if reading.start is not None and not self._run.clocked:
             self._add(about_session(self._offset, 0, "clock", self._run.clock()))
-        names = self._names.resolve(reading.wanted)
+        names = resolve(self._names.known, reading.wanted)
         self._add(to_record(self._offset, len(line), found, reading, names, facts))
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)
