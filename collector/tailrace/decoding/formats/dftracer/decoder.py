@@ -46,7 +46,7 @@ from tailrace.decoding.formats.dftracer.record import about_session, to_record
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
 
@@ -143,12 +143,14 @@ class DFTracerDecoder:
                 self._malformed(piece.data, piece.kind)
 
     def _read_lines(self, data: bytes) -> None:
-        """Read lines at once if all of them are usual, else one by one."""
+        """Read lines at once if all of them are usual, else a few at once, else one by one."""
         if self._read_usual(data):
             return
-        for line in split_lines(data):
-            if not self._read_usual(line):
-                self._line(line, "bad_json")
+        for group in grouped(split_lines(data)):
+            if not self._read_usual(b"".join(group)):
+                for line in group:
+                    if not self._read_usual(line):
+                        self._line(line, "bad_json")
 
     def _read_usual(self, data: bytes) -> bool:
         if self._held or not self._run.clocked or self._run.claims:
