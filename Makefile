@@ -8,12 +8,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
+PEERS := $(VENV)/peers/ready
 # The files of tests, shared among three processes: two cores, and much of the time is waiting.
 PARALLEL := --numprocesses=3 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
-.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding mutants bench reference producers requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding mutants bench reference producers peers requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -63,8 +64,10 @@ reference: $(DEV)  ## write collector/REFERENCE.md from the code
 
 producers: $(PRODUCERS)  ## install real producers for the tests that trace them (CPython 3.11 on Linux only)
 
+peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslog comes from the system)
+
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev producers runtime; do \
+	for name in build dev peers producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
@@ -88,4 +91,9 @@ $(DEV): $(READY) requirements/dev.txt
 $(PRODUCERS): requirements/producers.txt
 	$(PYTHON) -m venv $(VENV)/producers
 	$(VENV)/producers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/producers.txt
+	@touch $@
+
+$(PEERS): requirements/peers.txt
+	$(PYTHON) -m venv $(VENV)/peers
+	$(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/peers.txt
 	@touch $@

@@ -1,3 +1,3 @@
-"""Throughput, latency and idle cost of the real daemon; run with `make bench`."""
+"""Benchmarks of the real daemon beside peers; run with `make bench` (benchmarks/README.md)."""
 
 from __future__ import annotations

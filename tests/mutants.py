@@ -55,7 +55,10 @@ GROUPS = {
         ["tailrace_client/_session.py", "tailrace_client/_queue.py"],
         [f"{_CLIENT}{n}.py" for n in ("session", "queue", "forgotten")],
     ),
-    "link": (["tailrace_client/_link.py", "tailrace_client/_contact.py"], [f"{_CLIENT}{n}.py" for n in ("link", "sender")]),
+    "link": (
+        [f"tailrace_client/_{n}.py" for n in ("link", "contact", "fate", "introductions", "losses")],
+        [f"{_CLIENT}{n}.py" for n in ("link", "sender")],
+    ),
 }  # fmt: skip
 
 _EXAMPLES = 20

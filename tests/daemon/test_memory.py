@@ -105,7 +105,7 @@ def test_no_session_takes_more_than_is_said(format_):
         ingest = Ingest()
         for entry in log.entries:
             ingest.apply(entry)
-        ingest.take()
+        ingest.yielded.take()
         return ingest
 
     work()
@@ -125,7 +125,7 @@ def test_no_stream_takes_more_than_is_said():
         ingest = Ingest()
         for entry in log.entries:
             ingest.apply(entry)
-        ingest.take()
+        ingest.yielded.take()
         return ingest
 
     work()

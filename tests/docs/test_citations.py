@@ -38,7 +38,7 @@ def is_there(paper: str, file: Path) -> bool:
     """Return whether a document is here: as seen from the file, from the top, or by the end of its path."""
     if (ROOT / file.parent / paper).exists() or (ROOT / paper).exists():
         return True
-    return any(str(other).endswith(f"/{paper.lstrip('./')}") for other in texts())
+    return any(f"/{other}".endswith(f"/{paper.lstrip('./')}") for other in texts())
 
 
 def cited_outside(text: str, file: Path) -> list[str]:

@@ -64,7 +64,7 @@ def settled(log):
     half = len(log.entries) // 2
     for entry in log.entries[:half]:
         ingest.apply(entry)
-    first, _ = ingest.take()
+    first, _ = ingest.yielded.take()
     ingest = Ingest.restore(ingest.snapshot())
     for entry in log.entries[half:]:
         ingest.apply(entry)
@@ -83,7 +83,7 @@ def assert_stored(log, directory):
         clock=SystemClock(),
         refills=lambda position: True,
     )
-    second, _ = ingest.take()
+    second, _ = ingest.yielded.take()
     if len(first):
         table.commit(first, 1)
     table.commit(second, 2)
@@ -157,7 +157,7 @@ def test_a_total_is_believed_up_to_a_bound_and_then_says_that_something_is_missi
     log.data(number, b'{"type":"header","version":"2.0","metadata":{}}\n')
     log.data(number, b'{"type":"footer","total_records":%d}\n' % total)
     _, ingest = settled(log)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     kinds = batch.column("kind"), batch.column("attributes")
     gaps = [json.loads(text) for kind, text in zip(*kinds, strict=True) if kind == "gap"]
     assert [gap["count"] for gap in gaps] == [missing]
@@ -170,7 +170,7 @@ def test_what_comes_of_a_gap_of_unknown_size_does_not_make_less_than_nothing_mis
     number = log.open_file("et3", dialect="specification")
     log.data(number, b"M 1 0 1\nM 2 0 2\nM 3 0 %d\nM 4 0 3\nM 5 0 4\n" % 2**60)
     _, ingest = settled(log)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     assert [kind for kind, _ in groupby(batch.column("kind"))][-1] == "begin"
     account = ingest.account("s")
     assert (account.missing, account.seen, account.imbalance) == (0, 5, 0)

@@ -71,6 +71,7 @@ class Log:
         limits=None,
         garbage_max=0,
         pending_max=0,
+        record_max=2**20,
         peer="127.0.0.1:5",
     ):
         number = self.entries[-1].end if self.entries else 0
@@ -80,7 +81,7 @@ class Log:
             session=f"session{number}",
             transport=transport,
             peer=peer,
-            record_max=2**20,
+            record_max=record_max,
             garbage_max=garbage_max,
             pending_max=pending_max,
             ledger=limits or LedgerConfig(),
@@ -88,7 +89,16 @@ class Log:
         self.add(EntryKind.OPEN, number, encode(info))
         return number
 
-    def open_file(self, format_, path="/runs/a", *, group="/runs", dialect="auto", pending_max=0):
+    def open_file(
+        self,
+        format_,
+        path="/runs/a",
+        *,
+        group="/runs",
+        dialect="auto",
+        pending_max=0,
+        record_max=2**20,
+    ):
         number = self.entries[-1].end if self.entries else 0
         info = OpenInfo(
             source="s",
@@ -96,7 +106,7 @@ class Log:
             session=f"session{number}",
             transport="tail",
             peer=path,
-            record_max=2**20,
+            record_max=record_max,
             pending_max=pending_max,
             ledger=LedgerConfig(),
             file=FileFacts(path=path, device=1, inode=2, birth=3),
@@ -146,7 +156,7 @@ def run(entries, ingest=None):
     ingest = ingest or Ingest()
     for entry in entries:
         ingest.apply(entry)
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     return ingest, rows(batch)
 
 

@@ -142,7 +142,7 @@ def test_bytes_that_cannot_be_inflated_are_kept(log):
     ingest = Ingest()
     for entry in log.entries:
         ingest.apply(entry)
-    batch, (kept,) = ingest.take()
+    batch, (kept,) = ingest.yielded.take()
     assert b"\x1f\x8b\x08xx" in kept.frame
     text = batch.column("attributes")[-1]
     about = {"count": 0, "bytes": 5, "detail": "bad_member", "quarantine": 0}

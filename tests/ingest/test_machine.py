@@ -13,7 +13,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
-from tests.ingest.log import Log, heph_epoch, heph_event, rows, run
+from tests.ingest.log import Log, heph_epoch, heph_event, heph_session, rows, run
 
 JETS = b"\n".join(
     [
@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_a_gap_row_that_finds_its_bytes_in_the_quarantine
     ingest = Ingest()
     for entry in log.entries:
         ingest.apply(entry)
-    _, quarantined = ingest.take()
+    _, quarantined = ingest.yielded.take()
     kept = [frame for piece in quarantined for frame in frames(piece.frame)]
     assert [(frame.offset, frame.data) for frame in kept] == [(len(heph_event(1, 0)), noise)]
     assert_conserved(ingest)
@@ -347,13 +347,43 @@ def test_what_the_disk_lost_of_the_replayed_log_is_named_once_rows_count_again()
     ingest.pass_over(lost + 100, replayed=True)
     log.close(other)
     ingest.apply(log.entries[-1]._replace(position=lost + 100, end=lost + 200))
-    ingest.take()  # as a replay does: these rows are in the table
+    ingest.yielded.take()  # as a replay does: these rows are in the table
     assert ingest.tell_lacking() == 200
-    batch, _ = ingest.take()
+    batch, _ = ingest.yielded.take()
     gaps = [(row["session"], row["name"], attributes(row)) for row in of(rows(batch), "gap")]
     said = {"count": 0, "bytes": 100, "detail": "spool_damaged"}
     assert gaps == [(f"session{session}", "malformed", said)]
     assert ingest.tell_lacking() == 0
+
+
+def damaged(rows):
+    gaps = [(row["session"], attributes(row)) for row in of(rows, "gap")]
+    return [session for session, about in gaps if about.get("detail") == "spool_damaged"]
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("closed", ["before", "after", "never"])
+def test_an_announced_session_may_lack_what_the_disk_lost_whatever_became_of_its_connection(
+    closed, replayed
+):
+    log = Log()
+    session = log.open()
+    log.data(session, heph_session(1) + heph_event(1, 0))
+    if closed == "before":
+        log.close(session)
+    ingest, _ = run(log.entries)
+    before, lost = len(log.entries), ingest.position
+    ingest.pass_over(lost + 100, replayed=replayed)
+    batch, _ = ingest.yielded.take()
+    assert damaged(rows(batch)) == ([] if replayed else [f"session{session}"])
+    if closed == "after":
+        log.close(session)
+    for entry in log.entries[before:]:
+        ingest.apply(entry._replace(position=lost + 100, end=lost + 200))
+    ingest.yielded.take()
+    assert ingest.tell_lacking() == (100 if replayed else 0)
+    batch, _ = ingest.yielded.take()
+    assert damaged(rows(batch)) == ([f"session{session}"] if replayed else [])
 
 
 def test_a_start_is_nobodys_end():
@@ -376,7 +406,7 @@ def test_noise_of_many_kinds_has_a_row_a_kind_and_all_its_bytes_in_the_quarantin
     ingest = Ingest()
     for entry in log.entries:
         ingest.apply(entry)
-    batch, quarantined = ingest.take()
+    batch, quarantined = ingest.yielded.take()
     found = rows(batch)
     gaps = of(found, "gap")
     assert 2 <= len(gaps) == len(ingest.tally("s").malformed_records)

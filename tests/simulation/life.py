@@ -14,7 +14,7 @@ from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, 
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.loops import Chance, Loops, Opened
-from tailrace.daemon.loops.steps import Steps, wait
+from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
@@ -379,7 +379,7 @@ class Life:
 
     def _room(self) -> Steps[None]:
         while self.loops.gate.closed:
-            yield from wait(flag=self.loops.gate.opened)
+            yield Wait(flag=self.loops.gate.opened)
 
     def _receive(self, name: str, source: UdpSource) -> Steps[None]:
         """Receive datagrams (see `UdpSource.run`)."""
@@ -388,14 +388,14 @@ class Life:
             socket = self._sockets.get(name)
             if socket is None:
                 return
-            yield from wait(flag=socket.readable)
-            yield from wait(SOON)
+            yield Wait(flag=socket.readable)
+            yield Wait(SOON)
             if not self._stopping and self._sources.get(name) is source:
                 source.drain(self._intakes[name])
 
     def _look_around(self, name: str, source: UdpSource) -> Steps[None]:
         while not self._stopping and self._sources.get(name) is source:
-            yield from wait(LOOK_EVERY)
+            yield Wait(LOOK_EVERY)
             if not self._stopping and self._sources.get(name) is source:
                 source.look_around(self._intakes[name])
 
@@ -420,15 +420,15 @@ class Life:
             ended = None
             while ended is None and served in self._connections:
                 yield from self._room()
-                yield from wait(flag=stream.readable)
-                yield from wait(SOON)
+                yield Wait(flag=stream.readable)
+                yield Wait(SOON)
                 if served in self._connections:
                     ended = source.take_in(served, intake)
         self._over(served, ended, source)
 
     def _send_rest(self, served: Served) -> Steps[None]:
         while served in self._connections and served.send_more():
-            yield from wait(LATER)
+            yield Wait(LATER)
 
     def _over(self, served: Served, ended: str | None, source: ConnectionSource) -> None:
         if (stream := self._connections.pop(served, None)) is None:

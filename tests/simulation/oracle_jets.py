@@ -1,7 +1,7 @@
 """What must be true of JETS: its lines have no numbers, but ids, references and totals.
 
-- A run is of one life of a program, and a life is one run, unless its session ended or a late copy of its
-  header came, which looks like another life's (ARCHITECTURE.md, "Blind spots").
+- A run is of one life of a program, and a life is one run, unless its session ended, or its header or a copy of
+  it came late, which looks like another life's (ARCHITECTURE.md, "Blind spots").
 - Each line is stored at most once, but for copies that the collector cannot know (see `copies`).
 - Each record that a stored line refers to is stored or one gap (`unresolved`), and no other is. A session that
   says that it gave up so many references may keep so many gaps of records that came, and of those that it names twice.
@@ -14,9 +14,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
+from itertools import chain
 from typing import Any, NamedTuple
 
+from tailrace.spool.entry import EntryKind, unpack_datagrams
 from tests.ingest.test_machine import attributes, of
 from tests.simulation.jets import Jets, Life
 from tests.simulation.play import Play
@@ -43,8 +46,11 @@ def check(play: Play) -> None:
             runs[life].append(session)
     if not _takes_sources_away(play):
         headed = {session for session, rows in sessions.items() if _has(rows, "header")}
+        late = _headed_late(play)
         torn = [
-            life for life, some in runs.items() if len(some) > 1 and not headed.issuperset(some)
+            life
+            for life, some in runs.items()
+            if len(some) > 1 and len(set(some) - headed) > (life in late)
         ]
         none("a life in two sessions", torn)
     for life, some in runs.items():
@@ -141,22 +147,50 @@ def _sessions(play: Play) -> dict[str, list[Row]]:
 
 def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
     """Return by session the lives of which it has lines."""
-    of_line = {
+    of_line = _of_line(play)
+    found: dict[str, set[Of]] = {}
+    for session, rows in sessions.items():
+        some = {of_line[row["name"]] for row in rows if row["name"] in of_line}
+        for row in of(rows, "session"):
+            if row["name"] == "header":
+                some.add(_announced(attributes(row)["producer"]))
+        found[session] = some
+    return found
+
+
+def _of_line(play: Play) -> dict[object, Of]:
+    """Return by event whose line it is."""
+    return {
         event: Of(number, life.number)
         for number, program in play.programs.items()
         if isinstance(program.producer, Jets)
         for life in program.producer.lives
         for event in life.kinds
     }
-    found: dict[str, set[Of]] = {}
-    for session, rows in sessions.items():
-        some = {of_line[row["name"]] for row in rows if row["name"] in of_line}
-        for row in of(rows, "session"):
-            if row["name"] == "header":
-                said = attributes(row)["producer"]["metadata"]["life"]
-                some.add(Of(*map(int, said.split("/"))))
-        found[session] = some
-    return found
+
+
+def _announced(header: Row) -> Of:
+    """Return the life that a header is of."""
+    return Of(*map(int, header["metadata"]["life"].split("/")))
+
+
+def _headed_late(play: Play) -> set[Of]:
+    """Return the lives of which a line came in a datagram more than `reorder_time` before their header."""
+    of_line, book = _of_line(play), play.collector.book
+    first: dict[Of, int] = {}
+    headed: dict[Of, bool] = {}
+    for entry in sorted(book.entries.values()):
+        if entry.kind != EntryKind.DATAGRAMS:
+            continue
+        late = entry.time_ns - book.opened[entry.session].limits.reorder_time.ns
+        datagrams = unpack_datagrams(entry.payload)
+        for part in chain.from_iterable(play.sent.datagrams.get(each, ()) for each in datagrams):
+            if part.event in of_line:
+                first.setdefault(of_line[part.event], entry.time_ns)
+            elif part.good and b'"type":"header"' in part.data:
+                life = _announced(json.loads(part.data))
+                headed.setdefault(life, first.get(life, entry.time_ns) <= late)
+    return {life for life, is_late in headed.items() if is_late}
 
 
 def _life(play: Play, of_: Of) -> Life:

@@ -77,4 +77,4 @@ def _waits(program: Program) -> bool:
     if client is None or program.over:
         return False
     queue = client.link.queue
-    return not client.link.is_settled(queue.put_bytes)
+    return not client.link.fate.is_settled(queue.put_bytes)

@@ -85,10 +85,10 @@ class Course:
         """The one thing that matters. What is lost is known and stays so."""
         waiting = []
         for position, recorded in self.marks:
-            if not self.link.is_settled(position):
+            if not self.link.fate.is_settled(position):
                 waiting.append((position, recorded))
                 continue
-            delivered = not self.link.has_lost(position)
+            delivered = not self.link.fate.has_lost(position)
             self.verdicts.append(delivered)
             assert not delivered or recorded <= self.world.collector.stored
         self.marks = waiting
@@ -117,7 +117,7 @@ class Course:
         position = self.marks[-1][0]
         self.link.end()
         deadline = self.world.now + PATIENCE
-        while not self.link.has_ended(position):
+        while not self.link.fate.has_ended(position):
             self.step()
             assert self.world.now < deadline, "a good network, and it never ends"
         self.check()
@@ -131,7 +131,7 @@ class Course:
         assert said == {str(stream): number for stream, number in numbers.items()}
         missing, lost = self.recorded - session.stored, self.recorder.discarded["lost"]
         uncounted = self.recorder.discarded["uncounted"]
-        assert self.link.has_lost(position) == bool(lost + uncounted)
+        assert self.link.fate.has_lost(position) == bool(lost + uncounted)
         missing = {event for event in missing if event[0] in session.counted}
         if session.places == 1 and len(numbers) > 1:
             # Whatever came or not, nobody can say of this stream that it is delivered.
@@ -375,9 +375,9 @@ def test_where_no_answers_are_wanted_a_goodbye_that_is_sent_is_the_end():
     calm.record()
     calm.link.end()
     position = calm.link.queue.put_bytes
-    assert not calm.link.has_ended(position)
+    assert not calm.link.fate.has_ended(position)
     calm.link.attend()
-    assert calm.link.has_ended(position)
+    assert calm.link.fate.has_ended(position)
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -419,7 +419,7 @@ def test_events_that_the_kernel_never_takes_are_counted_and_named():
     assert calm.recorder.discarded["refused"] == 1
     assert calm.collector.reported == {(1, 0)}
     assert calm.collector.stored == {(1, 1)}
-    assert calm.link.is_settled(calm.link.queue.put_bytes)
+    assert calm.link.fate.is_settled(calm.link.queue.put_bytes)
 
 
 def test_events_of_a_stream_that_is_not_counted_are_discarded_and_waited_for_no_longer(calm):
@@ -431,8 +431,8 @@ def test_events_of_a_stream_that_is_not_counted_are_discarded_and_waited_for_no_
     said = {"turn": 0, "streams": {"1": 1}, "holes": [], "goodbye": False, "uncounted": [2]}
     calm.reply(option("tailrace.ack", said | {"session": calm.link.dialogue.id}))
     position = calm.link.queue.put_bytes
-    assert calm.link.is_settled(position)
-    assert calm.link.has_lost(position)
+    assert calm.link.fate.is_settled(position)
+    assert calm.link.fate.has_lost(position)
     assert not calm.link.queue.unsettled
     assert calm.recorder.discarded["uncounted"] == 2
     assert calm.recorder.discarded["lost"] == 0
@@ -449,12 +449,12 @@ def test_events_that_the_collector_has_given_up_are_discarded_once(calm, kept):
     said["session"] = calm.link.dialogue.id
     if not kept:
         calm.reply(option("tailrace.ack", said))
-        assert not calm.link.has_lost(calm.link.queue.put_bytes)
+        assert not calm.link.fate.has_lost(calm.link.queue.put_bytes)
     for events in (1, 2, 1, 2):
         calm.reply(option("tailrace.ack", said | {"given_up": {"1": events}}))
     assert calm.recorder.discarded["given_up"] == 2
-    assert calm.link.has_lost(calm.link.queue.put_bytes)
-    assert calm.link.is_settled(calm.link.queue.put_bytes)
+    assert calm.link.fate.has_lost(calm.link.queue.put_bytes)
+    assert calm.link.fate.is_settled(calm.link.queue.put_bytes)
 
 
 @pytest.mark.parametrize("delivered", [True, False])
@@ -511,7 +511,7 @@ def test_a_goodbye_in_datagrams_reaches_a_collector_that_has_forgotten_the_addre
     calm.record()
     calm.link.attend()
     calm.reply()
-    assert calm.link.is_settled(calm.link.queue.put_bytes)
+    assert calm.link.fate.is_settled(calm.link.queue.put_bytes)
     calm.world.collector.peer = None
     calm.link.end()
     if given_up:
@@ -569,10 +569,10 @@ def test_what_is_forgotten_of_a_stream_of_which_nothing_came_is_lost(network):
     assert calm.link.queue.forgotten.spans(2) == [(0, 1)]
     calm.network.broken()
     deadline = calm.world.now + PATIENCE
-    while not calm.link.is_settled(calm.link.queue.put_bytes):
+    while not calm.link.fate.is_settled(calm.link.queue.put_bytes):
         assert calm.world.now < deadline, "a good network, and it never ends"
         calm.step()
-    assert calm.link.has_lost(calm.link.queue.put_bytes)
+    assert calm.link.fate.has_lost(calm.link.queue.put_bytes)
     stored = calm.collector.stored
     lost = {(stream, 0) for stream in range(2, 42)} - stored
     assert calm.recorder.discarded["lost"] == len(lost) > 30

@@ -55,10 +55,6 @@ class Gate:
         if self._spool.buffered > SYNC_EARLY:
             self.urgent.set()
 
-    def changed(self) -> None:
-        """Let sources that wait for room look again after a sync."""
-        self.opened.pulse()
-
 
 class SourceIntake:
     """The intake of one source (see `sources.source`: `Intake` and `FileIntake`)."""

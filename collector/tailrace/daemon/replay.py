@@ -64,7 +64,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 def repeat(ingest: Ingest, entry: Entry) -> None:
     """Apply an entry for the ingest's state alone: the table has its rows, and the log its consequences."""
     ingest.apply(entry)
-    ingest.take()
+    ingest.yielded.take()
     ingest.rejected.clear()
 
 

@@ -65,27 +65,27 @@ class Incarnation:
         self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
-        self._counters: Counters | None = None
+        self.counters: Counters | None = None
         self._statements: Statements | None = None
         self._siblings: Siblings | None = None
         if bits:
-            self._counters = Counters(
+            self.counters = Counters(
                 limits, bits, state.counters, commons, name=state.name, report=self.report
             )
-            self._counters.announced = bool(state.id)
-            self._statements = Statements(self._counters, bits, commons)
+            self.counters.announced = bool(state.id)
+            self._statements = Statements(self.counters, bits, commons)
             if departures is not None:
                 self._siblings = Siblings(
-                    state, self._counters, departures, limits,
+                    state, self.counters, departures, limits,
                     host=host, bits=bits, ordered=not datagrams, own=self.own, report=self.report,
                 )  # fmt: skip
-                self._counters.earlier = self._siblings.earlier
+                self.counters.earlier = self._siblings.earlier
 
     @property
     def holdings(self) -> list[Holding]:
         """Return the state that the producer's events make the incarnation hold."""
-        if self._counters:
-            return [self._counters.marks, self._counters.windows, self._references]
+        if self.counters:
+            return [self.counters.marks, self.counters.windows, self._references]
         return [self._spans, self._references]
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
@@ -97,14 +97,14 @@ class Incarnation:
     @property
     def waiting(self) -> bool:
         """Return whether a window is open that only time closes."""
-        counters = self._counters
+        counters = self.counters
         holes = counters is not None and counters.windows.waiting
         return holes or self._references.waiting or self._gap_rows.waiting
 
     def awaited(self) -> Counter[str]:
         """Count by stream the events that may still come and are in no gap row yet."""
         found: Counter[str] = Counter()
-        windows = self._counters.windows.awaited() if self._counters else ()
+        windows = self.counters.windows.awaited() if self.counters else ()
         for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
             found[stream] += events
         return found
@@ -115,12 +115,8 @@ class Incarnation:
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
-    def counters(self) -> Counters | None:
-        return self._counters
-
-    @property
     def account(self) -> Account:
-        return self._counters.account if self._counters else self._references.account
+        return self.counters.account if self.counters else self._references.account
 
     # Records
 
@@ -128,8 +124,8 @@ class Incarnation:
         """Take records of events and other rows, given as columns. Return how many were taken: the next
         record shows that another incarnation has begun."""
         taken = len(columns[KIND])
-        if self._counters:
-            taken = self._counted(self._counters, columns, now)
+        if self.counters:
+            taken = self._counted(self.counters, columns, now)
             columns = [column[:taken] for column in columns]
         else:
             changing: Columns = [list(column) for column in columns]
@@ -228,19 +224,19 @@ class Incarnation:
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
-        if self._counters:
-            self._counters.announced = True
+        if self.counters:
+            self.counters.announced = True
 
     def forget_marks(self) -> None:
         """Forget the marks of events: while no connection is open, only resent events come, and their
         numbers suffice."""
-        if self._counters:
-            self._counters.marks.forget_all()
+        if self.counters:
+            self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
         """Count the events of another incarnation here, though their rows have its name. Do nothing if
         one of these events cannot be of this incarnation."""
-        mine, its = self._counters, other.counters
+        mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
         if events := hand_over(its):
@@ -253,7 +249,7 @@ class Incarnation:
     def denies(self, events: Iterable[Numbered]) -> bool:
         """Return whether some event cannot be of this incarnation: it shows a restart, or its number is
         another event's."""
-        counters = self._counters
+        counters = self.counters
         return counters is not None and any(
             count is not None
             and (
@@ -286,16 +282,16 @@ class Incarnation:
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
-        if self._counters:
-            self._counters.windows.expire(now)
+        if self.counters:
+            self.counters.windows.expire(now)
         self._references.expire(now)
         self.report(now)
         self._write(self._gap_rows.expire(now))
 
     def settle(self, now: int) -> None:
         """Close all windows."""
-        if self._counters:
-            self._counters.windows.close()
+        if self.counters:
+            self.counters.windows.close()
         self._references.close()
         self.report(now)
         self._write(self._gap_rows.close())
@@ -329,17 +325,17 @@ class Incarnation:
         self._tally.events.add(self.account)
         if self._siblings:
             self._siblings.go()
-        if self._counters:
-            self._counters.release()
+        if self.counters:
+            self.counters.release()
 
     # Findings
 
     def report(self, now: int) -> None:
         """Write rows of the ledger's findings."""
         findings = self._references.findings
-        if self._counters:
-            findings = findings + self._counters.findings
-            self._counters.findings.clear()
+        if self.counters:
+            findings = findings + self.counters.findings
+            self.counters.findings.clear()
         self._references.findings = []
         if findings:
             self._write(self._gap_rows.write(findings, now))

@@ -27,11 +27,20 @@ class Lead:
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
+    @property
+    def times(self) -> int:
+        """Return at how many different times the clock was heard: what came at one time may all have been
+        held up together."""
+        return self._state.heard_times
+
     def hear(self, ends: Sequence[int | None], now: int) -> None:
         """Take the ends (ns) of events that arrive now."""
         latest = max((end for end in ends if end is not None), default=None)
         if latest is None:
             return
+        if now != self._state.heard_at:
+            self._state.heard_at = now
+            self._state.heard_times += 1
         before = self.at(now)
         if before is None or latest - now > before:
             self._state.lead, self._state.lead_at = latest - now, now

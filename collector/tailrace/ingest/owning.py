@@ -9,8 +9,8 @@ from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.marks import marks_of
 from tailrace.normalize import COUNTER, END, STREAM
 
-_SLACK = 50 * 10**6
-"""How much faster (ns) an event may arrive than the fastest before it."""
+_SLACK, _SLACK_MOST = 50 * 10**6, 10**9
+"""How much faster (ns) an event may arrive than the fastest before it, at least and at most."""
 
 
 def candidates(
@@ -82,4 +82,11 @@ def _can_have_sent(earlier: Incarnation, later: Incarnation, end: int, now: int)
         return True if lead is not None and end - now <= lead + _SLACK else None
     leads = [(epoch, earlier.lead.at(now)), (next_epoch, later.lead.at(now))]
     known = [zero + lead for zero, lead in leads if lead is not None]
-    return next_epoch + end - now <= max(known) + _SLACK if known else None
+    slack = _slack(next_epoch - epoch, earlier.lead.times + later.lead.times)
+    return next_epoch + end - now <= max(known) + slack if known else None
+
+
+def _slack(apart: int, times: int) -> int:
+    """Return how much faster (ns) an event may arrive than the fastest before it, where two clocks that began so
+    far apart were heard so many times. All that came at a few times may have been slow."""
+    return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -89,6 +89,10 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     `lead`."""
     lead_at: int = 0
     """When the lead was measured (Unix ns)."""
+    heard_at: int = 0
+    """When the clock was last heard (Unix ns)."""
+    heard_times: int = 0
+    """At how many different times the clock was heard."""
     continues: list[str] = []
     """Earlier sessions whose streams continue here."""
     elsewhere: dict[str, str] = {}

@@ -67,6 +67,7 @@ class Table:
         """The damage that `open` found and repaired."""
         self._options = options
         self._collector = collector
+        self._spool_id = f"{collector}/spool"
         self._clock = clock
         self._local = Path(root) if layout.is_local(root) else None
         self._table: DeltaTable
@@ -197,10 +198,6 @@ class Table:
             break
         self._sync(self._table.version())
         return taken
-
-    @property
-    def _spool_id(self) -> str:
-        return f"{self._collector}/spool"
 
     def _open_or_create(self, config: StoreConfig) -> None:
         table = layout.open_or_none(self.root, self._options)

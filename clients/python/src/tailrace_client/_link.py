@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from math import inf
@@ -28,8 +28,11 @@ from tailrace_client._chunk import Recorder
 from tailrace_client._contact import ANSWER_SECONDS, Contact
 from tailrace_client._discards import Discards
 from tailrace_client._farewell import Farewell
+from tailrace_client._fate import Fate
+from tailrace_client._introductions import Introductions
+from tailrace_client._losses import WAITING_PACKETS_MAX, Losses
 from tailrace_client._queue import Queue
-from tailrace_client._session import Answer, Answers, Dialogue, Range
+from tailrace_client._session import Answers, Dialogue
 from tailrace_client._transport import Transport
 from tailrace_client._window import Window
 
@@ -39,14 +42,8 @@ _EAGER_SECONDS = 0.5
 """How long the link asks at short intervals a collector that has never answered a datagram: after
 connecting, and once more after the first flush began."""
 
-_WAITING_PACKETS_MAX = 64
-"""With so many packets waiting the link adds no report: a collector might ask and never read."""
-
 _ENDS_PER_PACKET = 32
 """With the ends of so many streams a packet fits into any datagram, behind an announcement."""
-
-_INTRODUCTIONS = 8
-"""Datagrams that announce a session for which no answer is asked."""
 
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: the first pause, which doubles up to the second number."""
@@ -84,10 +81,12 @@ class Link:
         self._asking = Asking()
         self._contact = Contact()
         self._window = Window(room, ANSWER_SECONDS)
-        self._discards = Discards(recorder, dialogue)
         self._farewell = Farewell(
             dialogue, recorder, transport.chunk_bytes, repeat=transport.datagrams
         )
+        self.fate = Fate(self.queue, self._farewell, asks=dialogue.asks)
+        self._losses = Losses(self.queue, Discards(recorder, dialogue), dialogue)
+        self._introductions = Introductions(self.queue, self._contact, asks=dialogue.asks)
         self._answers = Answers()
         self._greeted = False
         """Whether the session was announced on this connection."""
@@ -99,10 +98,6 @@ class Link:
         """Whether the program has ever waited for an answer to datagrams."""
         self._nobody = False
         """Whether the last datagram was refused: everything but announcements waits."""
-        self._introductions = 0
-        """How many more datagrams announce the session if no answer is asked for."""
-        self._delayed = False
-        """Whether datagrams wait that could have been sent earlier."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
 
@@ -115,7 +110,7 @@ class Link:
 
     def is_due(self) -> bool:
         """Return whether it is time to open the transport."""
-        wanted = not self.transport.is_open and (self.fresh or self._unsettled)
+        wanted = not self.transport.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
@@ -125,7 +120,7 @@ class Link:
         if self._torn:
             self._break(now)
         if not self.is_open:
-            return self._retry.left(now) if self.fresh or self._unsettled else None
+            return self._retry.left(now) if self.fresh or self.fate.unsettled else None
         self._hear(64)
         self._speak(now)
         self.blocked = False
@@ -169,36 +164,17 @@ class Link:
         self._contact.error = self.last_error
         self.recorder.close()
         self.gather()
-        for chunk in self.queue.unsent():
-            self._discards.count(chunk, "closed")
+        self._losses.close_unsent()
         if self._farewell.wanted and not delivered and self.transport.datagrams:
             # Even without an answer: if the goodbye arrives, the collector knows what is missing.
             for packet in self._farewell.packets():
                 with suppress(OSError):
                     self.transport.send([self.dialogue.announcement(), packet])
         # The goodbye does not count these as discarded, since they may have arrived.
-        for chunk in self.queue.unanswered():
-            self._discards.count(chunk, "closed")
-        self._discards.lose(self.queue.lose())
+        self._losses.close_unanswered()
         self.queue.clear()
 
     # Results
-
-    def is_settled(self, position: int) -> bool:
-        """Return whether the fate of everything gathered before `position` (bytes) is known: durable or
-        lost or, if the collector is not asked, handed to the kernel."""
-        queue = self.queue
-        return (queue.settled() if self.dialogue.asks else queue.handed()) >= position
-
-    def has_lost(self, position: int) -> bool:
-        """Return whether anything before `position` was lost or refused."""
-        return self.queue.lost_at < position
-
-    def has_ended(self, position: int) -> bool:
-        """Return whether everything before `position` is settled, and the goodbye behind it, too."""
-        farewell = self._farewell
-        said = self.queue.idle and (farewell.said or not farewell.wanted)
-        return (farewell.heard if self.dialogue.asks else said) and self.is_settled(position)
 
     @property
     def last_error(self) -> str | None:
@@ -209,12 +185,6 @@ class Link:
         oldest = self.queue.oldest if self.queue.unsettled else inf
         return self._contact.trouble(self._now(), oldest)
 
-    @property
-    def _unsettled(self) -> bool:
-        farewell = self._farewell
-        unheard = farewell.wanted and not (farewell.heard if self.dialogue.asks else farewell.said)
-        return not self.queue.idle or self.queue.unsettled or unheard
-
     def _rest(self, now: float) -> float | None:
         if self._nobody or not self.transport.is_open:
             return self._retry.left(now)
@@ -222,7 +192,7 @@ class Link:
             return _ROOM_SECONDS
         if self._awaiting:
             return max(0.0, self._contact.opened_at + ANSWER_SECONDS - now)
-        if not self._unsettled:
+        if not self.fate.unsettled:
             return None
         return self._listen.left(now)
 
@@ -248,30 +218,13 @@ class Link:
                 return
 
     def _introduce(self, *, held: bool) -> int:
-        """Announce the session in the next datagram if the collector might take the datagram for one
-        of another program at this address. Return how many bytes the announcement takes.
-
-        Datagrams overtake one another, so each announces the session until the collector answers. If
-        no answer is asked for, the first `_INTRODUCTIONS` do. Later ones do if their times do not
-        show who sent them: reports, goodbyes, and events that are repeated or had to wait.
-        """
-        queue = self.queue
-        self._delayed = not queue.idle and (self._delayed or held)
-        speaks = queue.speaks(only_packets=held)
-        if queue.idle or (held and not speaks):
-            return 0
-        if not (speaks or queue.repeats or self._delayed or self._is_new()):
+        """Announce the session in the next datagram if it has to be. Return how many bytes the
+        announcement takes."""
+        if not self._introductions.is_due(held=held):
             return 0
         announcement = self.dialogue.announcement()
-        queue.first_packet(announcement)
+        self.queue.first_packet(announcement)
         return len(announcement)
-
-    def _is_new(self) -> bool:
-        """Return whether the collector may not know the session yet."""
-        if self.dialogue.asks or self._contact.has_answered:
-            return not self._contact.has_answered
-        self._introductions -= 1
-        return self._introductions >= 0
 
     def _holds_back(self) -> bool:
         """Return whether chunks have to wait for an answer."""
@@ -306,9 +259,7 @@ class Link:
             self._break(self._now(), error)
             return False
         if error.errno == errno.EMSGSIZE:
-            for chunk in self.queue.refused():
-                self._discards.count(chunk, "refused")
-                self._name([Range(chunk.stream, chunk.first, chunk.next)])
+            self._losses.refuse()
         else:
             self.queue.back()
             self._find_nobody(error)
@@ -333,7 +284,7 @@ class Link:
         self._answers = Answers()
         queue.first_packet(dialogue.announcement())
         self._say_ends()
-        self._introductions = _INTRODUCTIONS
+        self._introductions.begin()
         self._awaiting = dialogue.answered >= 0 and not transport.datagrams
         if not (self._awaiting or transport.datagrams):
             queue.repeat(before=dialogue.turn)
@@ -360,16 +311,12 @@ class Link:
     def _find_nobody(self, error: OSError) -> None:
         """Take note that an earlier datagram was refused: nobody listens, so chunks have to wait."""
         self._contact.note(error)
-        self._introductions = _INTRODUCTIONS
+        self._introductions.begin()
         now = self._contact.greeted_at = self._now()
         if self.dialogue.answered < 0:
             # No collector has ever answered, so everything sent may have been thrown away.
             self.queue.repeat(before=self.dialogue.turn + 1)
-            lost = self.queue.lose()
-            self._discards.lose(lost)
-            self._name(lost)
-            if not self.dialogue.asks:
-                self.queue.lose_handed()
+            self._losses.lose_unsettled()
         if not self._nobody:
             self._nobody = True
             self._retry.grow(now)
@@ -380,9 +327,7 @@ class Link:
         """Announce, ask and report if it is time to."""
         if self.transport.datagrams:
             self._announce(now)
-        has_room = self.queue.waiting_packets < _WAITING_PACKETS_MAX
-        if has_room and (report := self._discards.report(now)):
-            self.queue.packet(report)
+        self._losses.report(now)
 
     def _announce(self, now: float) -> None:
         """Announce the session again in datagrams, as a question if events are unsettled for too long."""
@@ -409,7 +354,7 @@ class Link:
         the answer names these streams although nothing of them may have arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
-        while queue.waiting_packets < _WAITING_PACKETS_MAX:
+        while queue.waiting_packets < WAITING_PACKETS_MAX:
             if not (some := dict(islice(ends, _ENDS_PER_PACKET))):
                 return
             queue.packet(dialogue.reached(some))
@@ -417,7 +362,7 @@ class Link:
     def _say_goodbye(self, now: float) -> bool:
         """Queue the goodbye if it is time to. Return whether it was."""
         place = self.connections, self.queue.put_bytes
-        settled = self.is_settled(self.queue.put_bytes)
+        settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
         if due:
             self.queue.last_packets(self._farewell.say(*place, now))
@@ -447,30 +392,7 @@ class Link:
         self._retry.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         self._nobody = False
-        self._give_up_some(answer)
-        missing, lost = queue.settle(answer)
-        self._discards.lose(lost)
-        self._name(lost)
-        # The collector still asks for discarded events: the report of them may have been lost.
-        again = answer.holes and answer.turn == dialogue.turn
-        if again and queue.waiting_packets < _WAITING_PACKETS_MAX:
-            self._name(queue.unreachable(answer))
+        missing = self._losses.settle(answer)
         now = self._contact.heard_at = self._now()
         self._window.answered(lost=missing, now=now)
         self._farewell.heard = self._farewell.heard or answer.goodbye
-
-    def _give_up_some(self, answer: Answer) -> None:
-        """Count as discarded the events that the collector has given up or does not count. No report
-        names them: the collector knows."""
-        for stream, events in answer.given_up.items():
-            if self._discards.give_up(stream, events):
-                self.queue.lose_some(stream)
-        chunks, ranges = self.queue.abandon(answer.uncounted)
-        for chunk in chunks:
-            self._discards.count(chunk, "uncounted")
-        self._discards.lose(ranges, "uncounted")
-
-    def _name(self, ranges: Sequence[Range]) -> None:
-        """Queue reports that these events were discarded."""
-        for packet in self._discards.name(ranges):
-            self.queue.packet(packet)

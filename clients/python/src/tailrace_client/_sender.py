@@ -118,7 +118,7 @@ class Sender:
             return False
         deadline = time.monotonic() + seconds
         position = self._lock.run(self._gathered, deadline)
-        return self._waits_for(self._link.is_settled, position, deadline)
+        return self._waits_for(self._link.fate.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
         """Flush, say goodbye and end for good within `seconds`. Return whether all was delivered, as
@@ -127,7 +127,7 @@ class Sender:
             return self._delivered
         deadline = time.monotonic() + seconds
         position = self._lock.run(self._end, deadline)
-        done = position == 0 or self._waits_for(self._link.has_ended, position, deadline)
+        done = position == 0 or self._waits_for(self._link.fate.has_ended, position, deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
         if self._thread is not None:
@@ -172,7 +172,7 @@ class Sender:
         """Wait until a position is reached. Return whether it was, and nothing before it was lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
-        return not self._link.has_lost(position)
+        return not self._link.fate.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
         """Send and listen until it is over. Return False at the deadline.

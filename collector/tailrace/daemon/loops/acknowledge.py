@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from tailrace.daemon.loops.steps import GIVE_WAY, Steps, wait
+from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
@@ -43,13 +43,13 @@ class Acknowledging:
         """Answer until closed."""
         while True:
             count = yield from self.once()
-            yield from wait(EVERY * max(1.0, count / IN_A_ROUND))
+            yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:
         """Return once everything received until now is decoded and answered."""
         end = self._spool.end
         while self._ingest.position < end:
-            yield from wait(EVERY / 10)  # there may be no idle moment to wait for
+            yield Wait(EVERY / 10)  # there may be no idle moment to wait for
         yield from self.once()
 
     def once(self) -> Steps[int]:

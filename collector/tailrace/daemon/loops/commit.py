@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
-from tailrace.daemon.loops.steps import Flag, Steps, wait, work
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, work
 from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
@@ -117,13 +117,13 @@ class Committing:
     @property
     def committed(self) -> int:
         """Return the position in the spool below which the table has every row."""
-        if self.idle.is_set and not len(self._ingest.batch):
+        if self.idle.is_set and not len(self._ingest.yielded.batch):
             return max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
         """Note that the batch has rows."""
-        batch = self._ingest.batch
+        batch = self._ingest.yielded.batch
         store = self._current.config.store
         self._some.set()
         if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
@@ -132,11 +132,11 @@ class Committing:
     def run(self) -> Steps[None]:
         """Commit until closed. Raise SyncError or FencedError."""
         while True:
-            yield from wait(flag=self._some)
+            yield Wait(flag=self._some)
             interval: float = self._current.config.store.commit_interval
             if self._watchdog_seconds:
                 interval = min(interval, self._watchdog_seconds / 4)
-            yield from wait(interval, self._enough)
+            yield Wait(interval, self._enough)
             yield from self.once()
 
     def relieve(self) -> None:
@@ -150,7 +150,7 @@ class Committing:
         final, self._relief = final or self._relief, False
         self._some.clear()
         self._enough.clear()
-        batch, quarantined = self._ingest.take()
+        batch, quarantined = self._ingest.yielded.take()
         due = final or self._checkpoint_due()
         snapshot = self._ingest.checkpoint(self._named_from()) if due else None
         taken = TakenBatch(
@@ -175,7 +175,7 @@ class Committing:
                 if isinstance(error, DescriptorsError):
                     self._starved()
                 self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
-                yield from wait(delay * (1 + self._chance()) / 2)
+                yield Wait(delay * (1 + self._chance()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
                 continue
             break

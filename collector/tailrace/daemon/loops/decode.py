@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
-from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, wait
+from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.daemon.replay import READ_BYTES, repeat
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
@@ -40,7 +40,7 @@ def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> li
 class Decoding:
     """The loop that decodes.
 
-    Call `wake` when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
+    `more` is to be set when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
     already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else."""
 
     def __init__(
@@ -49,6 +49,7 @@ class Decoding:
         ingest: Ingest,
         current: Current,
         health: Health,
+        more: Flag,
         *,
         committed: int,
         replayed: Callable[[], None],
@@ -63,7 +64,7 @@ class Decoding:
         self._replayed: Callable[[], None] | None = replayed
         self._ready = ready
         self._reject = reject
-        self._more = Flag()
+        self._more = more
         self._idle = Flag()
 
     @property
@@ -73,22 +74,18 @@ class Decoding:
 
     @property
     def full(self) -> bool:
-        batch, store = self._ingest.batch, self._current.config.store
+        batch, store = self._ingest.yielded.batch, self._current.config.store
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
-
-    def wake(self) -> None:
-        """Let the loop look for work: the spool was synced, or a batch was taken."""
-        self._more.set()
 
     def caught_up(self) -> Steps[None]:
         """Return once all that is durable is decoded."""
         while self.behind:
-            yield from wait(flag=self._idle)
+            yield Wait(flag=self._idle)
 
     def reached(self, position: int) -> Steps[None]:
         """Return once all below a position is decoded."""
         while self._ingest.position < position:
-            yield from wait(LOOK_SECONDS)  # there may be no idle moment to wait for
+            yield Wait(LOOK_SECONDS)  # there may be no idle moment to wait for
 
     def run(self) -> Steps[None]:
         """Decode until closed."""
@@ -103,7 +100,7 @@ class Decoding:
                 self._look()
                 yield from self._work()
                 self._ingest.apply(entry)
-                if len(self._ingest.batch):
+                if len(self._ingest.yielded.batch):
                     self._ready()
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
@@ -121,4 +118,4 @@ class Decoding:
             if not self.behind:
                 self._idle.pulse()
             self._more.clear()
-            yield from wait(flag=self._more)
+            yield Wait(flag=self._more)

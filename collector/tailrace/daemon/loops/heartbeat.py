@@ -12,7 +12,7 @@ import msgspec
 
 from tailrace.clock import Clock
 from tailrace.daemon.intake import Gate
-from tailrace.daemon.loops.steps import Steps, wait
+from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Durations, HeartbeatStatus
 from tailrace.ingest.payloads import Heartbeat
 from tailrace.ingest.state import encode
@@ -60,7 +60,7 @@ class Heartbeats:
     def run(self) -> Steps[None]:
         """Emit heartbeats until closed, the first after one interval."""
         while True:
-            yield from wait(self.interval)
+            yield Wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:

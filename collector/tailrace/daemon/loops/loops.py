@@ -23,7 +23,7 @@ from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Frames, Rows
 from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
-from tailrace.daemon.loops.steps import Flag, Steps, wait, within, work
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, within, work
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
@@ -93,15 +93,16 @@ class Loops:
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool, current.config.spool.max_size)
         self.syncing = Syncing(self.spool, self.gate, current, health, clock, self._synced)
-        self.decoding = Decoding(
-            self.spool, self.ingest, current, health, committed=opened.committed,
-            replayed=self._replayed, ready=self._ready, reject=cut,
-        )  # fmt: skip
+        self._decodable = Flag()
         self.committing = Committing(
             self.spool, self.ingest, opened.table, opened.quarantine, opened.checkpoints, current,
             health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
-            taken=self.decoding.wake, done=self._committed, starved=self._starved,
+            taken=self._decodable.set, done=self._committed, starved=self._starved,
             chance=chance.share,
+        )  # fmt: skip
+        self.decoding = Decoding(
+            self.spool, self.ingest, current, health, self._decodable, committed=opened.committed,
+            replayed=self._replayed, ready=self.committing.ready, reject=cut,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, voices)
         self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
@@ -135,13 +136,13 @@ class Loops:
 
     def commit(self) -> Steps[None]:
         """Commit from where the table stood on."""
-        yield from wait(flag=self._is_at_table)
+        yield Wait(flag=self._is_at_table)
         yield from self.committing.run()
 
     def tick(self) -> Steps[None]:
         """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""
         while True:
-            yield from wait(TICK_SECONDS)
+            yield Wait(TICK_SECONDS)
             self.timekeeping.look()
             if self.ingest.waiting or self.gate.closed:
                 self.spool.append(EntryKind.TICK, 0)
@@ -151,7 +152,7 @@ class Loops:
             if self.gate.closed:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()
-                self.gate.changed()
+                self.gate.opened.pulse()
 
     def say_last(self) -> Steps[None]:
         """Acknowledge what came in until now, while connections are still open.
@@ -175,7 +176,7 @@ class Loops:
     def _finish(self) -> Steps[None]:
         yield from self.syncing.once()
         yield from self.decoding.caught_up()
-        yield from wait(flag=self.committing.idle)
+        yield Wait(flag=self.committing.idle)
         yield from self.committing.once(final=True)
 
     def _replayed(self) -> None:
@@ -186,14 +187,11 @@ class Loops:
         self._is_at_table.set()
         self._at_table()
 
-    def _ready(self) -> None:
-        self.committing.ready()
-
     def _synced(self, seconds: float) -> None:
         self._figures.syncs.add(seconds)
         if self.heartbeats:
             self.heartbeats.synced(self.spool.durable)
-        self.decoding.wake()
+        self._decodable.set()
 
     def _starved(self) -> None:
         self._figures.store_descriptors += 1

@@ -66,10 +66,6 @@ GIVE_WAY = Wait(0)
 """A step that lets other tasks run."""
 
 
-def wait(seconds: float = math.inf, flag: Flag | None = None) -> Steps[None]:
-    yield Wait(seconds, flag)
-
-
 def work(call: Callable[[], T]) -> Steps[T]:
     result: T = yield Work(call)
     return result

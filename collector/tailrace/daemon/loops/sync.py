@@ -9,7 +9,7 @@ from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.intake import Gate
-from tailrace.daemon.loops.steps import Steps, wait, work
+from tailrace.daemon.loops.steps import Steps, Wait, work
 from tailrace.errors import FullError
 from tailrace.figures import Condition
 from tailrace.spool.spool import Spool
@@ -42,8 +42,8 @@ class Syncing:
         gate = self._gate
         while True:
             # A full spool may have room again without anything new: look from time to time.
-            yield from wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
-            yield from wait(self._current.config.spool.sync_interval, gate.urgent)
+            yield Wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
+            yield Wait(self._current.config.spool.sync_interval, gate.urgent)
             gate.dirty.clear()
             gate.urgent.clear()
             yield from self.once()
@@ -59,7 +59,7 @@ class Syncing:
                 self._health.refuse(
                     Condition.SPOOL, f"{error}; receiving waits until there is room"
                 )
-                yield from wait(RETRY_AFTER)
+                yield Wait(RETRY_AFTER)
                 continue
             self._done(self._clock.monotonic() - begun)
             self.admit()
@@ -79,4 +79,4 @@ class Syncing:
             )
         else:
             self._health.clear(Condition.SPOOL)
-        self._gate.changed()
+        self._gate.opened.pulse()

@@ -1,0 +1,56 @@
+"""Ratios: our figure over that of each other side, run by run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import NamedTuple, Self
+
+from benchmarks.measures import MEASURES
+from benchmarks.results import Case, Role, Side
+
+
+class Spread(NamedTuple):
+    """The least, middle and greatest of some values."""
+
+    least: float
+    middle: float
+    greatest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Return the spread of values, of which there is at least one."""
+        return cls(min(values), median(values), max(values))
+
+
+class Ratio(NamedTuple):
+    """Ours divided by another's, of one measure."""
+
+    measure: str
+    other: Side
+    spread: Spread
+
+
+def spread(side: Side, measure: str) -> Spread | None:
+    """Return the spread of a side's figures; None if it has none."""
+    values = [run[measure] for run in side.runs if measure in run]
+    return Spread.of(values) if values else None
+
+
+def ratios(case: Case) -> Iterator[Ratio]:
+    """Yield our figures over those of the others, where both have them; ours are those of our first side."""
+    first = next((side for side in case.sides if side.role is Role.OURS), None)
+    others = [side for side in case.sides if side.role is not Role.OURS]
+    for measure, definition in MEASURES.items():
+        for other in others if first and definition.compared else ():
+            values = _pairs(first, other, measure) if first else []
+            if values:
+                yield Ratio(measure, other, Spread.of(values))
+
+
+def _pairs(side: Side, other: Side, measure: str) -> list[float]:
+    return [
+        one[measure] / two[measure]
+        for one, two in zip(side.runs, other.runs, strict=False)
+        if measure in one and two.get(measure)
+    ]

@@ -1,0 +1,23 @@
+"""`python -m benchmarks.emitting CASE KIND EVENTS`: measure one case in this process, and print its cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from benchmarks.emitting.blocks import cost_of
+from benchmarks.emitting.cases import CASES
+
+
+def main(case: str, kind: str, events: str) -> None:
+    """Print nanoseconds of a call: the caller's, the process's, and the slow ones."""
+    with CASES[case]() as calls:
+        emit = calls.span if kind == "span" else calls.event
+        if emit is None:
+            raise ValueError(f"{case} has no {kind}")
+        cost = cost_of(emit, calls.flush, int(events))
+    print(json.dumps(cost))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

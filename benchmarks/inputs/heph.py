@@ -1,0 +1,113 @@
+"""Heph: what the runtime writes, in the shares of a run of four workers and eight actors.
+
+Events are written when they end, so outer ones stand behind the inner ones. One event in eight is on
+stream 0, which all threads share. Packets have 88 bytes on average, as the runtime's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from benchmarks.inputs.trace import Written
+
+EPOCH = 1_790_000_000_000_000_000
+EPOCH_PACKET = Struct(">IIH5sQ")
+_HEAD = Struct(">IIIIQQQ")
+_MAGIC, _METADATA = 0xC1FC1FB7, 0x75D11D4D
+_NAME = "heph_rt::actor::relay"
+
+STEPS = (
+    # what the worker does in a turn, after its start and for how long (ns), with which numbers
+    ("receiving message", 400, 250, ()),
+    ("sending message", 700, 350, ()),
+    ("receiving message", 1100, 200, ()),
+    ("Running thread-local process", 300, 1150, ("id", "name")),
+    ("Polling for OS events", 1500, 4000, ()),
+    ("Scheduling thread-local processes based on timers", 5600, 90, ("amount",)),
+    ("Scheduling thread-local processes", 5750, 130, ("amount",)),
+    ("Scheduling processes", 5900, 160, ("local amount", "shared amount")),
+    ("Running thread-safe process", 6100, 900, ("id", "name")),
+)
+TURN = 7200
+
+
+class Event(NamedTuple):
+    """A step with its bytes behind the header, in as many variants as there are actors."""
+
+    start: int
+    duration: int
+    bodies: list[bytes]
+
+
+def write(home: Path, events: int, seed: int, streams: int = 5, epoch: int = EPOCH) -> Written:
+    """Write one trace of so many streams; every stream gets its share of events."""
+    path, size = home / "heph.trace", 0
+    with path.open("wb") as file:
+        for piece in _pieces(events, seed, streams, epoch):
+            size += file.write(piece)
+    return Written((path.name,), size)
+
+
+def packets(data: bytes) -> list[bytes]:
+    """Return the packets of a trace one by one."""
+    found, at = [], 0
+    while at < len(data):
+        end = at + int.from_bytes(data[at + 4 : at + 8], "big")
+        found.append(data[at:end])
+        at = end
+    return found
+
+
+def epoch_packet(epoch: int) -> bytes:
+    """Return the packet with which a producer's life begins."""
+    return EPOCH_PACKET.pack(_METADATA, EPOCH_PACKET.size, 5, b"epoch", epoch)
+
+
+def _pieces(events: int, seed: int, streams: int, epoch: int) -> Iterator[bytes]:
+    rng = random.Random(seed)
+    steps = [_event(*step, rng) for step in STEPS]
+    numbers, clocks = [0] * streams, [0] * streams
+    yield epoch_packet(epoch)
+    worker = made = 0
+    head, magic, size = _HEAD.pack, _MAGIC, _HEAD.size
+    while made < events:
+        worker = worker % (streams - 1) + 1 if streams > 1 else 0
+        begun = clocks[worker]
+        actor = rng.randrange(8)
+        parts = []
+        for index, (start, duration, bodies) in enumerate(steps[: events - made]):
+            stream = 0 if index == 1 else worker
+            body = bodies[actor]
+            at = begun + start
+            parts += (
+                head(
+                    magic, size + len(body), stream, numbers[stream], 0, at, at + duration + actor
+                ),
+                body,
+            )
+            numbers[stream] += 1
+        made += len(steps[: events - made])
+        clocks[worker] = begun + TURN + rng.randrange(2000)
+        yield b"".join(parts)
+
+
+def _event(
+    name: str, start: int, duration: int, fields: tuple[str, ...], rng: random.Random
+) -> Event:
+    bodies = []
+    for actor in range(8):
+        values = (_attribute(field, actor, rng) for field in fields)
+        bodies.append(len(name).to_bytes(2, "big") + name.encode() + b"".join(values))
+    return Event(start, duration, bodies)
+
+
+def _attribute(field: str, actor: int, rng: random.Random) -> bytes:
+    key = len(field).to_bytes(2, "big") + field.encode()
+    if field == "name":
+        return key + b"\4" + len(_NAME).to_bytes(2, "big") + _NAME.encode()
+    value = 0x7F0000000000 + 64 * actor if field == "id" else rng.randrange(3)
+    return key + b"\1" + value.to_bytes(8, "big")

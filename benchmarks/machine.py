@@ -1,0 +1,48 @@
+"""Facts about this machine and moment, which every result carries."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from benchmarks.places import ROOT
+from benchmarks.results import Machine
+
+
+@contextmanager
+def described(kernels: str) -> Iterator[Machine]:
+    """Describe the machine; its load afterwards is filled in at the end of the block."""
+    machine = Machine(
+        cpu=f"{os.cpu_count()} x {_model()}",
+        memory=psutil.virtual_memory().total,
+        system=f"Linux {platform.release()}",
+        python=platform.python_version(),
+        kernels=kernels,
+        commit=_commit(),
+        date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        load=(_load(), 0.0),
+    )
+    yield machine
+    machine.load = (machine.load[0], _load())
+
+
+def _load() -> float:
+    return round(os.getloadavg()[0], 2)
+
+
+def _model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _commit() -> str:
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,47 @@
+"""Figures that runs yield: their titles, units, and whether more or less of them is better."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Better(StrEnum):
+    MORE = "more"
+    LESS = "less"
+    NEITHER = "neither"
+
+
+class Measure(NamedTuple):
+    """A figure. The page shows it divided by `unit_size`, and ratios of it where `compared`."""
+
+    title: str
+    unit: str
+    better: Better
+    unit_size: float = 1.0
+    compared: bool = True
+
+
+_MORE, _LESS, _NEITHER = Better.MORE, Better.LESS, Better.NEITHER
+
+MEASURES = {
+    "rate": Measure("events a second", "k/s", _MORE, 1e3),
+    "cpu": Measure("CPU an event", "µs", _LESS, 1e-6),
+    "lost": Measure("events lost", "%", _LESS, 1e-2, compared=False),
+    "resident": Measure("resident memory", "MB", _LESS, 1e6),
+    "private": Measure("private memory", "MB", _LESS, 1e6),
+    "p50": Measure("visible after, median", "ms", _LESS, 1e-3),
+    "p99": Measure("visible after, 99 of 100", "ms", _LESS, 1e-3),
+    "slowest": Measure("visible after, slowest", "ms", _LESS, 1e-3, compared=False),
+    "idle": Measure("CPU while idle", "% of a core", _LESS, 1e-2),
+    "commit": Measure("a commit", "ms", _LESS, 1e-3, compared=False),
+    "listening": Measure("start to listening", "ms", _LESS, 1e-3, compared=False),
+    "count": Measure("count of events", "ms", _LESS, 1e-3),
+    "range": Measure("narrow range of spans", "ms", _LESS, 1e-3),
+    "streams": Measure("the view `streams`", "ms", _LESS, 1e-3),
+    "asking": Measure("resident memory of the reader", "MB", _LESS, 1e6),
+    "caller": Measure("CPU of the caller", "ns", _LESS, 1e-9),
+    "process": Measure("CPU of the process", "ns", _LESS, 1e-9),
+    "stall": Measure("a call in a thousand takes", "µs", _LESS, 1e-6, compared=False),
+}
+"""By the name that runs use. Runs are in seconds, bytes and events."""

@@ -1,0 +1,34 @@
+"""DuckDB: a finished file to a Parquet file, which it does not sync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from benchmarks.peers.peer import Peer
+from benchmarks.places import CONFIGURATIONS
+
+INSTALL = "make dev"
+
+
+def peer(configuration: str) -> Peer:
+    """Return DuckDB with one of its statements."""
+    does = "the finished file to a Parquet file, one thread, unsynced"
+    return Peer("DuckDB", duckdb.__version__, INSTALL, does, configuration)
+
+
+def convert(configuration: str, path: str, output: str) -> Callable[[], int]:
+    """Return work that runs the statements and counts the rows; for a process of its own."""
+    statements = (CONFIGURATIONS / configuration).read_text()
+    connection = duckdb.connect()
+    connection.execute("SELECT * FROM read_json('/dev/null', columns = {a: 'JSON'})")  # loads
+
+    def work() -> int:
+        Path(output).unlink(missing_ok=True)
+        connection.execute(statements.replace("{input}", path).replace("{output}", output))
+        found = connection.execute(f"SELECT count(*) FROM '{output}'").fetchone()
+        return int(found[0]) if found else 0
+
+    return work

@@ -1,0 +1,100 @@
+"""The daemon that is measured: the real one, as a user starts it, on a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes.sending import Address
+from tests.system.collector import Collector, until
+
+SOCKETS = """
+[sources.udp]
+type = "udp"
+format = "heph"
+listen = "127.0.0.1:0"
+
+[sources.heph]
+type = "tcp"
+format = "heph"
+listen = "127.0.0.1:0"
+
+[sources.jets]
+type = "tcp"
+format = "jets"
+listen = "127.0.0.1:0"
+"""
+FILES = """
+[sources.files]
+type = "tail"
+format = "{format}"
+paths = ["{runs}"]
+"""
+
+LONGEST_SECONDS = 1200.0
+_POLL_SECONDS = 0.02
+_QUIET_LOOKS = 5
+
+
+class Daemon:
+    """A running daemon."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self.process: int = collector.process.pid
+        self.events: Path = collector.store / "events"
+
+    def address(self, source: str) -> Address:
+        """Return where a source listens."""
+        host, port = self.collector.address(source)
+        return host, port
+
+    def status(self) -> dict[str, Any]:
+        """Return what /status answers."""
+        found: dict[str, Any] = self.collector.status()
+        return found
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return a source's figures."""
+        found: dict[str, Any] = self.status()["sources"][name]
+        return found
+
+    def await_committed(self, source: str, content: int) -> None:
+        """Wait until so many bytes of a source are decoded, and their rows committed and durable."""
+        end = 0
+
+        def done() -> bool:
+            nonlocal end
+            status = self.status()
+            seen, spool = status["sources"][source], status["spool"]
+            if not end and seen["decoded_bytes"] + seen["malformed_bytes"] >= content:
+                end = spool["decoded"]
+            return bool(end) and spool["committed"] >= end
+
+        until(done, f"{content} bytes to be committed", LONGEST_SECONDS, _POLL_SECONDS)
+
+    def await_quiet(self, source: str) -> None:
+        """Wait until nothing more comes, and all rows of what came are committed and durable."""
+        looks: list[int] = []
+
+        def done() -> bool:
+            status = self.status()
+            seen, spool = status["sources"][source], status["spool"]
+            looks.append(seen["received_bytes"])
+            still = len(looks) > _QUIET_LOOKS and len(set(looks[-_QUIET_LOOKS:])) == 1
+            return still and seen["taken_bytes"] == seen["received_bytes"] and spool["committed"] >= spool["decoded"] == spool["end"]  # fmt: skip
+
+        until(done, "all that came to be committed", LONGEST_SECONDS, 2 * _POLL_SECONDS)
+
+
+@contextmanager
+def daemon(home: Path, sources: str = SOCKETS, more: str = "") -> Iterator[Daemon]:
+    """Run a daemon on a new store in a directory."""
+    home.mkdir(parents=True, exist_ok=True)
+    collector = Collector(home, sources=sources, more=more)
+    try:
+        yield Daemon(collector.start())
+    finally:
+        collector.end()

@@ -1,0 +1,59 @@
+"""Senders: a file over a connection, datagrams at a rate, traces over many connections."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+Address = tuple[str, int]
+
+PIECE = 16 * 2**10
+"""Bytes that one of many connections sends at a time."""
+MTU_PAYLOAD = 1432
+
+
+def stream(address: Address, path: Path) -> None:
+    """Send a file as fast as the receiver takes it."""
+    with path.open("rb") as file, socket.create_connection(address) as sock:
+        sock.sendfile(file)
+
+
+def datagrams(address: Address, packets: Sequence[bytes], rate: float) -> float:
+    """Send at about `rate` datagrams a second. Return how long it took."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(address)
+        begun = time.monotonic()
+        burst = max(1, round(rate / 1000))
+        for at in range(0, len(packets), burst):
+            ahead = begun + at / rate - time.monotonic()
+            if ahead > 0:
+                time.sleep(ahead)
+            for packet in packets[at : at + burst]:
+                sock.send(packet)
+        return time.monotonic() - begun
+
+
+def packed(packets: Sequence[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
+    """Return packets joined into datagrams of at most `limit` bytes."""
+    joined, group, size = [], [], 0
+    for packet in packets:
+        if size + len(packet) > limit:
+            joined.append(b"".join(group))
+            group, size = [], 0
+        group.append(packet)
+        size += len(packet)
+    return [*joined, b"".join(group)]
+
+
+def connections(address: Address, traces: Sequence[bytes]) -> None:
+    """Send each trace over a connection of its own, all at the same time, in turns."""
+    with ExitStack() as stack:
+        socks = [stack.enter_context(socket.create_connection(address)) for _ in traces]
+        longest = max(map(len, traces))
+        for at in range(0, longest, PIECE):
+            for sock, trace in zip(socks, traces, strict=True):
+                if at < len(trace):
+                    sock.sendall(trace[at : at + PIECE])

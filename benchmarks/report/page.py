@@ -1,0 +1,77 @@
+"""The page itself, with its plots, as files by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.report import plots, tables
+from benchmarks.results import Machine, Result, Results
+
+PAGE = "performance.md"
+RESULTS = "performance/results.json"
+PLOTTED = ("rate", "cpu", "resident")
+"""Measures of which all ratios are drawn."""
+
+_INTRODUCTION = """\
+# Performance
+
+For whoever asks what Tailrace costs. `make bench` measures the real daemon beside others that get the same bytes, and writes this page from what it found;
+nobody edits it. [benchmarks](../benchmarks/README.md) says how to measure on your machine, and what each word here means.
+
+Figures of one machine say little about another. **Read the ratios**: both sides ran in turns on the same machine, within the same minutes. Each line
+has the least, the middle and the greatest of several runs. A peer is a program that people use instead. It promises less: none of them syncs what
+it writes, finds what is missing, or stores exactly once. A reference does the least that physics asks for, such as draining a socket into nothing.
+"""
+
+
+def files(results: Results) -> dict[str, str]:
+    """Return the page and its plots by their names."""
+    made: dict[str, str] = {}
+    lines = [_INTRODUCTION, "## Ratios", ""]
+    lines += tables.of_ratios(results)
+    for measure in PLOTTED:
+        drawn = plots.of_ratios(results, measure)
+        if drawn:
+            name = f"performance/ratios-{measure}.svg"
+            made[name] = drawn
+            lines += ["", f"![Ratios, {measure}]({name})"]
+    for key, result in results.found.items():
+        lines += ["", *_section(key, result, made)]
+    made[PAGE] = "\n".join(lines) + "\n"
+    return made
+
+
+def write(results: Results, directory: Path) -> None:
+    """Write the results, the page and its plots into a directory."""
+    results.save(directory / RESULTS)
+    for name, text in files(results).items():
+        (directory / name).write_text(text)
+
+
+def _section(key: str, result: Result, made: dict[str, str]) -> Iterator[str]:
+    yield f"## {result.title}"
+    yield ""
+    yield result.about
+    yield ""
+    yield from tables.of_sides(result)
+    yield ""
+    yield from tables.of_figures(result)
+    for measure, drawn in plots.of_sweep(result):
+        name = f"performance/{key}-{measure}.svg"
+        made[name] = drawn
+        yield ""
+        yield f"![{result.title}, {measure}]({name})"
+    yield ""
+    yield _measured(key, result)
+
+
+def _measured(key: str, result: Result) -> str:
+    machine: Machine = result.machine
+    short = " in its quick form" if result.quick else ""
+    before, after = machine.load
+    return (
+        f"Measured{short} by `make bench ARGS={key}` on {machine.date}, commit {machine.commit}, kernels: {machine.kernels}, "
+        f"{machine.cpu}, {machine.memory / 2**30:.0f} GiB, {machine.system}, Python {machine.python}. "
+        f"Load average {before:g} before, {after:g} after."
+    )

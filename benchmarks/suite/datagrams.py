@@ -1,0 +1,139 @@
+"""Datagrams at a rate that nobody slows down: what arrives, and what it costs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.contest import Contender, beside, contest, ours, reference, scratch
+from benchmarks.inputs.heph import packets
+from benchmarks.inputs.trace import trace
+from benchmarks.options import Options
+from benchmarks.peers import rsyslog
+from benchmarks.processes import apart, sending
+from benchmarks.processes.daemon import daemon
+from benchmarks.processes.usage import Usage, Watch
+from benchmarks.results import Case, Run
+from benchmarks.suite.benchmark import Benchmark
+from benchmarks.suite.into_table import configuration, lost
+
+ESCAPED_MAGIC = b"\xc1\xfc#037\xb7"
+"""The beginning of each event, as rsyslog writes it; numbers and texts of the generator do not have it."""
+RECEIVE_BUFFER = 8 * 2**20
+_CONFIGURATION = "rsyslog-datagrams.conf"
+_UNTIL_ENDED = "while True: pass"
+
+
+class Burst(NamedTuple):
+    """What is sent: datagrams with so many events in all, at a rate."""
+
+    datagrams: Sequence[bytes]
+    events: int
+    rate: int
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Keep one core busy with another process."""
+    process = subprocess.Popen([sys.executable, "-c", _UNTIL_ENDED])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def alone(options: Options) -> list[Case]:
+    """Measure one event a datagram."""
+    return [_case(_burst(rate, options, packed=False), options) for rate in options.rates]
+
+
+def beside_busy(options: Options) -> list[Case]:
+    """Measure one event a datagram while another process takes what CPU it can get."""
+    with busy():
+        return alone(options)
+
+
+def packed(options: Options) -> list[Case]:
+    """Measure full datagrams."""
+    return [_case(_burst(rate, options, packed=True), options) for rate in options.packed_rates]
+
+
+def _burst(rate: int, options: Options, *, packed: bool) -> Burst:
+    per = 16 if packed else 1
+    made = trace("heph", max(round(rate * options.seconds) * per, 1))
+    single = packets(made.path.read_bytes())
+    return Burst(sending.packed(single) if packed else single, made.events, rate)
+
+
+def _case(burst: Burst, options: Options) -> Case:
+    with scratch() as home:
+        does = "datagrams to a file, escaped, unsynced"
+        sides: list[Contender] = [
+            beside(rsyslog.peer(_CONFIGURATION, does), lambda: _by_rsyslog(home / "rsyslog", burst)),
+            ours("datagrams to committed, durable rows", lambda: _by_us(home / "ours", burst, options)),
+            reference("socket drained", "datagrams into nothing, one loop in Python", lambda: _drained(burst)),
+        ]  # fmt: skip
+        return contest(f"{burst.rate} datagrams a second", sides, options.runs, at=burst.rate)
+
+
+def _by_us(home: Path, burst: Burst, options: Options) -> Run:
+    number = len(list(home.glob("*"))) if home.exists() else 0
+    with daemon(home / str(number), more=configuration(options)) as running:
+        with Watch(running.process) as watch:
+            sending.datagrams(running.address("udp"), burst.datagrams, burst.rate)
+            running.await_quiet("udp")
+        return _figures(burst, watch.usage, lost(running, "udp", burst.events))
+
+
+def _by_rsyslog(home: Path, burst: Burst) -> Run:
+    (home / "output").unlink(missing_ok=True)
+    with rsyslog.rsyslog(home, _CONFIGURATION) as running, Watch(running.process) as watch:
+        sending.datagrams(running.address, burst.datagrams, burst.rate)
+        arrived, _ = running.await_written(ESCAPED_MAGIC, burst.events)
+    return _figures(burst, watch.usage, 1 - arrived / burst.events)
+
+
+def _drained(burst: Burst) -> Run:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.bind(("127.0.0.1", 0))
+        address = sock.getsockname()
+        done = apart.run(
+            "benchmarks.references.drain:datagrams", sock.fileno(), len(burst.datagrams), descriptors=(sock.fileno(),),
+            beside=lambda: sending.datagrams(address, burst.datagrams, burst.rate),
+        )  # fmt: skip
+    return _figures(burst, done.usage, 1 - done.value / len(burst.datagrams))
+
+
+def _figures(burst: Burst, usage: Usage, gone: float) -> Run:
+    found = {"lost": gone, "cpu": usage.cpu / burst.events, "resident": float(usage.resident)}
+    return found | {"private": float(usage.private)}
+
+
+def _benchmark(title: str, about: str, cases: Callable[[Options], list[Case]]) -> Benchmark:
+    return Benchmark(title, about, cases, axis="datagrams a second", plotted=("lost", "cpu"))
+
+
+BENCHMARKS = {
+    "heph-udp": _benchmark(
+        "Heph over UDP, one event a datagram",
+        "Datagrams at a rate, whether anybody takes them or not. What the kernel had to drop is lost. The ledger names every such event but the last of a stream.",
+        alone,
+    ),
+    "heph-udp-busy": _benchmark(
+        "Heph over UDP beside a busy process",
+        "The same beside a process that never waits, so that sender, receiver and it share the cores.",
+        beside_busy,
+    ),
+    "heph-udp-packed": _benchmark(
+        "Heph over UDP, full datagrams",
+        "The same with some sixteen events a datagram, as the clients send.",
+        packed,
+    ),
+}

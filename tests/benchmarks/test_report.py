@@ -1,0 +1,99 @@
+"""The page is a function of the results: `sample` has a small one, and the published one is up to date.
+
+After a change of the page's writer, write both anew and read the difference:
+
+    python -m benchmarks.report tests/benchmarks/sample
+    python -m benchmarks.report docs
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from benchmarks.comparisons import Spread, ratios
+from benchmarks.places import CONFIGURATIONS, PUBLISHED
+from benchmarks.report.page import PAGE, RESULTS, files, write
+from benchmarks.report.tables import number
+from benchmarks.results import Case, Results, Role, Side
+
+SAMPLE = Path(__file__).parent / "sample"
+PAGES = [SAMPLE, PUBLISHED]
+
+
+@pytest.mark.parametrize("directory", PAGES, ids=["sample", "published"])
+def test_a_page_is_what_its_results_make(directory):
+    made = files(Results.load(directory / RESULTS))
+    assert made == {name: (directory / name).read_text() for name in made}
+    drawn = {str(path.relative_to(directory)) for path in directory.glob("performance/*.svg")}
+    assert drawn == made.keys() - {PAGE}
+
+
+@pytest.mark.parametrize("directory", PAGES, ids=["sample", "published"])
+def test_the_page_shows_its_plots_and_they_are_svg(directory):
+    made = files(Results.load(directory / RESULTS))
+    shown = set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", made[PAGE]))
+    assert shown == made.keys() - {PAGE}
+    for name in shown:
+        assert ET.fromstring(made[name]).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 - ours
+
+
+def test_results_survive_being_written(tmp_path):
+    results = Results.load(SAMPLE / RESULTS)
+    write(results, tmp_path)
+    again = Results.load(tmp_path / RESULTS)
+    assert again == results
+    assert files(again) == files(results)
+
+
+def test_no_results_make_a_page_without_figures(tmp_path):
+    assert list(files(Results.load(tmp_path / "none.json"))) == [PAGE]
+
+
+def test_an_absent_peer_is_named_with_what_installs_it():
+    page = files(Results.load(SAMPLE / RESULTS))[PAGE]
+    assert "**Other**: nothing here. **Absent** when this was measured: `make peers`" in page
+
+
+def side(role, *rates):
+    return Side(name=role, role=role, does="", runs=[{"rate": rate} for rate in rates])
+
+
+def test_ratios_are_of_runs_beside_one_another():
+    case = Case(label="", sides=[side(Role.PEER, 1.0, 2.0, 4.0), side(Role.OURS, 2.0, 1.0, 4.0)])
+    (ratio,) = ratios(case)
+    assert ratio.spread == Spread(0.5, 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        [side(Role.OURS, 1.0)],
+        [side(Role.OURS), side(Role.PEER, 1.0)],
+        [side(Role.OURS, 1.0), side(Role.PEER)],
+        [side(Role.OURS, 1.0), side(Role.PEER, 0.0)],
+        [side(Role.PEER, 1.0)],
+    ],
+)
+def test_without_two_figures_there_is_no_ratio(sides):
+    assert list(ratios(Case(label="", sides=sides))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.6, "1235"), (12.345, "12.3"), (0.01234, "0.0123"), (0.000012, "<0.0001")],
+)
+def test_figures_have_three_digits(value, text):
+    assert number(value) == text
+
+
+def test_configurations_of_peers_are_in_the_repository():
+    for directory in PAGES:
+        for result in Results.load(directory / RESULTS).found.values():
+            for case in result.cases:
+                for one in case.sides:
+                    path = CONFIGURATIONS / one.configuration
+                    assert not one.configuration or path.is_file()

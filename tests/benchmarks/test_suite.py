@@ -1,0 +1,55 @@
+"""Every benchmark runs in a tiny form, end to end, and stores what it sent. Nothing here looks at times."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.measures import MEASURES
+from benchmarks.measuring import measure
+from benchmarks.options import Options
+from benchmarks.registry import BENCHMARKS
+from benchmarks.report.page import PAGE, files
+from benchmarks.results import Results, Role
+from benchmarks.suite.latency import SHORT
+
+TINY = Options(
+    runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), streams=(3,), connections=(2,),
+    rows=(600,), files=(5,), commit_interval=SHORT, varieties=False,
+)  # fmt: skip
+
+FIGURES = {
+    "heph-tcp": {"rate", "cpu", "lost", "resident", "private"},
+    "jets-tcp": {"rate", "cpu", "lost", "resident", "private"},
+    "dftracer": {"rate", "cpu", "lost", "resident", "private"},
+    "ovni": {"rate", "cpu", "lost", "resident", "private"},
+    "et3": {"rate", "cpu", "lost", "resident", "private"},
+    "heph-udp": {"cpu", "lost", "resident", "private"},
+    "heph-udp-busy": {"cpu", "lost", "resident", "private"},
+    "heph-udp-packed": {"cpu", "lost", "resident", "private"},
+    "latency": {"p50", "p99", "slowest", "lost"},
+    "idle": {"idle", "resident", "private"},
+    "emitting": {"caller", "process", "stall"},
+    "streams": {"rate", "cpu", "lost", "resident", "private"},
+    "connections": {"rate", "cpu", "lost", "resident", "private"},
+    "rows": {"cpu", "resident", "commit", "listening", "count", "range", "streams", "asking"},
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_measures_all_sides_and_loses_nothing(name):
+    result = measure(BENCHMARKS[name], TINY, "python")
+    assert result.cases
+    for case in result.cases:
+        (ours, *_) = [side for side in case.sides if side.role is Role.OURS]
+        assert ours.absent or set(ours.runs[0]) == FIGURES[name]
+        for side in case.sides:
+            assert len(side.runs) == (0 if side.absent else 1), side.name
+            for run in side.runs:
+                assert run.get("lost", 0.0) == 0.0, side.name
+                assert set(run) <= set(MEASURES)
+    assert set(result.plotted) <= FIGURES[name]
+    assert result.title in files(Results({name: result}))[PAGE]
+
+
+def test_every_benchmark_has_its_figures_here():
+    assert FIGURES.keys() == BENCHMARKS.keys()
