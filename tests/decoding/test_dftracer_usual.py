@@ -50,6 +50,9 @@ usual = st.builds(
     st.integers(2, 9),
     st.lists(st.sampled_from(['"ret":0', '"s":"v"', '"fhash":"f1"', '"fhash":"f2"']), max_size=2),
 )
+no_objects = st.sampled_from(["null", "5", "[]", '"x"', "{}"]).map(
+    lambda text: event(3, args=None)[:-1] + f',"args":{text}}}'
+)
 counters = st.builds(
     lambda line, ph, host, rest: line % (ph, ",".join([*host, *rest])),
     st.sampled_from(
@@ -78,7 +81,7 @@ counters = st.builds(
 others = st.sampled_from(
     [metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
-     event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', "")]
+     event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', ""), end(5)]
 )  # fmt: skip
 
 
@@ -102,10 +105,12 @@ def decode_slowly(data: bytes) -> list[Record]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(usual | usual | counters | lines | others, min_size=1, max_size=8))
+@given(st.lists(usual | usual | counters | lines | no_objects | others, min_size=1, max_size=8))
 @example([event(2, ts=2**63 - 3, args=None)])
 @example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])
 @example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
+@example([event(2), end(5), event(4), event(3)])  # they are late: each heals its gap
+@example([event(3, args=None)[:-1] + ',"args":null}'])
 @example([event(2, args=None), event(3, args=KNOWN + ',"a":{"fhash":"f1"}')])
 def test_both_ways_say_the_same(found: list[str]) -> None:
     data = text(*found, end(9))

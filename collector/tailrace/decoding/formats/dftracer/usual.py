@@ -61,6 +61,7 @@ def read_usual(
     if usual is None:
         return False
     texts = _Texts(names)
+    claims = False  # once gaps are reported, an event may heal one
     ids: list[int] = []
     for line, one in zip(lines, usual, strict=True):
         size = len(line) + 1
@@ -90,11 +91,11 @@ def read_usual(
             if aggregate:
                 about += ',"aggregate":true' if about else '"aggregate":true'
             attributes = texts.attributes(about, raw)
-        if attributes is None:
+        if attributes is None or claims:
             run.ids.add(ids)
             ids.clear()
             other(offset, line + b"\n")
-            texts = _Texts(names)
+            texts, claims = _Texts(names), run.claims
         else:
             if kind is SPAN:
                 ids.append(number)
@@ -180,6 +181,8 @@ class _Texts:
             members = self._members.get(tail) or self._members_of(self._host, tail)
             if members is None:
                 return None
+        elif args[0] != "{":
+            return None
         if about:
             return f'{{{about}{members},"args":{args}}}'
         return f'{{{members[1:]},"args":{args}}}' if members else f'{{"args":{args}}}'
