@@ -50,8 +50,10 @@ class Rows:
         """By session, the programs whose events it has."""
         self.stored: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
         """By program and stream, the numbers of the events."""
+        self.events = Counter[tuple[str, str]]()
+        """By session and stream, how many events there are."""
         self.counted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        """By session and stream, the numbers of all events."""
+        """By session and stream, the numbers of the events that the collector numbered."""
         self.uncounted = Counter[str]()
         """By session, the gaps that say that a stream had no place; `reasons.py` says whether they are true."""
         self.forgotten: set[str] = set()
@@ -61,7 +63,9 @@ class Rows:
                 event = event_of(row)
                 self.owners[row["session"]].add(event.program)
                 self.stored[event.program, event.stream].put(event.number)
-                self.counted[row["session"], row["stream"]].append(event.number)
+                self.events[row["session"], row["stream"]] += 1
+                if row["seq"] is not None:
+                    self.counted[row["session"], row["stream"]].append(event.number)
             elif row["kind"] == "gap" and row["name"] == "uncounted":
                 self.uncounted[row["session"]] += 1
             elif (row["kind"], row["name"]) == ("session", "close"):
@@ -144,14 +148,11 @@ class Reader:
         return (Stream(*row) for row in self._engine.rows(_STREAMS))
 
     def _check_stream(self, stream: Stream, known: Rows) -> None:
-        numbers = known.counted.get((stream.session, stream.stream))
-        if numbers is None:
-            demand(stream.events == 0, "events of a stream without events", stream)
-            return
-        demand(stream.events == len(numbers), "another number of events", stream)
-        if stream.first is not None:
-            ends = min(numbers), max(numbers)
-            demand((stream.first, stream.last) == ends, "other ends of a stream", (stream, ends))
+        events = known.events[stream.session, stream.stream]
+        numbers = known.counted[stream.session, stream.stream]
+        demand(stream.events == events, "another number of events", (stream, events))
+        ends = (min(numbers), max(numbers)) if numbers else (None, None)
+        demand((stream.first, stream.last) == ends, "other ends of a stream", (stream, ends))
         if stream.completeness is not None:
             whole = stream.events / (stream.events + stream.missing)
             demand(stream.completeness == whole, "another completeness", stream)
@@ -248,7 +249,7 @@ class Reader:
         told = totals.stored, sum(totals.missing.values())
         demand(sums == told, "a certificate of other sums", (sums, told))
         demand(totals.expected == sum(told), "a certificate that does not add up", totals)
-        stored = sum(map(len, known.counted.values()))
+        stored = known.events.total()
         demand(totals.stored == stored, "a certificate of other events", (totals, stored))
 
 
