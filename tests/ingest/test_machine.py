@@ -13,7 +13,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
-from tests.ingest.log import Log, heph_epoch, heph_event, rows, run
+from tests.ingest.log import Log, heph_epoch, heph_event, heph_session, rows, run
 
 JETS = b"\n".join(
     [
@@ -354,6 +354,36 @@ def test_what_the_disk_lost_of_the_replayed_log_is_named_once_rows_count_again()
     said = {"count": 0, "bytes": 100, "detail": "spool_damaged"}
     assert gaps == [(f"session{session}", "malformed", said)]
     assert ingest.tell_lacking() == 0
+
+
+def damaged(rows):
+    gaps = [(row["session"], attributes(row)) for row in of(rows, "gap")]
+    return [session for session, about in gaps if about.get("detail") == "spool_damaged"]
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("closed", ["before", "after", "never"])
+def test_an_announced_session_may_lack_what_the_disk_lost_whatever_became_of_its_connection(
+    closed, replayed
+):
+    log = Log()
+    session = log.open()
+    log.data(session, heph_session(1) + heph_event(1, 0))
+    if closed == "before":
+        log.close(session)
+    ingest, _ = run(log.entries)
+    before, lost = len(log.entries), ingest.position
+    ingest.pass_over(lost + 100, replayed=replayed)
+    batch, _ = ingest.yielded.take()
+    assert damaged(rows(batch)) == ([] if replayed else [f"session{session}"])
+    if closed == "after":
+        log.close(session)
+    for entry in log.entries[before:]:
+        ingest.apply(entry._replace(position=lost + 100, end=lost + 200))
+    ingest.yielded.take()
+    assert ingest.tell_lacking() == (100 if replayed else 0)
+    batch, _ = ingest.yielded.take()
+    assert damaged(rows(batch)) == ([f"session{session}"] if replayed else [])
 
 
 def test_a_start_is_nobodys_end():

@@ -223,6 +223,23 @@ def test_the_first_events_of_a_run_are_its_own_though_the_old_ones_were_slow(log
     assert by_session(rows) == {"session0": [0], "session0.1": [1, 2, 3]}
 
 
+def test_all_events_of_the_old_run_may_come_after_the_new_ones_epoch(log):
+    """Nothing but its epoch came before. Both runs have a number 1 of stream 1."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST)])
+    log.now += SECOND
+    log.datagrams(session, [heph_epoch(FIRST + SECOND), new(0)])
+    log.now += 250 * MS
+    late = [heph_event(1, n, start=(900 + n) * MS) for n in (1, 0)]
+    log.datagrams(session, [*late, heph_event(1, 1, start=249 * MS)])
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [1, 0], "session0.1": [0, 1]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+    assert_replays(log.entries, 3)
+
+
 def test_a_burst_out_of_order_is_the_new_runs_though_all_before_it_was_slow(log):
     """The collector started a little later than the old run, and an outage held up the new run's first words."""
     session = log.open(transport="udp")

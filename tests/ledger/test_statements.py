@@ -149,12 +149,24 @@ def test_the_numbers_below_a_goodbye_are_missing_of_streams_of_which_nothing_cam
 def test_a_goodbye_that_is_behind_says_nothing():
     counters, statements = ledger()
     feed(counters, events(range(10)))
-    statements.goodbye({"1": 4, "2": 2**31}, 0)
+    statements.goodbye({"1": 4}, 0)
     statements.goodbye({"1": (10 + 2**31) % 2**32}, 0)
     assert counters.account.missing == 0
     assert counters.findings == []
     statements.goodbye({"1": 10}, 0)
     assert not counters.windows.waiting
+    assert set(counters.state.streams) == {"1"}
+
+
+def test_a_goodbye_in_the_upper_half_shows_that_all_of_an_unknown_stream_is_missing():
+    """It may be about to wrap, and had an event: nobody knows how many. Nothing came, so it has no place."""
+    counters, statements = ledger(LedgerConfig(streams_max=1))
+    feed(counters, events([0]) + events([0], stream="uncounted"))
+    counters.findings.clear()
+    for _ in range(2):
+        statements.goodbye({"1": 1, "0": 0, "uncounted": 2**31, "2": 2**31, "3": 2**32 - 1}, 0)
+    assert counters.findings == [Finding("gap", "2", None, 0, "network", detail="goodbye")]
+    assert counters.account.missing == 0
     assert set(counters.state.streams) == {"1"}
 
 

@@ -20,8 +20,10 @@ def check(play: Play) -> None:
     """Raise Violation for the first thing that must not be."""
     stored = {row["name"] for row in play.collector.rows if row["format"] == "heph"}
     lines = oracle_jets.stored(play)
-    unreadable = _unreadable(play)
+    unreadable, damaged = _unreadable(play), _damaged(play)
     for session, (parts, copies) in taken(play).items():
+        if session in damaged:
+            continue
         times, more = _events(parts), _events(copies)
         none("taken in and not stored", [e for e in times if e not in stored and e not in lines])
         if play.collector.book.opened[session].format == "jets":
@@ -71,6 +73,18 @@ def _forgetful(play: Play) -> set[int]:
         names[row["session"].partition(".")[0]]
         for row in of(play.collector.rows, "session")
         if row["name"] == "evicted" and "copies" in attributes(row)["evicted"]
+    }
+
+
+def _damaged(play: Play) -> set[int]:
+    """Return the sessions that say that a rotten segment of the log may have held some of their bytes."""
+    if not any(name.endswith(".segment") for name in play.collector.rotten):
+        return set()
+    names = play.collector.book.names
+    return {
+        names[row["session"].partition(".")[0]]
+        for row in of(play.collector.rows, "gap")
+        if attributes(row).get("detail") == "spool_damaged" and row["format"] == "heph"
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tests.simulation import facts
@@ -15,7 +16,7 @@ from tests.simulation.book import Row
 from tests.simulation.budgets import limits_of
 from tests.simulation.play import Play
 from tests.simulation.violation import demand
-from tests.simulation.words import Event
+from tests.simulation.words import Event, event_of
 
 FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
 """Why the collector forgets a session to which its client may come back."""
@@ -82,9 +83,34 @@ class Facts:
         return all(self.watch.book.reason(gap.row, number) != "network" for number in named)
 
     def late_join(self, gap: Gap) -> bool:
-        """The first event of the stream that came was a later event."""
-        first = self.watch.first
+        """The first event of the stream that came was a later event. For a client that came back to a collector that
+        had forgotten its session, the first event that came then."""
+        first = dict(self.watch.first)
+        if gap.owner in self._forgotten:
+            stream = gap.row["session"], gap.row["stream"]
+            first |= {(gap.owner, int(stream[1])): self._began.get(stream, 0)}
         return all(event.number < first.get(event[:2], 0) for event in gap.events)
+
+    @cached_property
+    def _forgotten(self) -> set[int]:
+        """The programs of which the collector forgot a session."""
+        rows = self.play.collector.rows
+        return {
+            event_of(row).program
+            for row in rows
+            if row["kind"] == "span"
+            and row["format"] == "heph"
+            and self._was_forgotten(row["session"])
+        }
+
+    @cached_property
+    def _began(self) -> dict[tuple[str, str], int]:
+        """By session and stream, the number of the first event."""
+        began: dict[tuple[str, str], int] = {}
+        for row in self.play.collector.rows:
+            if row["kind"] == "span":
+                began.setdefault((row["session"], row["stream"]), row["seq"] or 0)
+        return began
 
     def truncated(self, gap: Gap) -> bool:
         """The client did not say goodbye, or its connection ended within a packet."""
@@ -96,12 +122,18 @@ class Facts:
 
     def _was_forgotten(self, session: str) -> bool:
         """Return whether a session ended since its client stayed away. A goodbye is then a later one's."""
-        ends = (
-            json.loads(row["attributes"])
+        return session in self._left
+
+    @cached_property
+    def _left(self) -> set[str]:
+        """The sessions that ended since their clients stayed away."""
+        return {
+            row["session"]
             for row in self.play.collector.rows
-            if row["session"] == session and row["kind"] == "session" and row["name"] == "close"
-        )
-        return any(end["closed"] in FORGOTTEN for end in ends)
+            if row["kind"] == "session"
+            and row["name"] == "close"
+            and json.loads(row["attributes"])["closed"] in FORGOTTEN
+        }
 
     def uncounted(self, gap: Gap) -> bool:
         """More streams came than there are places, of the source or of the session."""

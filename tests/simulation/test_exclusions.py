@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import facts, generate
+from tests.simulation import facts, generate, oracle_wire, reasons, watch
+from tests.simulation.book import Book
 from tests.simulation.facts import Scenario
 from tests.simulation.play import Play
 from tests.simulation.test_wire import kind_of
 from tests.simulation.verdict import judge
+from tests.simulation.violation import Violation
 from tests.simulation.world import MS, SECOND
 
 
@@ -120,6 +122,82 @@ def test_the_end_of_a_client_of_which_no_announcement_came_has_no_gap():
     assert play.watch.durable.count
     assert not play.watch.announced
     assert {row["name"] for row in play.collector.rows if row["kind"] == "gap"} == {"late_join"}
+
+
+OVERTAKEN = Scenario(
+    seed=1,
+    facts=[
+        facts.Begin(
+            at=0, program=0, transport="udp", address="a:1", buffer=2**17, acknowledge=False
+        ),
+        emit(SECOND, count=600),
+    ],
+    fates={f"up/{number}": [] for number in range(8)} | {"up/11": [10 * MS], "up/13": [10 * MS]},
+    limits={"source_holes_max": 1},
+)
+
+
+def test_an_event_from_a_forgotten_gap_is_stored_before_the_announcement(monkeypatch):
+    """Blind spot: "what came below a forgotten gap"."""
+    assert judge(OVERTAKEN).kind is None
+    monkeypatch.setattr(watch, "Book", lambda **_: Book())
+    assert judge(OVERTAKEN).kind == "stored and in a gap"
+
+
+ROTTEN = Scenario(
+    seed=101595,
+    facts=[
+        begin("raw"),
+        facts.Emit(at=0, program=0, stream=1, count=600, over=21 * MS),
+        facts.Rot(at=390 * MS, file="segment", share=0.127),
+        facts.KillCollector(at=390 * MS + 1),
+    ],
+    fates={},
+)
+
+
+def test_nothing_is_demanded_of_a_session_that_may_lack_a_part_of_the_log():
+    """Blind spot: "what a disk lost of the log"."""
+    play = Play(ROTTEN)
+    play.run()
+    assert kind_of(play) is None
+    rows = play.collector.rows
+    (damaged,) = [row for row in rows if "spool_damaged" in str(row["attributes"])]
+    damaged["attributes"] = damaged["attributes"].replace("spool_damaged", "")
+    assert kind_of(play) is not None
+    with pytest.raises(Violation, match="taken in and not stored"):
+        oracle_wire.check(play)
+
+
+def client(at, program):
+    address = f"tcp-{program}:1"
+    return facts.Begin(at=at, program=program, transport="tcp", address=address, buffer=2**17)
+
+
+RETURNS = Scenario(
+    seed=1,
+    facts=[
+        client(0, 0), emit(100 * MS),
+        facts.KillCollector(at=2 * SECOND), emit(3 * SECOND, count=600), facts.StartCollector(at=6 * SECOND),
+        client(7 * SECOND, 1), emit(7 * SECOND, program=1), facts.Kill(at=7500 * MS, program=1),
+    ],
+    fates={},
+    limits={"sessions_max": 1},
+)  # fmt: skip
+
+
+def test_a_client_whose_session_was_forgotten_joins_late():
+    """Blind spot: "what an announced session had before it was forgotten"."""
+    play = Play(RETURNS)
+    play.run()
+    assert kind_of(play) is None
+    rows = play.collector.rows
+    assert [row["seq"] for row in rows if row["name"] == "late_join"]
+    for left in [row for row in rows if "too many sessions" in str(row["attributes"])]:
+        left["attributes"] = left["attributes"].replace("too many sessions", "collector ended")
+    sessions = {row["session"]: {int(row["name"][0])} for row in rows if row["kind"] == "span"}
+    with pytest.raises(Violation, match="the reason late_join is not true"):
+        reasons.check(play, rows, sessions)
 
 
 LATE = scenario(

@@ -34,7 +34,7 @@ class Watch:
         """Whether the watch can read all that is sent: Heph from 0 on, without noise."""
         self.forgets = bool(scenario.state) or forget_gaps(scenario.limits)
         """Whether the collector may take an event for a copy whose gap it forgot, which then stays."""
-        self.book = Book()
+        self.book = Book(forgets=self.forgets)
         self.durable = Numbers()
         """The events in the synced log."""
         self.first: dict[tuple[int, int], int] = {}

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.options import (
+    config_option,
+    json_option,
+    load_config,
+    session_option,
+    source_option,
+    store_option,
+)
 from tailrace.cli.store import open_store, say_incomplete
 from tailrace.units import counted
 
@@ -33,8 +40,8 @@ AWAITED = "awaited"
 @config_option
 @store_option
 @json_option("Print one JSON object for each gap, with all columns.")
-@click.option("--source", metavar="NAME", help="Show only this source.")
-@click.option("--session", metavar="ID", help="Show only sessions whose id begins with this.")
+@source_option
+@session_option
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
 def command(
     config: Path | None,

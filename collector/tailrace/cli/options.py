@@ -1,4 +1,4 @@
-"""The options that all commands share: the configuration and the store."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ store_option = click.option(
     "--store",
     metavar="DIR",
     help="Directory or URL of the table; by default the configuration's.",
+)
+source_option = click.option("--source", metavar="NAME", help="Show only this source.")
+session_option = click.option(
+    "--session", metavar="ID", help="Show only sessions whose id begins with this."
 )
 
 

@@ -14,6 +14,8 @@ from tailrace.cli.options import (
     config_option,
     json_option,
     load_config,
+    session_option,
+    source_option,
     store_option,
 )
 from tailrace.cli.store import open_store, say_incomplete
@@ -39,8 +41,8 @@ FROM streams
 @config_option
 @store_option
 @json_option("Print one JSON object for each stream, with all columns.")
-@click.option("--source", metavar="NAME", help="Show only this source.")
-@click.option("--session", metavar="ID", help="Show only sessions whose id begins with this.")
+@source_option
+@session_option
 @complete_option
 def command(
     config: Path | None,

@@ -168,6 +168,10 @@ class Announcements:
     def open_windows(self) -> int:
         return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
+    def incarnations(self) -> Iterator[tuple[str, Incarnation]]:
+        """Yield the ids and incarnations of all sessions."""
+        return ((id_, self._known[id_].incarnation) for id_ in sorted(self._known))
+
     def awaited(self) -> Iterator[Incarnation]:
         """Yield the incarnations that wait for late events."""
         incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))

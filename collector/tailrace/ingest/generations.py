@@ -263,7 +263,7 @@ class Generations:
         if old.state.id:
             self._announcements[old.state.id].unhear(self._state.number)
         self._state.doubt = why if in_doubt else ""
-        if not self._unordered or old.empty:
+        if not self._unordered:
             self._finish_previous(now)
 
     def _finish_silent(self, now: int) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.answers import ClientAnswer, answers
+from tailrace.ingest.damage import Damage
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, HeartbeatSession
 from tailrace.ingest.pace import Paces
@@ -57,9 +58,6 @@ class Ingest:
         """Take up a state. `lacking` has, by session, the bytes that the spool no longer has for
         the state."""
         self.state = state or IngestState()
-        self._lacking = dict(lacking or {})
-        self._passed_over = 0
-        """Replayed bytes that heartbeats may lack."""
         self.rejected: list[Rejected] = []
         self.yielded = Yielded()
         self.shared = Shared(self.state, self.yielded)
@@ -76,6 +74,7 @@ class Ingest:
                 self._waiting.add(number)
         attach = partial(self.shared.incarnation, INFO, bits=COUNTER_BITS, paces=Paces(0))
         self.heartbeats = HeartbeatSession(self.state, self.tally(INFO.source), attach)
+        self._damage = Damage(self._sessions, self.shared, self.heartbeats, lacking or {})
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
@@ -324,29 +323,16 @@ class Ingest:
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Skip the entries up to a position, which the disk lost: write for each session that it may lack
-        some. Counters then show what is missing.
-
-        When entries are `replayed`, whose rows are in the table, rows made until then are dropped. So
-        `tell_lacking` writes these rows later, and counters may call stored events missing."""
+        some. Counters then show what is missing. Of entries that are `replayed`, `tell_lacking` writes this."""
         size = position - self.state.position
         if replayed:
-            for number in self._sessions:
-                self._lacking[number] = self._lacking.get(number, 0) + size
-            self._passed_over += size
+            self._damage.passed_over_in_replay(size)
         else:
-            for number in sorted(self._sessions):
-                self._sessions[number].damaged(size)
-            self.heartbeats.damaged(size)
+            self._damage.passed_over(size)
         self.state.position = position
 
     def tell_lacking(self) -> int:
         """Write which sessions lack bytes since the start. Return how many bytes.
 
         The bytes were passed over, or are of unfinished records that the state left to the spool."""
-        lacking, self._lacking = self._lacking, {}
-        if self._passed_over:
-            self.heartbeats.damaged(self._passed_over)
-            self._passed_over = 0
-        for number in sorted(self._sessions.keys() & lacking.keys()):
-            self._sessions[number].damaged(lacking[number])
-        return sum(lacking.values())
+        return self._damage.tell()

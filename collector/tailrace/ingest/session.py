@@ -178,10 +178,6 @@ class Session:
 
     # The end
 
-    def damaged(self, size: int) -> None:
-        """Write that up to `size` unreadable bytes of the spool may have been this session's."""
-        self._own.damaged(size)
-
     def stopped(self, now: int) -> None:
         """Take note that the daemon stops."""
         self._file.stopped(self._own, now)

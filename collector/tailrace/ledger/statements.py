@@ -11,7 +11,8 @@ The statements are described in clients/PROTOCOL.md.
   an incarnation ends without a goodbye, its discarded numbers say how far it went.
 - The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
   of unknown size.
-- A number that is half the counter's range ahead or more lies behind, and says nothing about the end.
+- A number that is half the counter's range ahead or more lies behind, and says nothing about the end. Of a stream
+  of which nothing came, such a number is one of those gaps of unknown size.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Statements:
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
+                if final >= self._half and name not in self._counters.state.unfollowed:
+                    self._refuse_tail(name)
                 continue
             stream = stream or self._counters.follow(name, now)
             if stream is None or not stream.counted:
@@ -104,9 +107,8 @@ class Statements:
         """Return whether a stream of which nothing came may have reached this number.
 
         A number in the upper half, or the 0 behind it, counts only if an earlier session had the stream."""
-        return (
-            0 < final < self._half or self._counters.earlier(name, final, LATEST, now) is not None
-        )
+        earlier = self._counters.earlier
+        return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:
         distance = (number - stream.next) % self._range
@@ -121,9 +123,15 @@ class Statements:
         if state.tails + short <= TAILS_MAX:
             state.tails += short
             windows.open(name, stream, final - 1, Reason.NETWORK, now)
-        elif not state.tails_refused:
+        else:
+            self._refuse_tail(name)
+
+    def _refuse_tail(self, name: str) -> None:
+        """Name once that more is missing than a goodbye is believed."""
+        state = self._counters.state
+        if not state.tails_refused:
             state.tails_refused = True
-            windows.findings.append(
+            self._counters.findings.append(
                 Finding(Kind.GAP, name, None, 0, Reason.NETWORK, detail="goodbye")
             )
 

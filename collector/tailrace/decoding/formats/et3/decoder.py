@@ -17,6 +17,7 @@ malformed as `nul_bytes`, and what follows is the middle of a trace.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from operator import attrgetter
 
 import msgspec
@@ -118,24 +119,22 @@ class Et3Decoder:
         return records
 
     def end(self) -> list[Record]:
-        records: list[Record] = []
-        self._tell_nuls(self._state.nuls, records)
-        pieces = self._lines.end()
-        self._settle(records)
-        for piece in pieces:
-            self._take(piece, records)
-        return records
+        return self._stop(Lines.end)
 
     def give_up(self) -> list[Record]:
+        return self._stop(Lines.give_up)
+
+    # Cutting
+
+    def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
+        """Read what waits: NULs, lines held back, and the `rest` that the lines have."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
-        pieces = self._lines.give_up()
+        pieces = rest(self._lines)
         self._settle(records)
         for piece in pieces:
             self._take(piece, records)
         return records
-
-    # Cutting
 
     def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
         """Read lines from `at` on, up to the first that begins with NUL; return where they stop."""
