@@ -1886,12 +1886,13 @@ static void tlr_say_last_ranges(uint64_t deadline) {
 
 static void tlr_say_goodbye(uint64_t deadline) {
     unsigned char *packet = tlr.sender.control, *at = NULL;
-    size_t index;
+    size_t index, part = 0;
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
         if (!stream->known || !stream->next) continue;
-        if (at && at - packet > TLR_CONTROL_MAX - 300) {
-            if (tlr_say(packet, tlr_put_string(at, "},\"more\":true}"), deadline)) return;
+        if (at && at - packet > TLR_CONTROL_MAX - 320) {
+            at = tlr_put_decimal(tlr_put_string(at, "},\"more\":true,\"part\":"), part++);
+            if (tlr_say(packet, tlr_put_string(at, "}"), deadline)) return;
             at = NULL;
         }
         at = at ? tlr_put_string(at, ",") : tlr_put_string(tlr_option(packet, "tailrace.goodbye"), "{\"streams\":{");
@@ -1899,7 +1900,9 @@ static void tlr_say_goodbye(uint64_t deadline) {
         at = tlr_put_decimal(tlr_put_string(at, "\":"), stream->next);
     }
     if (!at) at = tlr_put_string(tlr_option(packet, "tailrace.goodbye"), "{\"streams\":{");
-    at = tlr_put_discarded(tlr_put_string(at, "},\"more\":false,"));
+    at = tlr_put_string(at, "},\"more\":false,");
+    if (part) at = tlr_put_string(tlr_put_decimal(tlr_put_string(at, "\"part\":"), part), ",");
+    at = tlr_put_discarded(at);
     tlr_say(packet, tlr_put_string(at, "}"), deadline);
 }
 

@@ -73,6 +73,20 @@ def test_all_that_is_emitted_arrives_and_the_end_is_said(program, tmp_path, kind
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_the_goodbye_of_many_streams_has_numbered_parts(program, tmp_path, kind):
+    peer = listen(kind, tmp_path)
+    streams = range(10**9, 10**9 + 200)
+    course = [line for number in streams for line in (f"stream {number}", "event 61")]
+    play(program, f"connect {peer.address} threads=300 linger=20000", *course)
+    heard = heard_by(peer)
+    heard.check_complete()
+    assert heard.final == {str(stream): 1 for stream in streams}
+    said = heard.said("tailrace.goodbye")
+    assert [bye["part"] for bye in said] == [0, 1, 2]
+    assert [bye["more"] for bye in said] == [True, True, False]
+
+
 def test_the_session_says_who_it_is(program):
     peer = Udp()
     play(program, f'connect {peer.address} process=sol"v\\er', "event 61")

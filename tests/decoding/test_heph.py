@@ -428,6 +428,15 @@ def test_no_record_holds_an_id_by_which_a_session_goes_on(name: bytes, value: st
         assert again.flaw == "bad_session"
 
 
+@pytest.mark.parametrize(
+    ("part", "flaw"),
+    [("0", None), ("8191", None), ("8192", "bad_session"), ("-1", "bad_session"), ('"0"', "bad_session")],
+)  # fmt: skip
+def test_a_goodbye_has_so_many_parts_at_most(part: str, flaw: str | None) -> None:
+    (record,) = decode(option(b"tailrace.goodbye", f'{{"part":{part}}}'.encode()))
+    assert record.flaw == flaw
+
+
 def test_an_option_of_any_size_and_depth_is_read_or_kept_as_it_is() -> None:
     ranges = ",".join("[1,2,3]" for _ in range(100_000)).encode()
     for value, flaw in [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 
 import pytest
 
@@ -428,6 +429,49 @@ def test_more_goodbyes_to_come_are_no_end(log):
     ingest, _ = run(log.entries)
     assert ingest.waiting
     assert ingest.account("s").missing == 3
+
+
+PARTS = [
+    heph_goodbye({"1": 2}, more=True, part=0),
+    heph_goodbye({"2": 2}, more=True, part=1),
+    heph_goodbye({"3": 2}, part=2),
+]
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_a_goodbye_in_parts_is_one_once_all_parts_have_come(log, order):
+    """The parts come in datagrams, twice each, and a checkpoint between two of them."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7, acknowledge=True) + events(0, 1)])
+    ingest, _ = run(log.entries)
+    for number in order:
+        assert not any(answer["goodbye"] for _, answer in told(ingest))
+        ingest = Ingest.restore(ingest.snapshot())
+        before = len(log.entries)
+        for _ in range(2):
+            log.datagrams(session, [heph_session(7, acknowledge=True) + PARTS[number]])
+        ingest, _ = run(log.entries[before:], ingest)
+    assert [answer["goodbye"] for _, answer in told(ingest)] == [True]
+    before = len(log.entries)
+    log.tick(3)
+    ingest, rows = run(log.entries[before:], ingest)
+    assert attributes(of(rows, "session")[-1])["closed"] == "goodbye"
+    assert not ingest.waiting
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_a_goodbye_that_lacks_a_part_is_none(log, lost):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_session(7, acknowledge=True) + events(0, 1)])
+    log.datagrams(session, [part for number, part in enumerate(PARTS) if number != lost])
+    log.tick(3)
+    log.close(session)
+    log.tick(601)
+    log.tick(0)
+    ingest, rows = run(log.entries)
+    assert attributes(of(rows, "session")[-1])["closed"] == "not resumed"
+    assert ("session0", "", "truncated", None, 0) in gaps(rows)
+    assert_conserved(ingest)
 
 
 def test_what_is_sent_again_after_a_goodbye_was_known_is_not_stored_again(log):

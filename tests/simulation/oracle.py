@@ -20,7 +20,7 @@ from tests.simulation.reasons import FORGOTTEN
 from tests.simulation.table import DOWN
 from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
-from tests.simulation.words import Event, event_of
+from tests.simulation.words import Event, event_of, is_whole
 from tests.simulation.world import SECOND
 
 CALM = 4 * SECOND
@@ -154,11 +154,13 @@ def _check_gaps(
 
 
 def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[int]:
-    """Return the programs whose goodbye is stored. A goodbye with `more` is no end."""
-    goodbyes = [row for row in of(rows, "session") if row["name"] == "tailrace.goodbye"]
-    ends = (row for row in goodbyes if not attributes(row).get("more"))
-    owners = (programs.get(row["session"], set()) for row in ends)
-    return set().union(*owners)
+    """Return the programs whose goodbye is stored, with all its parts."""
+    said = defaultdict[str, list[dict[str, Any]]](list)
+    for row in of(rows, "session"):
+        if row["name"] == "tailrace.goodbye":
+            said[row["session"]].append(attributes(row))
+    ends = (session for session, goodbyes in said.items() if is_whole(goodbyes))
+    return set().union(*(programs.get(session, set()) for session in ends))
 
 
 class Uncounted:

@@ -405,6 +405,41 @@ def test_views_and_completeness_are_held_against_the_world(table_becomes, good, 
     assert judge(good).kind == kind
 
 
+COME_BACK = Scenario(
+    seed=1,
+    facts=[
+        *(
+            facts.Begin(at=0, program=p, transport="tcp", address=f"{p}:1", buffer=2**20)
+            for p in (0, 1)
+        ),
+        *(facts.Emit(at=MS, program=p, stream=1, count=20) for p in (0, 1)),
+        facts.KillCollector(at=3 * SECOND),
+        facts.StartCollector(at=4 * SECOND),
+        *(facts.Emit(at=8 * SECOND, program=p, stream=1, count=20) for p in (0, 1)),
+        *(facts.Close(at=9 * SECOND, program=p, seconds=5.0) for p in (0, 1)),
+    ],
+    fates={},
+    limits={"sessions_max": 1},
+)
+"""One of the two sessions is forgotten, and its client comes back. The new session misses what the first has."""
+
+
+@pytest.mark.parametrize(("good", "more"), [(LOST, 1), (COME_BACK, 21)])
+def test_programs_lack_no_more_than_they_emitted(table_becomes, good, more):
+    def miss_more(rows):
+        at = _first(rows, kind="gap")
+        if at >= 0:
+            about = json.loads(rows[at]["attributes"])
+            about["count"] += more
+            rows[at] = dict(rows[at], attributes=json.dumps(about))
+        return False
+
+    table_becomes(lambda rows: False)
+    assert judge(good).kind is None
+    table_becomes(miss_more)
+    assert judge(good).kind == "another sum of the missing"
+
+
 def say_that_the_end_is_unknown(rows):
     at = _first(rows, kind="session", name="tailrace.goodbye")
     if at >= 0:

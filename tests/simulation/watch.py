@@ -47,6 +47,8 @@ class Watch:
         """How often the collector's kernel dropped an event."""
         self.goodbyes: set[str] = set()
         """Addresses of which a whole goodbye is in the synced log."""
+        self._parts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        """By address, the packets of goodbyes in the synced log."""
         self.announced: set[int] = set()
         """Programs of which an announcement is in the synced log."""
         self.torn: set[str] = set()
@@ -124,8 +126,11 @@ class Watch:
         for report in said.reports:
             for stream, first, count in report["ranges"]:
                 self.heard[self._opened[number]["peer"], stream].add(first, first + count)
-        if any(not last.get("more") for last in said.goodbyes):
-            self.goodbyes.add(self._opened[number]["peer"])
+        if said.goodbyes:
+            peer = self._opened[number]["peer"]
+            self._parts[peer] += said.goodbyes
+            if words.is_whole(self._parts[peer]):
+                self.goodbyes.add(peer)
         return said.rest
 
     def answered(self, data: bytes) -> None:

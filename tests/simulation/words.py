@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -85,6 +86,14 @@ def read(data: bytes) -> Words:
             raise ValueError(f"no packet at {at}: {data[at : at + 16]!r}")
         at += length
     return words._replace(rest=data[at:])
+
+
+def is_whole(goodbyes: Iterable[dict[str, Any]]) -> bool:
+    """Return whether a client's goodbye is among packets of goodbyes, with all its parts."""
+    said = list(goodbyes)
+    parts = {goodbye["part"] for goodbye in said if "part" in goodbye}
+    ends = (goodbye.get("part", 0) for goodbye in said if not goodbye.get("more"))
+    return any(parts.issuperset(range(end)) for end in ends)
 
 
 _REPORT = b"\x00\x0ftailrace.report"

@@ -62,8 +62,10 @@ class Session:
                     if not self.counts(int(stream)):
                         continue
                     self.next[int(stream)] = max(self.next[int(stream)], number)
-                self.goodbye |= not fields["more"]
                 self.farewells.append(fields)
+                parts = {said.get("part", 0) for said in self.farewells}
+                ends = [said.get("part", 0) for said in self.farewells if not said["more"]]
+                self.goodbye |= any({*range(end)} <= parts for end in ends)
         self.said = []
 
     def counts(self, stream):

@@ -80,6 +80,7 @@ def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed)
     assert len(parts) == max(1, -(-len(numbers) // max(1, each)))
     fields = [dict(said(part))["tailrace.goodbye"] for part in parts]
     assert [f["more"] for f in fields] == [True] * (len(fields) - 1) + [False]
+    assert [f.get("part", 0) for f in fields] == [*range(len(fields))]
     assert [f.get("discarded") for f in fields] == [None] * (len(fields) - 1) + [{"full": 7}]
     named = [(int(s), n) for f in fields for s, n in f["streams"].items()]
     assert named == sorted((s, n % 2**32) for s, n in numbers.items())

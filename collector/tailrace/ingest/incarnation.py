@@ -9,6 +9,7 @@ from typing import Any
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departures
+from tailrace.ingest.farewell import is_whole
 from tailrace.ingest.lead import Lead
 from tailrace.ingest.marks import Numbered, marks_of
 from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
@@ -178,7 +179,7 @@ class Incarnation:
         if self._siblings:
             finals = facts.goodbye.streams if facts.goodbye else ()
             self._siblings.tell([*finals, *(name for name, _, _ in facts.discarded)], now)
-        if facts.goodbye and not facts.goodbye.more:
+        if facts.goodbye and is_whole(state, facts.goodbye):
             state.goodbye_at = now
         self.report(now)
 

@@ -78,7 +78,11 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended_at: int = 0
     """When it ended (Unix ns)."""
     goodbye_at: int = 0
-    """When the client said goodbye (Unix ns)."""
+    """When the client's goodbye had come as a whole (Unix ns)."""
+    goodbye_parts: bytes = b""
+    """Which parts of its goodbye have come: bit n for part n, the lowest bits first."""
+    goodbye_last: int | None = None
+    """The number of its goodbye's last part, if that has come."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}

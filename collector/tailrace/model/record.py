@@ -56,10 +56,12 @@ class Announcement(msgspec.Struct, frozen=True):
 
 class Goodbye(msgspec.Struct, frozen=True):
     """A client ends its session: for each stream, the wire number that its next event would have had. With
-    `more`, another goodbye follows for further streams."""
+    `more`, another goodbye follows for further streams. `part` is the number of a part, from 0 on, where the
+    goodbye is said in several."""
 
     streams: dict[str, int]
     more: bool = False
+    part: int | None = None
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -221,7 +221,7 @@ FROM (
   SELECT source, session, place, each.key, each.value::VARCHAR, false
   FROM part.session_words, json_each(words) AS each
   WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
-    ('turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'value', '$flaw')
+    ('turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'part', 'value', '$flaw')
 )
 WHERE value IS NOT NULL
 GROUP BY source, session, word;

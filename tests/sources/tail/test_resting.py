@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import subprocess
@@ -208,6 +209,20 @@ async def test_a_file_of_any_format_rests(autojump_clock, follow, files, intake)
     await trio.sleep(5)
     assert rests(intake) == ["silent", "silent"]
     assert [m.rest.since for m in intake.sessions[0].moves] == [10**9, 2 * 10**9]
+
+
+async def test_a_compressed_file_does_not_rest_before_all_that_it_holds_is_handed_on(
+    autojump_clock, follow, files, intake
+):
+    """Its own bytes are all read long before the last of what they inflate to is."""
+    content = b"one line\n" * 100_000
+    files.write("a.gz", gzip.compress(content))
+    intake.delay = 1.0
+    follow(rest_time=60)
+    await trio.sleep(120)
+    assert intake.contents == [content]
+    assert len(intake.chunks) > 3
+    assert rests(intake) == ["silent"]
 
 
 async def test_files_that_are_read_once_do_not_rest(autojump_clock, follow, files, intake):

@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -148,15 +147,12 @@ class Session:
     ) -> Iterator[bytes]:
         """Yield the goodbye, with the next number of each stream, in packets of about `size` bytes."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
-        streams = iter(sorted(numbers.items()))
-        part = list(islice(streams, each))
-        while True:
-            following = list(islice(streams, each))
-            if not following:
-                yield _goodbye(part, more=False, discarded=_some(discarded))
-                return
-            yield _goodbye(part, more=True)
-            part = following
+        streams = sorted(numbers.items())
+        last = max(0, len(streams) - 1) // each
+        for part in range(last):
+            yield _goodbye(streams[part * each : (part + 1) * each], more=True, part=part)
+        which = {"part": last} if last else {}
+        yield _goodbye(streams[last * each :], more=False, **which, discarded=_some(discarded))
 
     def count(self, data: bytes) -> int:
         """Return the number of events among packets."""

@@ -184,6 +184,7 @@ class Watch:
             file.phase == "follows"
             and file.location.gone is None
             and not file.has_more
+            and not file.queued  # compressed content may wait although all bytes were read
             and not self._once
         ):
             file.rest(now)

@@ -6,7 +6,7 @@ passed over:
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,
                         "clock":"logical","ticks_per_second":number}
     tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number}}
-    tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"discarded":{"reason":number}}
+    tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"part":number,"discarded":{"reason":number}}
     tailrace.ack       {"session":…,"turn":u32,"streams":{"u32":u32,…},
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
@@ -34,6 +34,9 @@ from tailrace.model.record import Announcement, Goodbye, SessionFacts
 
 _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
+
+PARTS_MAX = 2**13
+"""Parts of a goodbye. In datagrams they name the ends of more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -67,11 +70,12 @@ class _Report(msgspec.Struct):
 class _Goodbye(msgspec.Struct):
     streams: dict[Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,9})\Z")], _U32] = {}
     more: bool = False
+    part: Annotated[int, msgspec.Meta(ge=0, lt=PARTS_MAX)] | None = None
     discarded: _Discarded = {}
 
     @property
     def facts(self) -> SessionFacts:
-        return SessionFacts(goodbye=Goodbye(self.streams, self.more))
+        return SessionFacts(goodbye=Goodbye(self.streams, self.more, self.part))
 
 
 _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
