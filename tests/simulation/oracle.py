@@ -195,8 +195,11 @@ class Uncounted:
             back = {owner for owner, times in sessions.items() if times > 1}
             named = {n for n in back if play.programs[n].begin.transport == "heph-tcp"}
             self._streams |= {(owner, "") for owner in named}
+        # A session that has ended is forgotten without a word; its client may not have heard that it has.
+        early = ("goodbye",) if forgets_connections(play.scenario.limits) else ()
+        forgotten = (*FORGOTTEN, *early)
         for row in of(rows, "session"):
-            if row["name"] == "close" and attributes(row)["closed"] in FORGOTTEN:
+            if row["name"] == "close" and attributes(row)["closed"] in forgotten:
                 back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
                 self._streams |= {(owner, "") for owner in back}
 

@@ -200,6 +200,52 @@ def test_a_client_whose_session_was_forgotten_joins_late():
         reasons.check(play, rows, sessions)
 
 
+ENDED = Scenario(
+    seed=104448,
+    facts=[
+        client(3138 * MS, 1), emit(3138 * MS, program=1),
+        facts.Emit(at=13189 * MS, program=1, stream=1, count=600, over=630 * MS),
+        facts.Close(at=13820 * MS, program=1, seconds=15.0), facts.KillCollector(at=13863 * MS),
+        client(14120 * MS, 2), emit(16049 * MS, program=2), facts.StartCollector(at=16863 * MS),
+        facts.Close(at=17050 * MS, program=2, seconds=5.0),
+    ],
+    fates={},
+    limits={"sessions_max": 1},
+)  # fmt: skip
+
+
+def test_a_client_that_did_not_hear_of_its_end_before_its_session_was_forgotten_begins_anew():
+    """Blind spot: "what an announced session had before it was forgotten"."""
+    play = Play(ENDED)
+    play.run()
+    assert kind_of(play) is None
+    rows = play.collector.rows
+    assert [row["name"] for row in rows].count("1/1") > 601
+    for left in [row for row in rows if '"closed":"goodbye"' in str(row["attributes"])]:
+        left["attributes"] = left["attributes"].replace("goodbye", "collector ended")
+    assert kind_of(play) == "stored twice"
+
+
+UNSEEN = Scenario(
+    seed=1,
+    facts=[
+        facts.Partition(at=0, duration=20 * SECOND),
+        facts.Begin(at=SECOND, program=0, transport="udp", address="a:1", buffer=2**15),
+        *(facts.Emit(at=2 * SECOND, program=0, stream=s, count=1) for s in (1, 2)),
+        facts.Emit(at=3 * SECOND, program=0, stream=3, count=300),
+    ],
+    fates={},
+    limits={"streams_max": 2},
+)
+
+
+def test_a_stream_may_have_no_place_of_which_only_a_goodbye_came(monkeypatch):
+    """The client forgets what it sent for want of room, and says how far the streams go."""
+    assert judge(UNSEEN).kind is None
+    monkeypatch.setattr(reasons.Facts, "_streams", {0: {1, 3}})
+    assert judge(UNSEEN).kind == "the reason uncounted is not true"
+
+
 LATE = scenario(
     begin("jets-udp"), emit(10 * MS),
     begin("jets-udp", program=1, at=SECOND), emit(2 * SECOND, program=1),
