@@ -75,7 +75,7 @@ requirements:  ## pin the requirements anew; needs pip-tools in the environment
 	sed -i '/^dftracer-utils==/,/[^\\]$$/d' requirements/producers.txt
 
 clean:  ## remove .venv, caches and built files
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis clients/python/build clients/python/src/tailrace_client/*.so
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis clients/python/build clients/python/src/tailrace_client/*.so
 
 $(READY): pyproject.toml clients/python/pyproject.toml requirements/runtime.txt requirements/build.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer: make PYTHON=python3.11")'

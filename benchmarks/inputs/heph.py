@@ -52,14 +52,13 @@ def write(home: Path, events: int, seed: int, streams: int = 5, epoch: int = EPO
     return Written((path.name,), size)
 
 
-def packets(data: bytes) -> list[bytes]:
-    """Return the packets of a trace one by one."""
-    found, at = [], 0
+def packets(data: bytes) -> Iterator[bytes]:
+    """Yield the packets of a trace one by one."""
+    at = 0
     while at < len(data):
         end = at + int.from_bytes(data[at + 4 : at + 8], "big")
-        found.append(data[at:end])
+        yield data[at:end]
         at = end
-    return found
 
 
 def epoch_packet(epoch: int) -> bytes:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import shutil
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
 
 from benchmarks.places import CACHE
+
+_FILES, _SAID = "files", "trace.json"
 
 
 class Written(NamedTuple):
@@ -54,11 +57,21 @@ def trace(format_: str, events: int, *, seed: int = 1, cache: Path = CACHE, **sh
     source = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:10]
     words = [f"{key}{value}" for key, value in sorted(shape.items())]
     home = cache / "-".join([format_, str(events), f"seed{seed}", *words, source])
-    said = home / "trace.json"
-    if not said.exists():
-        shutil.rmtree(home, ignore_errors=True)
-        (home / "files").mkdir(parents=True)
-        written: Written = module.write(home / "files", events, seed, **shape)
-        made = Trace(format_, str(home / "files"), written.streams, events, written.content, seed)
-        said.write_bytes(msgspec.json.encode(made))
-    return msgspec.json.decode(said.read_bytes(), type=Trace)
+    if not home.exists():
+        _make(home, format_, events, seed, shape)
+    made = msgspec.json.decode((home / _SAID).read_bytes(), type=Trace)
+    return msgspec.structs.replace(made, home=str(home / _FILES))  # the checkout may have moved
+
+
+def _make(home: Path, format_: str, events: int, seed: int, shape: dict[str, int]) -> None:
+    """Make a trace beside its place, and move it there whole: others may make it at the same time."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=home.parent) as directory:
+        unnamed = Path(directory) / home.name
+        (unnamed / _FILES).mkdir(parents=True)
+        module = import_module(f"benchmarks.inputs.{format_}")
+        written: Written = module.write(unnamed / _FILES, events, seed, **shape)
+        made = Trace(format_, str(home / _FILES), written.streams, events, written.content, seed)
+        (unnamed / _SAID).write_bytes(msgspec.json.encode(made))
+        with suppress(OSError):  # another was faster
+            unnamed.rename(home)

@@ -23,10 +23,17 @@ def peer() -> Peer:
     return Peer("dftracer-utils", version("dftracer-utils"), INSTALL, does, CONFIGURATION)
 
 
-def index(directory: Path) -> Done:
-    """Index the traces in a directory; its start counts, which takes some milliseconds."""
+def index(directory: Path, target: Path) -> Done:
+    """Index the traces in a directory, into another; its start counts, which takes some milliseconds."""
     arguments = (CONFIGURATIONS / CONFIGURATION).read_text().split()
-    command = [PEERS / "dftracer_index", "--directory", directory, *arguments]
+    command = [
+        PEERS / "dftracer_index",
+        "--directory",
+        directory,
+        "--index-dir",
+        target,
+        *arguments,
+    ]
     peak, begun = 0, time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ listen = "127.0.0.1:0"
 type = "tcp"
 format = "heph"
 listen = "127.0.0.1:0"
+connections_max = 10000
+connections_per_peer_max = 10000
 
 [sources.jets]
 type = "tcp"
@@ -34,6 +37,8 @@ paths = ["{runs}"]
 """
 
 LONGEST_SECONDS = 1200.0
+STANDSTILL_SECONDS = 30.0
+"""After so long without progress a run has failed. Heartbeats make progress every minute."""
 _POLL_SECONDS = 0.02
 _QUIET_LOOKS = 5
 
@@ -63,12 +68,16 @@ class Daemon:
 
     def await_committed(self, source: str, content: int) -> None:
         """Wait until so many bytes of a source are decoded, and their rows committed and durable."""
-        end = 0
+        end, reached, moved = 0, (-1, -1), time.monotonic()
 
         def done() -> bool:
-            nonlocal end
+            nonlocal end, reached, moved
             status = self.status()
             seen, spool = status["sources"][source], status["spool"]
+            if reached != (now := (seen["received_bytes"], spool["committed"])):
+                reached, moved = now, time.monotonic()
+            elif time.monotonic() - moved > STANDSTILL_SECONDS:
+                raise RuntimeError(f"{source}: {seen['received_bytes']} of {content} bytes, and no more: {seen['refused']}")  # fmt: skip
             if not end and seen["decoded_bytes"] + seen["malformed_bytes"] >= content:
                 end = spool["decoded"]
             return bool(end) and spool["committed"] >= end

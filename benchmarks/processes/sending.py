@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def datagrams(address: Address, packets: Sequence[bytes], rate: float) -> float:
         return time.monotonic() - begun
 
 
-def packed(packets: Sequence[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
+def packed(packets: Iterable[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
     """Return packets joined into datagrams of at most `limit` bytes."""
     joined, group, size = [], [], 0
     for packet in packets:

@@ -19,6 +19,8 @@ from benchmarks.suite.into_table import configuration
 
 PIECE = 1_000_000
 """Events that one producer adds, at most."""
+MOST_ADDED = 50_000
+"""Events that are added to be measured, at most; and at most half of `events`."""
 RANGE_NS = (1_000_000, 1_200_000)
 """The range that is asked for; each producer has some 900 events in it."""
 _OURS = "the daemon on the table, and questions to its views by `tailrace.open`"
@@ -45,7 +47,8 @@ class Table:
         begun = time.monotonic()
         with daemon(self._home, SOCKETS, configuration(self._options)) as running:
             found: Run = {"listening": time.monotonic() - begun}
-            events = max(self._options.events // 10, 1)
+            running.collector.settle()
+            events = min(self._options.events // 2, MOST_ADDED)
             before = running.status()["commit_seconds"]
             with Watch(running.process) as watch:
                 self._add(running, events)

@@ -65,7 +65,6 @@ def _by_us(home: Path, runs: Path, count: int, options: Options) -> Run:
     with daemon(home, FILES.format(format="jets", runs=runs)) as running:
         until(lambda: running.source("files")["open"] == count, "all files", seconds=300)
         running.collector.settle()
-        time.sleep(options.seconds / 2)  # until it looks at them no more often than it has to
         return _watched(running.process, options)
 
 
@@ -75,11 +74,11 @@ def _by_rsyslog(home: Path, runs: Path, count: int, options: Options) -> Run:
         state.unlink()
     with rsyslog.rsyslog(home, _FOLLOWED, files=f"{runs}/*.jets") as running:
         running.await_written(b"\n", count)
-        time.sleep(options.seconds / 2)
         return _watched(running.process, options)
 
 
 def _watched(process: int, options: Options) -> Run:
+    time.sleep(options.seconds / 2)  # until it looks at files no more often than it has to
     with Watch(process) as watch:
         time.sleep(options.seconds)
     usage = watch.usage

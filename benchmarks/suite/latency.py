@@ -99,7 +99,7 @@ def cases(options: Options) -> list[Case]:
     """Measure with the usual interval of commits, and with a short one."""
     count = WARM_UP + max(int(options.seconds * RATE), 10)
     # The epoch is no event, and the beginning of a life may be seen without it.
-    events = packets(trace("heph", count, streams=1).path.read_bytes())[1:]
+    _, *events = packets(trace("heph", count, streams=1).path.read_bytes())
     intervals = dict.fromkeys((options.commit_interval, SHORT))
     return [_case(events, msgspec.structs.replace(options, commit_interval=i)) for i in intervals]
 

@@ -86,7 +86,7 @@ def _jets(home: Path, made: Trace) -> list[Contender]:
 
 
 def _dftracer(home: Path, made: Trace) -> list[Contender]:
-    indexed = beside(dftracer_utils.peer(), lambda: _figures(made, dftracer_utils.index(Path(made.home))))  # fmt: skip
+    indexed = beside(dftracer_utils.peer(), lambda: _figures(made, dftracer_utils.index(Path(made.home), home)))  # fmt: skip
     return [_converted("duckdb-dftracer.sql", home, made), indexed]
 
 

@@ -13,7 +13,7 @@ from benchmarks.results import Results, Role
 from benchmarks.suite.latency import SHORT
 
 TINY = Options(
-    runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), streams=(3,), connections=(2,),
+    runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), streams=(3,), connections=(300,),
     rows=(600,), files=(5,), commit_interval=SHORT, varieties=False,
 )  # fmt: skip
 

@@ -50,8 +50,11 @@ usual = st.builds(
     st.integers(2, 9),
     st.lists(st.sampled_from(['"ret":0', '"s":"v"', '"fhash":"f1"', '"fhash":"f2"']), max_size=2),
 )
+no_objects = st.sampled_from(["null", "5", "[]", '"x"', "{}"]).map(
+    lambda text: event(3, args=None)[:-1] + f',"args":{text}}}'
+)
 counters = st.builds(
-    lambda line, ph, rest: line % (ph, ",".join([KNOWN, *rest])),
+    lambda line, ph, host, rest: line % (ph, ",".join([*host, *rest])),
     st.sampled_from(
         [
             '{"name":"cpu","cat":"sys","type":7,"ts":5,"ph":%s,"pid":0,"tid":0,"args":{%s}}',
@@ -60,15 +63,32 @@ counters = st.builds(
         ]
     ),
     st.sampled_from([2, 3, '"C"']),
+    st.sampled_from([[], [KNOWN], ['"hhash":"00"']]),
     st.lists(
-        st.sampled_from(['"x":0.5', '"dft_cnt":2', '"fhash":"f1"', '"a":{"dft_cnt":1}']), max_size=2
+        st.sampled_from(
+            [
+                '"x":0.5',
+                '"dft_cnt":2',
+                '"fhash":"f1"',
+                '"fhash":"f2"',
+                '"a":{"dft_cnt":1}',
+                '"s":"dft_cnt"',
+            ]
+        ),
+        max_size=2,
     ),
 )
 others = st.sampled_from(
     [metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
-     event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', "")]
+     event(2).replace('"cat":"POSIX",', ""), event(2).replace('"type":3,', ""), end(5)]
 )  # fmt: skip
+
+
+def counter(ph: object, args: str) -> str:
+    return event(2, ph=ph, args=args).replace('"id":2,', "").replace('"dur":5,', "")
+
+
 FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
@@ -85,10 +105,12 @@ def decode_slowly(data: bytes) -> list[Record]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(usual | usual | counters | lines | others, min_size=1, max_size=8))
+@given(st.lists(usual | usual | counters | lines | no_objects | others, min_size=1, max_size=8))
 @example([event(2, ts=2**63 - 3, args=None)])
 @example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])
 @example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
+@example([event(2), end(5), event(4), event(3)])  # they are late: each heals its gap
+@example([event(3, args=None)[:-1] + ',"args":null}'])
 @example([event(2, args=None), event(3, args=KNOWN + ',"a":{"fhash":"f1"}')])
 def test_both_ways_say_the_same(found: list[str]) -> None:
     data = text(*found, end(9))
@@ -104,8 +126,17 @@ def test_both_ways_say_the_same(found: list[str]) -> None:
         event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
         event(2, args=f'{KNOWN},"s":"ünïcode","f":1e-05,"a":[1,{{"b":2}}]'),
         event(2, ph='"X"').replace('"type":3,', ""),
-        event(2, ph=2, args=KNOWN).replace('"id":2,', "").replace('"dur":5,', ""),
-        event(2, ph=3, args=f'{KNOWN},"dft_cnt":2').replace('"id":2,', "").replace('"dur":5,', ""),
+        counter(2, KNOWN),
+        counter(3, f'{KNOWN},"dft_cnt":2'),
+        event(2, args='"hhash":"unknown","ret":1'),
+        event(2, args='"hhash":"unknown","fhash":"f1"'),
+        event(2, args='"hhash":"unknown","fhash":"unknown","ret":1'),
+        event(2, args='"ret":1'),
+        counter('"C"', f'{KNOWN},"x":0.5'),
+        counter('"C"', f'{KNOWN},"dft_cnt":3,"fhash":"f1"'),
+        counter(2, f'{KNOWN},"dft_cnt":3'),
+        counter(2, '"hhash":"unknown","x":0.5'),
+        counter('"C"', '"x":0.5').replace('"type":3,', ""),
     ],
 )
 def test_events_as_the_tracer_writes_them_go_the_quick_way(

@@ -173,3 +173,12 @@ def split_lines(data: bytes) -> list[bytes]:
             begun = stop
         at = stop
     return lines
+
+
+GROUP = 8
+"""Lines that are tried together once a block has turned out to hold an unusual line."""
+
+
+def grouped(lines: list[bytes]) -> list[list[bytes]]:
+    """Return groups of lines, so that an unusual line slows down no more than a few others."""
+    return [lines[at : at + GROUP] for at in range(0, len(lines), GROUP)]

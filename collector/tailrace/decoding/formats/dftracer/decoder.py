@@ -41,12 +41,12 @@ import msgspec
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.dftracer.files import FILES
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
-from tailrace.decoding.formats.dftracer.names import HashNames
+from tailrace.decoding.formats.dftracer.names import HashNames, resolve
 from tailrace.decoding.formats.dftracer.record import about_session, to_record
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
 
@@ -143,12 +143,14 @@ class DFTracerDecoder:
                 self._malformed(piece.data, piece.kind)
 
     def _read_lines(self, data: bytes) -> None:
-        """Read lines at once if all of them are usual, else one by one."""
+        """Read lines at once if all of them are usual, else a few at once, else one by one."""
         if self._read_usual(data):
             return
-        for line in split_lines(data):
-            if not self._read_usual(line):
-                self._line(line, "bad_json")
+        for group in grouped(split_lines(data)):
+            if not self._read_usual(b"".join(group)):
+                for line in group:
+                    if not self._read_usual(line):
+                        self._line(line, "bad_json")
 
     def _read_usual(self, data: bytes) -> bool:
         if self._held or not self._run.clocked or self._run.claims:
@@ -259,7 +261,7 @@ class DFTracerDecoder:
             facts = self._run.measured(reading)
         if reading.start is not None and not self._run.clocked:
             self._add(about_session(self._offset, 0, "clock", self._run.clock()))
-        names = self._names.resolve(reading.wanted)
+        names = resolve(self._names.known, reading.wanted)
         self._add(to_record(self._offset, len(line), found, reading, names, facts))
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)

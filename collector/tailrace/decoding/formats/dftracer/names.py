@@ -47,12 +47,13 @@ class HashNames:
     def _forget(self, key: str) -> None:
         self._texts -= _texts((key, self.known.pop(key)))
 
-    def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the
-        keys of the unknown ones."""
-        known = {member: self.known[key] for member, key in wanted.items() if key in self.known}
-        late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
-        return known | {"$late": "{" + ",".join(late) + "}"} if late else known
+
+def resolve(names: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the keys of
+    the unknown ones."""
+    known = {member: names[key] for member, key in wanted.items() if key in names}
+    late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
+    return known | {"$late": "{" + ",".join(late) + "}"} if late else known
 
 
 def _texts(named: tuple[str, str]) -> int:

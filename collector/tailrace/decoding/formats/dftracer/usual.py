@@ -1,7 +1,7 @@
 """Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
 
 A record is usual if it is a complete event or a counter as the tracer writes it: only the tracer's own
-fields, no white space between them, no backslash, and `hhash` first among its arguments.
+fields, no white space between them, no backslash, and no hash among its arguments or `hhash` first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
+from tailrace.decoding.formats.dftracer.names import resolve
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
 from tailrace.model.record import Kind, Record
@@ -38,11 +39,6 @@ class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
     args: Raw | UnsetType = UNSET
 
 
-_UNKNOWN: tuple[str, str | None] = "\0", None
-"""The state before any record: no args begin with this text, and it names no host."""
-
-_NO_FILE = ("", "")
-
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _encode_lines = msgspec.json.Encoder().encode_lines
 _HOST = re.compile(r'\{"hhash":(?:"([^"]*)"|([0-9]{1,18}))[,}]')
@@ -65,11 +61,12 @@ def read_usual(
     if usual is None:
         return False
     texts = _Texts(names)
+    claims = False  # once gaps are reported, an event may heal one
     ids: list[int] = []
     for line, one in zip(lines, usual, strict=True):
         size = len(line) + 1
         name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
-        kind, stop, attributes = COUNTER, None, None
+        kind, stop, attributes, aggregate = COUNTER, None, None, False
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
             and category != "dftracer"
@@ -83,23 +80,26 @@ def read_usual(
             about = f'"id":{number}' if type_ is UNSET else f'"id":{number},"type":{type_}'
             attributes = texts.attributes(about, raw)
         elif (
-            (ph == 3 or (ph == 2 and b'"dft_cnt"' not in line))
+            (ph == 2 or ph == 3 or ph == "C")  # noqa: PLR1714
             and number is UNSET
             and duration is UNSET
             and start is not UNSET
-            and type_ is not UNSET
+            and (counts := _counts_calls(line)) is not None
         ):
-            about = f'"type":{type_}' if ph == 2 else f'"type":{type_},"aggregate":true'
+            aggregate = ph == 3 or counts
+            about = "" if type_ is UNSET else f'"type":{type_}'
+            if aggregate:
+                about += ',"aggregate":true' if about else '"aggregate":true'
             attributes = texts.attributes(about, raw)
-        if attributes is None:
+        if attributes is None or claims:
             run.ids.add(ids)
             ids.clear()
             other(offset, line + b"\n")
-            texts = _Texts(names)
+            texts, claims = _Texts(names), run.claims
         else:
             if kind is SPAN:
                 ids.append(number)
-            elif ph == 3:
+            elif aggregate:
                 run.ids.doubt()
             records.append(
                 _record(
@@ -143,48 +143,68 @@ def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
+def _counts_calls(line: bytes) -> bool | None:
+    """Return whether a counter counts calls; None if `line` must tell, since the key may stand elsewhere."""
+    if b'"dft_cnt"' not in line:
+        return False
+    sure = line.count(b'"dft_cnt"') == 1 and b'"dft_cnt":' in line and line.count(b"{") == 2
+    return True if sure else None
+
+
 class _Texts:
     """The attributes of records with usual args. While the names do not change, it remembers the host and the
     files of the last records."""
 
-    __slots__ = ("_files", "_head", "_host", "_names")
+    __slots__ = ("_head", "_host", "_members", "_names")
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
-        self._head, self._host = _UNKNOWN
-        self._files = {"": _NO_FILE}
+        self._head = "\0"  # no args begin with this text
+        self._host: str | None = None
+        self._members: dict[str, str] = {}
 
     def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
-        """Return None if `line` must read them: a hash stands elsewhere or twice, or the host is unknown."""
+        """Return the attributes of a record that says `about` and has these args.
+
+        Return None if `line` must read them: a hash stands elsewhere or twice."""
         if raw is UNSET:
-            return f"{{{about}}}"
+            return f"{{{about}}}" if about else None
         args = str(raw, "utf-8")
-        if not args.startswith(self._head):
-            self._find_host(args)
         hashes = args.count('hash"')
-        tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
-        file = self._files.get(tail) or self._file(tail)
-        if self._host is None or file is None or hashes > 2 or tail == args:
+        members: str | None = ""
+        if hashes:
+            if not args.startswith(self._head):
+                self._find_host(args)
+            tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
+            if self._host is None or hashes > 2 or tail == args:
+                return None
+            members = self._members.get(tail) or self._members_of(self._host, tail)
+            if members is None:
+                return None
+        elif args[0] != "{":
             return None
-        fname, late = file
-        return f'{{{about}{fname}{self._host}{late},"args":{args}}}'
+        if about:
+            return f'{{{about}{members},"args":{args}}}'
+        return f'{{{members[1:]},"args":{args}}}' if members else f'{{"args":{args}}}'
 
     def _find_host(self, args: str) -> None:
-        """Remember what these args begin with, and the member for the host that they name."""
-        self._head, self._host = _UNKNOWN
+        """Remember what these args begin with, and the key of the host that they name."""
         found = _HOST.match(args)
+        self._head, self._host, self._members = "\0", None, {}
         if found:
-            known = self._names.get(f"HH:{found[1] if found[2] is None else found[2]}")
-            self._head, self._host = found[0], f',"hostname":{known}' if known else None
+            self._head, self._host = found[0], f"HH:{found[1] if found[2] is None else found[2]}"
 
-    def _file(self, tail: str) -> tuple[str, str] | None:
-        """Return what the file adds before and after the host's name; `tail` begins with the file's hash.
+    def _members_of(self, host: str, tail: str) -> str | None:
+        """Return the names of the file and the host, or the keys of the unknown ones, each after a comma.
 
-        Return None if the hash is not one of the args themselves."""
+        `tail` begins with the file's hash, or is empty. Return None if the hash is not one of the args
+        themselves."""
         if tail.count("}") > 1:
             return None
-        key = "FH:" + tail.partition('"')[0]
-        known = self._names.get(key)
-        late = f',"$late":{{"fname":"{key}"}}'
-        self._files[tail] = (f',"fname":{known}', "") if known else ("", late)
-        return self._files[tail]
+        file = tail.partition('"')[0]
+        wanted = {"fname": f"FH:{file}"} if tail else {}
+        wanted["hostname"] = host
+        names = resolve(self._names, wanted)
+        members = "".join(f',"{member}":{text}' for member, text in names.items())
+        self._members[tail] = members
+        return members

@@ -47,7 +47,7 @@ import msgspec
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, split_lines
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.record import Kind, Record, malformed
 
 
@@ -104,10 +104,17 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read lines at once if all of them are usual, else one by one."""
+        """Read lines at once if all of them are usual, else a few at once, else one by one."""
         if self._read_usual(offset, data, records):
             return
-        for line in split_lines(data):
+        for group in grouped(split_lines(data)):
+            together = b"".join(group)
+            if not self._read_usual(offset, together, records):
+                self._read_each(offset, group, records)
+            offset += len(together)
+
+    def _read_each(self, offset: int, lines: list[bytes], records: list[Record]) -> None:
+        for line in lines:
             if not self._read_usual(offset, line, records):
                 self._read_after_nuls(offset, line, records)
             offset += len(line)

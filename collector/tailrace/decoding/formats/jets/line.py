@@ -239,11 +239,16 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
     """Return an id for its column; add its key to `used` if the column says everything."""
     value = _field(fields, key).value
     if isinstance(value, str):
-        return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
+        return number_of(value)
     if type(value) is not int or not 0 <= value < 2**64:
         raise _MalformedError("bad_id")
     used.add(key)
     return as_int64(value)
+
+
+def number_of(id_: str) -> int:
+    """Return the number that stands for a string id in its column: 63 bits of a checksum."""
+    return int.from_bytes(blake2b(id_.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> float | None:
