@@ -132,19 +132,20 @@ def _read(play: Play) -> dict[str, Session]:
 
 
 def _never_read(session: Session, files: dict[int, File]) -> int | None:
-    """Return the trace of which a session says no more than that it was lost; None if it says more. Several
-    may have had the inode: it is the last that was large enough."""
+    """Return the trace of which a session has no record and says that it was lost; None if it says more. Several
+    may have had the inode: it is the last that was large enough. It was lost before the session began, unless
+    something of it was read."""
     unread = session.sum("unread", "bytes")
     if session.close is None or not unread:
         return None
-    inode = session.close["file"]["inode"]
+    inode, read = session.close["file"]["inode"], session.close["file"]["size"]
     found = [
         number
         for number, file in files.items()
         if file.gone
         and inode in {file.inode, file.unpacked}
         and file.begun <= session.opened
-        and file.gone_at <= session.opened
+        and (file.gone_at > session.opened if read else file.gone_at <= session.opened)
     ]
     return max(found, key=lambda n: (_most(files[n]) >= unread, files[n].gone_at), default=None)
 
