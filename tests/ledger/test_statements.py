@@ -14,6 +14,7 @@ from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
 from tailrace.ledger.stream import CountersState
+from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
 from tests.ledger.test_counters import events, feed
 
@@ -296,6 +297,23 @@ def test_a_stream_of_which_one_event_was_lost_is_known_by_its_goodbye():
     statements.goodbye({"1": 1}, 0)
     counters.windows.close()
     assert reasons(counters.findings) == {0: "network"}
+
+
+@pytest.mark.parametrize("say", ["discarded", "goodbye"])
+def test_what_is_said_of_a_stream_that_may_have_lost_its_place_does_not_begin_it_anew(say):
+    """More streams lost their places than are remembered by name; the client hears that this one is not counted."""
+    counters, statements = ledger(LedgerConfig(streams_max=1))
+    for number in range(UNFOLLOWED_MAX + 2):
+        feed(counters, events([0], stream=str(number)))
+    counters.free_places(1, 0)
+    counters.news.clear()
+    counters.findings.clear()
+    arguments = {"discarded": [("0", 0, 1)], "goodbye": {"0": 1}}[say]
+    getattr(statements, say)(arguments, 0)
+    counters.windows.close()
+    assert not counters.findings
+    assert "0" not in counters.state.streams
+    assert [*counters.news] == ["0"]
 
 
 @pytest.mark.parametrize("say", ["discarded", "goodbye", "over"])

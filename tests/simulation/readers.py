@@ -54,8 +54,9 @@ class Rows:
         """By session and stream, how many events there are."""
         self.counted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         """By session and stream, the numbers of the events that the collector numbered."""
-        self.uncounted = Counter[str]()
-        """By session, the gaps that say that a stream had no place; `reasons.py` says whether they are true."""
+        self.unknown = Counter[str]()
+        """By session, the gaps which say that a stream had no place, or that a packet was torn, and that a session with all
+        its events may have. `reasons.py` says whether they are true."""
         self.forgotten: set[str] = set()
         """The sessions that the collector forgot before their clients came back, if they did."""
         for row in rows:
@@ -66,8 +67,11 @@ class Rows:
                 self.events[row["session"], row["stream"]] += 1
                 if row["seq"] is not None:
                     self.counted[row["session"], row["stream"]].append(event.number)
-            elif row["kind"] == "gap" and row["name"] == "uncounted":
-                self.uncounted[row["session"]] += 1
+            elif row["kind"] == "gap" and (
+                row["name"] == "uncounted"
+                or (row["name"] == "truncated" and "quarantine" in row["attributes"])
+            ):
+                self.unknown[row["session"]] += 1
             elif (row["kind"], row["name"]) == ("session", "close"):
                 ended = json.loads(row["attributes"])["closed"]
                 self.forgotten.update({row["session"]} if ended in FORGOTTEN else ())
@@ -194,7 +198,7 @@ class Reader:
             demand(whole.complete == (not missing and not unknown), "views that disagree", about)
             alone = sum(owners == other for other in known.owners.values()) == 1
             if alone and end_known and not lacks:
-                short = whole.unknown - known.uncounted[session]
+                short = whole.unknown - known.unknown[session]
                 demand(not (whole.missing or short), "complete and not called so", about)
         self._check_evidence(known)
 

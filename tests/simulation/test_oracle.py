@@ -457,6 +457,21 @@ def test_complete_is_all_but_streams_without_a_place(table_becomes, places):
     assert judge(good).kind == "complete and not called so"
 
 
+TORN = scenario(
+    facts.Emit(at=SECOND, program=0, stream=1, count=3000),
+    facts.Reset(at=SECOND + 5 * MS, program=0),
+    transport="tcp",
+)
+
+
+def test_a_session_with_a_torn_packet_and_all_its_events_may_not_be_called_complete(table_becomes):
+    """The bytes of the packet are named; the client sent all of it again."""
+    table_becomes(lambda rows: False)
+    assert judge(TORN).kind is None
+    table_becomes(say_that_the_end_is_unknown)
+    assert judge(TORN).kind == "complete and not called so"
+
+
 def test_an_answer_that_came_before_the_snapshot_does_not_hold_for_it(monkeypatch):
     """The question was right for the snapshot before, and not for this one."""
 

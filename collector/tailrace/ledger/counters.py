@@ -171,14 +171,15 @@ class Counters:
         known = stream.had(seq, mark, self.window)
         return count < HEAD and seq >= stream.base and not known
 
-    def follow(self, name: str, now: int, count: int = 0) -> StreamCounter | None:
+    def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
         """Return a stream, made if it is new, or None if there is no place for it.
 
-        `count` is the number of its first event."""
+        `begins`: whether its number 0 has come. Nothing else shows that a stream never had a place before, where
+        not all that lost theirs are remembered."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
-        if name in state.unfollowed or (state.others and count):
+        if name in state.unfollowed or (state.others and not begins):
             return None
         limit = None
         if len(state.streams) >= limits.streams_max:
@@ -191,6 +192,11 @@ class Counters:
             return None
         stream = state.streams[name] = StreamCounter()
         return stream
+
+    def tell_uncounted(self, name: str) -> None:
+        """Let the client be told of a stream that has no place, unless very many others are to be told."""
+        if len(self.news) < len(self.state.streams) + _NEWS_MAX:
+            self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
         """Give up the places of the longest silent streams, because another session needs so many.
@@ -225,7 +231,7 @@ class Counters:
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
     ) -> int | None:
-        stream = stream or self.follow(name, now, count)
+        stream = stream or self.follow(name, now, begins=not count)
         if stream is None:
             self._unfollowed.observe(name)
             if len(self.news) > len(self.state.streams) + _NEWS_MAX:

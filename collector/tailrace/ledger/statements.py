@@ -51,7 +51,7 @@ class Statements:
     def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
         """Apply a report of discarded ranges: stream, first number on the wire, and length."""
         for name, first, count in islice(ranges, RANGES_MAX):
-            stream = self._counters.follow(name, now)
+            stream = self._stream(name, now)
             if stream is None or not stream.counted:
                 continue
             if stream.fresh:
@@ -74,7 +74,7 @@ class Statements:
                 if final >= self._half and name not in self._counters.state.unfollowed:
                     self._refuse_tail(name)
                 continue
-            stream = stream or self._counters.follow(name, now)
+            stream = stream or self._stream(name, now)
             if stream is None or not stream.counted:
                 continue
             if stream.fresh:
@@ -82,6 +82,13 @@ class Statements:
             before = stream.ranges
             self._reaches(name, stream, self._unwrapped(stream, final), now)
             self._changed(name, stream, before, now)
+
+    def _stream(self, name: str, now: int) -> StreamCounter | None:
+        """Return a stream, or None if there is no place for it, or it may have lost its place."""
+        stream = self._counters.follow(name, now, begins=False)
+        if stream is None:
+            self._counters.tell_uncounted(name)
+        return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
         """Return whether numbers came that the statements call discarded or still to come.
