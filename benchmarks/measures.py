@@ -27,6 +27,7 @@ class Measure(NamedTuple):
 _MORE, _LESS, _NEITHER = Better.MORE, Better.LESS, Better.NEITHER
 
 MEASURES = {
+    "sent": Measure("datagrams sent a second", "k/s", _NEITHER, 1e3, compared=False),
     "rate": Measure("events a second", "k/s", _MORE, 1e3),
     "cpu": Measure("CPU an event", "µs", _LESS, 1e-6),
     "lost": Measure("events lost", "%", _LESS, 1e-2, compared=False),
