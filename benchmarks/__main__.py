@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.contest import scratch
+from benchmarks.machine import machine
 from benchmarks.measuring import measure
 from benchmarks.options import QUICK, Options
 from benchmarks.places import BUILD, PUBLISHED
@@ -26,12 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(asked)
     directory = PUBLISHED if asked.publish else asked.directory
     with scratch() as home, daemon(home) as running:
-        kernels = running.status()["kernels"]
+        here = machine(running.status()["kernels"])
     for name in asked.names or BENCHMARKS:
         print(f"{name}:", flush=True)
-        result = measure(BENCHMARKS[name], options, kernels)
+        result = measure(BENCHMARKS[name], options, here)
         results = Results.load(directory / RESULTS)
-        results.found[name] = result
+        found = results.found | {name: result}
+        results.found = {each: found[each] for each in BENCHMARKS if each in found}
         write(results, directory)
         print("\n".join(tables.of_figures(result)), flush=True)
     print(f"{directory / PAGE} has all figures and ratios")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple, Self
 
-from benchmarks.measures import MEASURES
+from benchmarks.measures import MEASURES, Measure
 from benchmarks.results import Case, Role, Side
 
 
@@ -40,12 +40,23 @@ def spread(side: Side, measure: str) -> Spread | None:
 def ratios(case: Case) -> Iterator[Ratio]:
     """Yield our figures over those of the others, where both have them; ours are those of our first side."""
     first = next((side for side in case.sides if side.role is Role.OURS), None)
-    others = [side for side in case.sides if side.role is not Role.OURS]
+    if first is None:
+        return
     for measure, definition in MEASURES.items():
-        for other in others if first and definition.compared else ():
-            values = _pairs(first, other, measure) if first else []
+        for other in case.sides:
+            values = _pairs(first, other, measure) if _compared(definition, other) else []
             if values:
                 yield Ratio(measure, other, Spread.of(values))
+
+
+def _compared(measure: Measure, other: Side) -> bool:
+    match other.role:
+        case Role.OURS:
+            return False
+        case Role.REFERENCE:
+            return measure.compared and measure.least_known
+        case _:
+            return measure.compared
 
 
 def _pairs(side: Side, other: Side, measure: str) -> list[float]:

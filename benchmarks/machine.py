@@ -10,27 +10,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from benchmarks.places import ROOT
 from benchmarks.results import Machine
 
 
-@contextmanager
-def described(kernels: str) -> Iterator[Machine]:
-    """Describe the machine; its load afterwards is filled in at the end of the block."""
-    machine = Machine(
+def machine(kernels: str) -> Machine:
+    """Describe the machine and the checkout, before a benchmark runs and writes into the checkout."""
+    return Machine(
         cpu=f"{os.cpu_count()} x {_model()}",
         memory=psutil.virtual_memory().total,
         system=f"Linux {platform.release()}",
         python=platform.python_version(),
         kernels=kernels,
         commit=_commit(),
-        date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        load=(_load(), 0.0),
+        date="",
+        load=(0.0, 0.0),
     )
-    yield machine
-    machine.load = (machine.load[0], _load())
+
+
+@contextmanager
+def dated(machine: Machine) -> Iterator[Machine]:
+    """Yield the machine with the date and the load; the load afterwards is filled in at the end of the block."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    now = msgspec.structs.replace(machine, date=date, load=(_load(), 0.0))
+    yield now
+    now.load = (now.load[0], _load())
 
 
 def _load() -> float:
@@ -44,5 +51,5 @@ def _model() -> str:
 
 
 def _commit() -> str:
-    command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

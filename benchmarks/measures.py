@@ -13,22 +13,25 @@ class Better(StrEnum):
 
 
 class Measure(NamedTuple):
-    """A figure. The page shows it divided by `unit_size`, and ratios of it where `compared`."""
+    """A figure. The page shows it divided by `unit_size`, and ratios of it where `compared`; those to
+    references where these do the least that is possible (`least_known`)."""
 
     title: str
     unit: str
     better: Better
     unit_size: float = 1.0
     compared: bool = True
+    least_known: bool = True
 
 
 _MORE, _LESS, _NEITHER = Better.MORE, Better.LESS, Better.NEITHER
 
 MEASURES = {
+    "sent": Measure("datagrams sent a second", "k/s", _NEITHER, 1e3, compared=False),
     "rate": Measure("events a second", "k/s", _MORE, 1e3),
     "cpu": Measure("CPU an event", "µs", _LESS, 1e-6),
     "lost": Measure("events lost", "%", _LESS, 1e-2, compared=False),
-    "resident": Measure("resident memory", "MB", _LESS, 1e6),
+    "resident": Measure("resident memory", "MB", _LESS, 1e6, least_known=False),
     "private": Measure("private memory", "MB", _LESS, 1e6, compared=False),
     "p50": Measure("visible after, median", "ms", _LESS, 1e-3),
     "p99": Measure("visible after, 99 of 100", "ms", _LESS, 1e-3),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks.machine import described
+from benchmarks.machine import dated
 from benchmarks.options import Options
-from benchmarks.results import Result
+from benchmarks.results import Machine, Result
 from benchmarks.suite.benchmark import Benchmark
 
 
-def measure(benchmark: Benchmark, options: Options, kernels: str) -> Result:
+def measure(benchmark: Benchmark, options: Options, machine: Machine) -> Result:
     """Return what a benchmark finds now."""
-    with described(kernels) as machine:
+    with dated(machine) as now:
         cases = benchmark.cases(options)
     return Result(
-        title=benchmark.title, about=benchmark.about, machine=machine, cases=cases,
+        title=benchmark.title, about=benchmark.about, machine=now, cases=cases,
         axis=benchmark.axis, plotted=list(benchmark.plotted), quick=options.quick,
     )  # fmt: skip

@@ -16,6 +16,8 @@ class Role(StrEnum):
     OURS = "ours"
     PEER = "peer"
     REFERENCE = "reference"
+    BASE = "base"
+    """Ourselves, at the smallest size of a sweep."""
 
 
 class Side(msgspec.Struct, kw_only=True):
@@ -82,7 +84,6 @@ class Results(msgspec.Struct):
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, path: Path) -> None:
-        """Write all results, benchmarks in the order of their names."""
+        """Write all results, in their order."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        ordered = type(self)(dict(sorted(self.found.items())))
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")

@@ -20,17 +20,26 @@ _HEAD = Struct(">IIIIQQQ")
 _MAGIC, _METADATA = 0xC1FC1FB7, 0x75D11D4D
 _NAME = "heph_rt::actor::relay"
 
+
+class Step(NamedTuple):
+    """What a worker does in a turn: how long after its start, for how long (ns), and with which attributes."""
+
+    name: str
+    start: int
+    duration: int
+    fields: tuple[str, ...]
+
+
 STEPS = (
-    # what the worker does in a turn, after its start and for how long (ns), with which numbers
-    ("receiving message", 400, 250, ()),
-    ("sending message", 700, 350, ()),
-    ("receiving message", 1100, 200, ()),
-    ("Running thread-local process", 300, 1150, ("id", "name")),
-    ("Polling for OS events", 1500, 4000, ()),
-    ("Scheduling thread-local processes based on timers", 5600, 90, ("amount",)),
-    ("Scheduling thread-local processes", 5750, 130, ("amount",)),
-    ("Scheduling processes", 5900, 160, ("local amount", "shared amount")),
-    ("Running thread-safe process", 6100, 900, ("id", "name")),
+    Step("receiving message", 400, 250, ()),
+    Step("sending message", 700, 350, ()),
+    Step("receiving message", 1100, 200, ()),
+    Step("Running thread-local process", 300, 1150, ("id", "name")),
+    Step("Polling for OS events", 1500, 4000, ()),
+    Step("Scheduling thread-local processes based on timers", 5600, 90, ("amount",)),
+    Step("Scheduling thread-local processes", 5750, 130, ("amount",)),
+    Step("Scheduling processes", 5900, 160, ("local amount", "shared amount")),
+    Step("Running thread-safe process", 6100, 900, ("id", "name")),
 )
 TURN = 7200
 
@@ -43,11 +52,11 @@ class Event(NamedTuple):
     bodies: list[bytes]
 
 
-def write(home: Path, events: int, seed: int, streams: int = 5, epoch: int = EPOCH) -> Written:
+def write(home: Path, events: int, seed: int, streams: int = 5) -> Written:
     """Write one trace of so many streams; every stream gets its share of events."""
     path, size = home / "heph.trace", 0
     with path.open("wb") as file:
-        for piece in _pieces(events, seed, streams, epoch):
+        for piece in _pieces(events, seed, streams):
             size += file.write(piece)
     return Written((path.name,), size)
 
@@ -66,18 +75,18 @@ def epoch_packet(epoch: int) -> bytes:
     return EPOCH_PACKET.pack(_METADATA, EPOCH_PACKET.size, 5, b"epoch", epoch)
 
 
-def _pieces(events: int, seed: int, streams: int, epoch: int) -> Iterator[bytes]:
+def _pieces(events: int, seed: int, streams: int) -> Iterator[bytes]:
     rng = random.Random(seed)
-    steps = [_event(*step, rng) for step in STEPS]
+    steps = [_event(step, rng) for step in STEPS]
     numbers, clocks = [0] * streams, [0] * streams
-    yield epoch_packet(epoch)
+    yield epoch_packet(EPOCH)
     worker = made = 0
     head, magic, size = _HEAD.pack, _MAGIC, _HEAD.size
     while made < events:
         worker = worker % (streams - 1) + 1 if streams > 1 else 0
         begun = clocks[worker]
         actor = rng.randrange(8)
-        parts = []
+        parts: list[bytes] = []
         for index, (start, duration, bodies) in enumerate(steps[: events - made]):
             stream = 0 if index == 1 else worker
             body = bodies[actor]
@@ -94,14 +103,12 @@ def _pieces(events: int, seed: int, streams: int, epoch: int) -> Iterator[bytes]
         yield b"".join(parts)
 
 
-def _event(
-    name: str, start: int, duration: int, fields: tuple[str, ...], rng: random.Random
-) -> Event:
+def _event(step: Step, rng: random.Random) -> Event:
     bodies = []
     for actor in range(8):
-        values = (_attribute(field, actor, rng) for field in fields)
-        bodies.append(len(name).to_bytes(2, "big") + name.encode() + b"".join(values))
-    return Event(start, duration, bodies)
+        values = (_attribute(field, actor, rng) for field in step.fields)
+        bodies.append(len(step.name).to_bytes(2, "big") + step.name.encode() + b"".join(values))
+    return Event(step.start, step.duration, bodies)
 
 
 def _attribute(field: str, actor: int, rng: random.Random) -> bytes:

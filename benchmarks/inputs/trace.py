@@ -46,7 +46,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The only stream."""
+        """Return the only stream."""
         (path,) = self.paths
         return path
 

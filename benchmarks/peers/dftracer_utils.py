@@ -25,15 +25,8 @@ def peer() -> Peer:
 
 def index(directory: Path, target: Path) -> Done:
     """Index the traces in a directory, into another; its start counts, which takes some milliseconds."""
-    arguments = (CONFIGURATIONS / CONFIGURATION).read_text().split()
-    command = [
-        PEERS / "dftracer_index",
-        "--directory",
-        directory,
-        "--index-dir",
-        target,
-        *arguments,
-    ]
+    command = [f"{PEERS}/dftracer_index", "--directory", str(directory), "--index-dir", str(target)]
+    command += (CONFIGURATIONS / CONFIGURATION).read_text().split()
     peak, begun = 0, time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while True:

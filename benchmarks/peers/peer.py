@@ -18,5 +18,5 @@ class Peer(NamedTuple):
 
     @property
     def absent(self) -> str:
-        """The command that installs it, "" if it is here."""
+        """Return the command that installs it, "" if it is here."""
         return "" if self.version else self.install

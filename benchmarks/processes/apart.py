@@ -38,7 +38,7 @@ def run(
     beside: Callable[[], object] | None = None,
 ) -> Done:
     """Do some work in a new process; `beside` is done here meanwhile."""
-    command = [python, "-m", "benchmarks.processes.apart", function, json.dumps(arguments)]
+    command = [str(python), "-m", "benchmarks.processes.apart", function, json.dumps(arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, pass_fds=descriptors
     ) as process:  # fmt: skip

@@ -38,7 +38,9 @@ def datagrams(address: Address, packets: Sequence[bytes], rate: float) -> float:
 
 def packed(packets: Iterable[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:
     """Return packets joined into datagrams of at most `limit` bytes."""
-    joined, group, size = [], [], 0
+    joined: list[bytes] = []
+    group: list[bytes] = []
+    size = 0
     for packet in packets:
         if size + len(packet) > limit:
             joined.append(b"".join(group))

@@ -20,8 +20,9 @@ For whoever asks what Tailrace costs. `make bench` measures the real daemon besi
 nobody edits it. [benchmarks](../benchmarks/README.md) says how to measure on your machine, and what each word here means.
 
 Figures of one machine say little about another. **Read the ratios**: both sides ran in turns on the same machine, within the same minutes. Each line
-has the least, the middle and the greatest of several runs. A peer is a program that people use instead. It promises less: none of them syncs what
-it writes, finds what is missing, or stores exactly once. A reference does the least that physics asks for, such as draining a socket into nothing.
+has the least, the middle and the greatest of several runs. A peer is a program that people use instead. Each promises less: none of them finds what is
+missing, or stores each event exactly once across kills. Each section says what they do. A reference does the least that physics asks for, such as
+draining a socket into nothing.
 """
 
 

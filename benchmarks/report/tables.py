@@ -13,12 +13,14 @@ _WISHED = {Better.MORE: "above 1", Better.LESS: "below 1", Better.NEITHER: ""}
 
 def of_ratios(results: Results) -> Iterator[str]:
     """Yield one table of all ratios."""
-    yield from _head(["benchmark", "figure", "Tailrace over", "min", "median", "max", "better"])
-    for result in results.found.values():
+    yield from _head(
+        ["benchmark", "input", "figure", "Tailrace over", "min", "median", "max", "better"]
+    )
+    for key, result in results.found.items():
         for case in result.cases:
             for ratio in ratios(case):
                 measure = MEASURES[ratio.measure]
-                cells = [case.label, measure.title, ratio.other.name]
+                cells = [f"`{key}`", case.label, measure.title, ratio.other.name]
                 yield _row([*cells, *map(number, ratio.spread), _WISHED[measure.better]])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -88,32 +89,38 @@ def _case(burst: Burst, options: Options) -> Case:
 
 
 def _by_us(home: Path, burst: Burst, options: Options) -> Run:
-    number = len(list(home.glob("*"))) if home.exists() else 0
-    with daemon(home / str(number), more=configuration(options)) as running:
+    shutil.rmtree(home, ignore_errors=True)
+    with daemon(home, more=configuration(options)) as running:
         with Watch(running.process) as watch:
-            sending.datagrams(running.address("udp"), burst.datagrams, burst.rate)
+            seconds = sending.datagrams(running.address("udp"), burst.datagrams, burst.rate)
             running.await_quiet("udp")
-        return _figures(burst, watch.usage, lost(running, "udp", burst.events))
+        return _figures(burst, seconds, watch.usage, lost(running, "udp", burst.events))
 
 
 def _by_rsyslog(home: Path, burst: Burst) -> Run:
     (home / "output").unlink(missing_ok=True)
     with rsyslog.rsyslog(home, _CONFIGURATION) as running, Watch(running.process) as watch:
-        sending.datagrams(running.address, burst.datagrams, burst.rate)
+        seconds = sending.datagrams(running.address, burst.datagrams, burst.rate)
         arrived, _ = running.await_written(ESCAPED_MAGIC, burst.events)
-    return _figures(burst, watch.usage, 1 - arrived / burst.events)
+    return _figures(burst, seconds, watch.usage, 1 - arrived / burst.events)
 
 
 def _drained(burst: Burst) -> Run:
+    seconds = 0.0
+
+    def send() -> None:
+        nonlocal seconds
+        seconds = sending.datagrams(address, burst.datagrams, burst.rate)
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         _enlarge(sock)
         sock.bind(("127.0.0.1", 0))
         address = sock.getsockname()
         done = apart.run(
             "benchmarks.references.drain:datagrams", sock.fileno(), len(burst.datagrams), descriptors=(sock.fileno(),),
-            beside=lambda: sending.datagrams(address, burst.datagrams, burst.rate),
+            beside=send,
         )  # fmt: skip
-    return _figures(burst, done.usage, 1 - done.value / len(burst.datagrams))
+    return _figures(burst, seconds, done.usage, 1 - done.value / len(burst.datagrams))
 
 
 def _enlarge(sock: socket.socket) -> None:
@@ -124,9 +131,11 @@ def _enlarge(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
 
-def _figures(burst: Burst, usage: Usage, gone: float) -> Run:
-    found = {"lost": gone, "cpu": usage.cpu / burst.events, "resident": float(usage.resident)}
-    return found | {"private": float(usage.private)}
+def _figures(burst: Burst, seconds: float, usage: Usage, gone: float) -> Run:
+    return {
+        "sent": len(burst.datagrams) / seconds, "lost": gone, "cpu": usage.cpu / burst.events,
+        "resident": usage.resident, "private": usage.private,
+    }  # fmt: skip
 
 
 def _benchmark(title: str, about: str, cases: Callable[[Options], list[Case]]) -> Benchmark:
@@ -136,7 +145,7 @@ def _benchmark(title: str, about: str, cases: Callable[[Options], list[Case]]) -
 BENCHMARKS = {
     "heph-udp": _benchmark(
         "Heph over UDP, one event a datagram",
-        "Datagrams at a rate, whether anybody takes them or not. What the kernel had to drop is lost. The ledger names every such event but the last of a stream.",
+        "Datagrams at a rate, whether anybody takes them or not. A sender in Python cannot keep up with every rate; how much it sent is shown. What the kernel had to drop is lost. The ledger names every such event but the last of a stream.",
         alone,
     ),
     "heph-udp-busy": _benchmark(

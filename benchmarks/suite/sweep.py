@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.contest import contest, ours
 from benchmarks.results import Case, Role, Run, Side
 
 
 def sweep(axis: str, sizes: Sequence[int], does: str, run: Callable[[int], Run], runs: int) -> list[Case]:  # fmt: skip
-    """Measure at each size; the smallest size is the reference of all others."""
-    turns = contest(axis, [ours(does, lambda size=size: run(size), name=f"{size} {axis}") for size in sizes], runs)  # fmt: skip
+    """Measure at each size; the smallest size is the base of all others."""
+    turns = contest(axis, [ours(does, partial(run, size), name=f"{size} {axis}") for size in sizes], runs)  # fmt: skip
     first = turns.sides[0]
-    base = Side(name=f"with {sizes[0]}", role=Role.REFERENCE, does=f"the same with {sizes[0]}", runs=first.runs)  # fmt: skip
+    base = Side(name=f"with {sizes[0]}", role=Role.BASE, does=f"the same with {sizes[0]}", runs=first.runs)  # fmt: skip
     return [
         Case(
             label=f"{size} {axis}", at=size,

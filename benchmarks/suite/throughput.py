@@ -11,6 +11,7 @@ from benchmarks.contest import Contender, beside, contest, ours, reference, scra
 from benchmarks.inputs.trace import Trace, trace
 from benchmarks.options import Options
 from benchmarks.peers import dftracer_utils, duckdb, loops, rsyslog
+from benchmarks.places import CACHE
 from benchmarks.processes import apart, sending
 from benchmarks.processes.apart import Done
 from benchmarks.processes.usage import Watch
@@ -40,7 +41,7 @@ def over_tcp(label: str, format_: str, others: Others, options: Options) -> Case
 
 def of_files(label: str, format_: str, others: Others, options: Options, **shape: int) -> Case:
     """Measure finished files that appear in a followed directory."""
-    made = trace(format_, options.events, **shape)
+    made = trace(format_, options.events, cache=CACHE, **shape)
     with scratch() as home:
         table = IntoTable(home, options)
         sides = [

@@ -97,3 +97,14 @@ def test_configurations_of_peers_are_in_the_repository():
                 for one in case.sides:
                     path = CONFIGURATIONS / one.configuration
                     assert not one.configuration or path.is_file()
+
+
+def test_memory_is_compared_with_peers_alone_since_no_reference_says_how_much_is_needed():
+    sides = [side(role) for role in (Role.OURS, Role.PEER, Role.REFERENCE, Role.BASE)]
+    for one in sides:
+        one.runs = [{"resident": 2.0, "cpu": 2.0}]
+    found = [(ratio.measure, ratio.other.role) for ratio in ratios(Case(label="", sides=sides))]
+    assert found == [
+        ("cpu", Role.PEER), ("cpu", Role.REFERENCE), ("cpu", Role.BASE),
+        ("resident", Role.PEER), ("resident", Role.BASE),
+    ]  # fmt: skip

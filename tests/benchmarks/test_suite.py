@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.machine import machine
 from benchmarks.measures import MEASURES
 from benchmarks.measuring import measure
 from benchmarks.options import Options
@@ -23,9 +24,9 @@ FIGURES = {
     "dftracer": {"rate", "cpu", "lost", "resident", "private"},
     "ovni": {"rate", "cpu", "lost", "resident", "private"},
     "et3": {"rate", "cpu", "lost", "resident", "private"},
-    "heph-udp": {"cpu", "lost", "resident", "private"},
-    "heph-udp-busy": {"cpu", "lost", "resident", "private"},
-    "heph-udp-packed": {"cpu", "lost", "resident", "private"},
+    "heph-udp": {"sent", "cpu", "lost", "resident", "private"},
+    "heph-udp-busy": {"sent", "cpu", "lost", "resident", "private"},
+    "heph-udp-packed": {"sent", "cpu", "lost", "resident", "private"},
     "latency": {"p50", "p99", "slowest", "lost"},
     "idle": {"idle", "resident", "private"},
     "emitting": {"caller", "process", "stall"},
@@ -37,7 +38,8 @@ FIGURES = {
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_measures_all_sides_and_loses_nothing(name):
-    result = measure(BENCHMARKS[name], TINY, "python")
+    result = measure(BENCHMARKS[name], TINY, machine("python"))
+    assert result.machine.date
     assert result.cases
     for case in result.cases:
         (ours, *_) = [side for side in case.sides if side.role is Role.OURS]

@@ -416,3 +416,22 @@ async def test_a_packed_copy_that_is_found_before_the_file_it_copies_waits_for_i
     (files / "a").unlink()
     await settle()
     assert intake.contents == [b"another text", TEXT]
+
+
+@pytest.mark.parametrize("pause", [1, 3, 4.5])
+async def test_a_copy_of_a_file_that_waits_for_an_earlier_one_waits_for_both(
+    autojump_clock, follow, files, intake, settle, pause
+):
+    """Of the earlier one in the copy's place too little was read to tell it from either."""
+    files.write("a.gz", packed(TEXT[:2]))
+    follow()
+    await trio.sleep(3)
+    (files / "a.gz").unlink()
+    files.write("a", TEXT)
+    await trio.sleep(pause)
+    files.write("a.gz", packed(TEXT, cut=100)[:110])
+    await trio.sleep(8 - pause)
+    files.write("a.gz", packed(TEXT, cut=100))
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT]

@@ -8,6 +8,8 @@ original is gone, and is compared with what was read of files that ended before.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
@@ -28,6 +30,9 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
+    seniors = (other for other in catalog.relatives(file) if other.known < file.known)
+    if any(_waits_alike(senior, head) for senior in seniors):
+        return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
             # It may have grown or changed since the last look.
@@ -46,6 +51,16 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
         return False  # its own look reports that it cannot be read
+
+
+def _waits_alike(file: Followed, head: bytes) -> bool:
+    """Return whether a file that waits for its own original begins like `head`: it comes first."""
+    if file.phase != "waits" or file.reason != "original":
+        return False
+    try:
+        return relation(file.head(), head) != "other"
+    except OSError:
+        return False  # it is gone, and cannot be read
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
@@ -87,11 +102,11 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy that continues the session of a file that is gone, None if there is none. Raise
-    OSError."""
+    """Return the copy that continues the session of a file that is gone, None if there is none: the one
+    that became known first, of which others may be copies. Raise OSError."""
     if file.handoff.number is None:
         return None
-    for other in catalog.waiting(file):
+    for other in sorted(catalog.waiting(file), key=attrgetter("known")):
         other.look(now)
         if other.size and file.may_have_copy(other, other.head()):
             return other
