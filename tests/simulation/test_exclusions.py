@@ -174,6 +174,23 @@ def client(at, program):
     return facts.Begin(at=at, program=program, transport="tcp", address=address, buffer=2**17)
 
 
+def test_a_client_whose_session_was_forgotten_after_its_goodbye_sends_again():
+    """Blind spot: "what an announced session had before it was forgotten"."""
+    course = [
+        client(0, 1), emit(SECOND, program=1, count=20),
+        facts.Close(at=SECOND + MS, program=1, seconds=15.0),
+        facts.KillCollector(at=SECOND + 80 * MS),  # before it answers
+        client(SECOND + 100 * MS, 2), emit(2 * SECOND, program=2),
+        facts.StartCollector(at=4 * SECOND), facts.Close(at=4200 * MS, program=2, seconds=5.0),
+    ]  # fmt: skip
+    play = Play(Scenario(seed=1, facts=course, fates={}, limits={"sessions_max": 1}))
+    play.run()
+    assert [row["name"] for row in play.collector.rows].count("1/1") == 40
+    assert kind_of(play) is None
+    play.scenario.limits.clear()
+    assert kind_of(play) == "stored twice"
+
+
 RETURNS = Scenario(
     seed=1,
     facts=[
