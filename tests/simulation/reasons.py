@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 from tests.simulation import facts
 from tests.simulation.book import Row
 from tests.simulation.budgets import limits_of
+from tests.simulation.limits import forgets_connections
 from tests.simulation.play import Play
 from tests.simulation.violation import demand
 from tests.simulation.words import Event, event_of
 
 FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
 """Why the collector forgets a session to which its client may come back."""
+
+
+def may_be_forgotten(closed: str, limits: Mapping[str, float]) -> bool:
+    """Return whether the collector may have forgotten a session that ended so before its client came back. A
+    client that said goodbye and was not answered comes back, too; limits may leave no place until then."""
+    return closed in FORGOTTEN or (closed == "goodbye" and forgets_connections(limits))
 
 
 class Gap(NamedTuple):
