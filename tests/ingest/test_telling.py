@@ -132,6 +132,23 @@ def test_who_asks_again_before_all_is_taken_is_told_the_rest_first(places):
     assert heard.keys() == {*streams}
 
 
+def test_who_asks_again_and_again_and_takes_one_answer_each_time_is_told_of_all_streams():
+    log = Log()
+    session = log.open()
+    streams = range(100, 100 + 4 * STREAMS_IN_ONE)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(stream, 0) for stream in streams))
+    ingest, _ = run(log.entries)
+    assert told(ingest)[session].keys() == {*streams}
+    heard = []
+    for turn in range(1, 9):
+        before = len(log.entries)
+        log.data(session, heph_session(1, acknowledge=True, turn=turn))
+        run(log.entries[before:], ingest)
+        heard += told(ingest, most=1)[session]
+    assert heard == 2 * [*streams]
+
+
 def test_streams_of_which_something_came_since_are_told_before_those_that_were_only_asked_about():
     log = Log()
     session = log.open()

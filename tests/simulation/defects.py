@@ -52,9 +52,9 @@ DEFECTS = {
         "",
     ),
     "goodbye-lost-with-its-connection": Defect(
-        f"{CLIENT}/_link.py",
-        "        return not self.queue.idle or self.queue.unsettled or unheard\n",
-        "        return not self.queue.idle or self.queue.unsettled\n",
+        f"{CLIENT}/_fate.py",
+        "        return not self._queue.idle or self._queue.unsettled or unheard\n",
+        "        return not self._queue.idle or self._queue.unsettled\n",
     ),
     "announcement-alone-takes-over-the-run": Defect(
         f"{INGEST}/succession.py",

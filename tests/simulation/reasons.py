@@ -58,7 +58,6 @@ class Facts:
         uses = Counter(begin.address for begin in begins)
         self.alone = {begin.program: begin.address for begin in begins if uses[begin.address] == 1}
         """By program that had its address to itself, the address."""
-        self.streams = len(watch.durable.of)
         self.session_places = limits_of(play.scenario).streams_max
 
     def took_leave(self, program: int) -> bool | None:
@@ -132,6 +131,15 @@ class Facts:
         return session in self._left
 
     @cached_property
+    def _streams(self) -> dict[int, set[int]]:
+        """By program, the streams of which events came, or a word of its client."""
+        programs, named = self.play.programs, self.watch.named
+        streams = {n: set(named[program.begin.address]) for n, program in programs.items()}
+        for program, stream in self.watch.durable.of:
+            streams[program].add(stream)
+        return streams
+
+    @cached_property
     def _left(self) -> set[str]:
         """The sessions that ended since their clients stayed away."""
         return {
@@ -144,11 +152,12 @@ class Facts:
 
     def uncounted(self, gap: Gap) -> bool:
         """More streams came than there are places, of the source or of the session."""
-        own = Counter(program for program, _ in self.watch.durable.of)
-        came = own.total() if gap.owner is None else own[gap.owner]
+        streams = self._streams
+        total = sum(map(len, streams.values()))
+        came = total if gap.owner is None else len(streams[gap.owner])
         limits = {
             "streams_max": came > self.session_places,
-            "source_streams_max": self.streams > self.play.scenario.places,
+            "source_streams_max": total > self.play.scenario.places,
         }
         return gap.about["count"] == 0 and limits.get(gap.about.get("detail", ""), False)
 

@@ -217,6 +217,26 @@ def test_a_client_whose_session_was_forgotten_joins_late():
         reasons.check(play, rows, sessions)
 
 
+UNSEEN = Scenario(
+    seed=1,
+    facts=[
+        facts.Partition(at=0, duration=20 * SECOND),
+        facts.Begin(at=SECOND, program=0, transport="udp", address="a:1", buffer=2**15),
+        *(facts.Emit(at=2 * SECOND, program=0, stream=s, count=1) for s in (1, 2)),
+        facts.Emit(at=3 * SECOND, program=0, stream=3, count=300),
+    ],
+    fates={},
+    limits={"streams_max": 2},
+)
+
+
+def test_a_stream_may_have_no_place_of_which_only_a_goodbye_came(monkeypatch):
+    """The client forgets what it sent for want of room, and says how far the streams go."""
+    assert judge(UNSEEN).kind is None
+    monkeypatch.setattr(reasons.Facts, "_streams", {0: {1, 3}})
+    assert judge(UNSEEN).kind == "the reason uncounted is not true"
+
+
 LATE = scenario(
     begin("jets-udp"), emit(10 * MS),
     begin("jets-udp", program=1, at=SECOND), emit(2 * SECOND, program=1),
