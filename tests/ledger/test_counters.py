@@ -12,7 +12,7 @@ from tailrace.ingest.state import decode, encode
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import CountersState
+from tailrace.ledger.stream import HEAD, CountersState
 from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
 
@@ -222,6 +222,19 @@ def test_a_late_duplicate_of_an_early_event_is_no_restart():
     seqs, restart = feed(ledger, events([0, 3]))
     assert not restart
     assert seqs == [DUPLICATE, DUPLICATE]
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 3])
+def test_what_came_near_zero_is_known_also_once_the_counter_has_wrapped(first):
+    """A copy of an event near zero is none of the next run's, and the next run's is no copy."""
+    ledger = counters()
+    came = [("1", n % 2**32, 10_000 * (n - first)) for n in range(first, first + 300)]
+    feed(ledger, came)
+    ledger = counters(state=decode(encode(ledger.state), CountersState))
+    copies = came[5:9]
+    assert {count for _, count, _ in copies} < {*range(HEAD)}
+    assert feed(ledger, copies) == ([DUPLICATE] * 4, False)
+    assert feed(ledger, [("1", 5, 1_000)]) == ([], True)
 
 
 def test_different_events_under_one_number_are_all_kept():

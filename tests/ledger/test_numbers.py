@@ -61,8 +61,14 @@ def unwrapped(count, following):
 
 
 def remembered(came, number):
-    """Whether the mark of a number is kept: of the last ones, and of the first ones for good."""
-    return number in came and (number > came[-1] - WINDOW or number < HEAD)
+    """Whether the mark of a number is kept: of the last ones, and of the first ones since the counter wrapped."""
+    return number in came and (number > came[-1] - WINDOW or is_near_zero(came, number))
+
+
+def is_near_zero(came, number):
+    """Whether a number is one of the newest ones near zero on the wire."""
+    zero = max(n - n % 2**BITS for n in came if n % 2**BITS < HEAD)
+    return zero <= number < zero + HEAD
 
 
 @settings(deadline=None)
@@ -126,7 +132,7 @@ def test_the_newest_events_are_remembered_and_the_end_is_known(came):
     feed(counters, came)
     statements.goodbye({"1": (came[-1] + 40) % 2**BITS, "2": 3}, 0)
     following = came[-1] + 40
-    kept_mark = came[-1] >= following - WINDOW or came[-1] < HEAD
+    kept_mark = came[-1] >= following - WINDOW or is_near_zero(came, came[-1])
     last = mark(came[-1]) if kept_mark else NEVER
     assert counters.numbers.ends() == {"1": (following, last), "2": (3, NEVER)}
     kept = [n for n in came if n >= following - WINDOW]

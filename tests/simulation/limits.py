@@ -6,7 +6,7 @@ the scenario: the collector has it in all its lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ def forget_gaps(limits: dict[str, float]) -> bool:
     return not FORGETFUL.isdisjoint(limits)
 
 
-def forgets_connections(limits: dict[str, float]) -> bool:
+def forgets_connections(limits: Mapping[str, float]) -> bool:
     """Return whether the collector forgets a connection early that may be followed by another of its program."""
     return not limits.keys().isdisjoint({"resume_time", "sessions_max"})
 

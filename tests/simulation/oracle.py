@@ -16,7 +16,7 @@ from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, or
 from tests.simulation.heph import Heph
 from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
-from tests.simulation.reasons import FORGOTTEN
+from tests.simulation.reasons import may_be_forgotten
 from tests.simulation.table import DOWN
 from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
@@ -196,7 +196,8 @@ class Uncounted:
             named = {n for n in back if play.programs[n].begin.transport == "heph-tcp"}
             self._streams |= {(owner, "") for owner in named}
         for row in of(rows, "session"):
-            if row["name"] == "close" and attributes(row)["closed"] in FORGOTTEN:
+            limits = play.scenario.limits
+            if row["name"] == "close" and may_be_forgotten(attributes(row)["closed"], limits):
                 back = {owner for owner in programs[row["session"]] if sessions[owner] > 1}
                 self._streams |= {(owner, "") for owner in back}
 

@@ -25,7 +25,7 @@ from tests.query import tables
 from tests.simulation.book import Row
 from tests.simulation.limits import forgets_connections
 from tests.simulation.play import Play
-from tests.simulation.reasons import FORGOTTEN, Facts
+from tests.simulation.reasons import Facts, may_be_forgotten
 from tests.simulation.spans import Spans
 from tests.simulation.violation import demand
 from tests.simulation.watch import SOURCES
@@ -57,8 +57,8 @@ class Rows:
         self.unknown = Counter[str]()
         """By session, the gaps which say that a stream had no place, or that a packet was torn, and that a session with all
         its events may have. `reasons.py` says whether they are true."""
-        self.forgotten: set[str] = set()
-        """The sessions that the collector forgot before their clients came back, if they did."""
+        self.ended: dict[str, str] = {}
+        """By session, why it ended."""
         for row in rows:
             if row["kind"] == "span" and row["source"] in SOURCES:
                 event = event_of(row)
@@ -73,8 +73,7 @@ class Rows:
             ):
                 self.unknown[row["session"]] += 1
             elif (row["kind"], row["name"]) == ("session", "close"):
-                ended = json.loads(row["attributes"])["closed"]
-                self.forgotten.update({row["session"]} if ended in FORGOTTEN else ())
+                self.ended[row["session"]] = json.loads(row["attributes"])["closed"]
 
 
 class Stream(NamedTuple):
@@ -242,7 +241,9 @@ class Reader:
         sessions = {session for session, owners in known.owners.items() if owner in owners}
         begin, limits = self._play.programs[owner].begin, self._play.scenario.limits
         silently = begin.transport == "heph-tcp" and forgets_connections(limits)
-        return len(sessions) if silently or sessions & known.forgotten else 1
+        ends = [known.ended.get(session, "") for session in sessions]
+        forgotten = any(may_be_forgotten(ended, limits) for ended in ends)
+        return len(sessions) if silently or forgotten else 1
 
     def _check_evidence(self, known: Rows) -> None:
         """A certificate says what the views say."""

@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 from tests.simulation import facts
 from tests.simulation.book import Row
 from tests.simulation.budgets import limits_of
+from tests.simulation.limits import forgets_connections
 from tests.simulation.play import Play
 from tests.simulation.violation import demand
 from tests.simulation.words import Event, event_of
 
 FORGOTTEN = ("not resumed", "too many sessions", "too many streams")
 """Why the collector forgets a session to which its client may come back."""
+
+
+def may_be_forgotten(closed: str, limits: Mapping[str, float]) -> bool:
+    """Return whether the collector may have forgotten a session that ended so before its client came back. A
+    client that said goodbye and was not answered comes back, too; limits may leave no place until then."""
+    return closed in FORGOTTEN or (closed == "goodbye" and forgets_connections(limits))
 
 
 class Gap(NamedTuple):
@@ -51,7 +58,6 @@ class Facts:
         uses = Counter(begin.address for begin in begins)
         self.alone = {begin.program: begin.address for begin in begins if uses[begin.address] == 1}
         """By program that had its address to itself, the address."""
-        self.streams = len(watch.durable.of)
         self.session_places = limits_of(play.scenario).streams_max
 
     def took_leave(self, program: int) -> bool | None:
@@ -125,6 +131,15 @@ class Facts:
         return session in self._left
 
     @cached_property
+    def _streams(self) -> dict[int, set[int]]:
+        """By program, the streams of which events came, or a word of its client."""
+        programs, named = self.play.programs, self.watch.named
+        streams = {n: set(named[program.begin.address]) for n, program in programs.items()}
+        for program, stream in self.watch.durable.of:
+            streams[program].add(stream)
+        return streams
+
+    @cached_property
     def _left(self) -> set[str]:
         """The sessions that ended since their clients stayed away."""
         return {
@@ -137,11 +152,12 @@ class Facts:
 
     def uncounted(self, gap: Gap) -> bool:
         """More streams came than there are places, of the source or of the session."""
-        own = Counter(program for program, _ in self.watch.durable.of)
-        came = own.total() if gap.owner is None else own[gap.owner]
+        streams = self._streams
+        total = sum(map(len, streams.values()))
+        came = total if gap.owner is None else len(streams[gap.owner])
         limits = {
             "streams_max": came > self.session_places,
-            "source_streams_max": self.streams > self.play.scenario.places,
+            "source_streams_max": total > self.play.scenario.places,
         }
         return gap.about["count"] == 0 and limits.get(gap.about.get("detail", ""), False)
 

@@ -174,6 +174,23 @@ def client(at, program):
     return facts.Begin(at=at, program=program, transport="tcp", address=address, buffer=2**17)
 
 
+def test_a_client_whose_session_was_forgotten_after_its_goodbye_sends_again():
+    """Blind spot: "what an announced session had before it was forgotten"."""
+    course = [
+        client(0, 1), emit(SECOND, program=1, count=20),
+        facts.Close(at=SECOND + MS, program=1, seconds=15.0),
+        facts.KillCollector(at=SECOND + 80 * MS),  # before it answers
+        client(SECOND + 100 * MS, 2), emit(2 * SECOND, program=2),
+        facts.StartCollector(at=4 * SECOND), facts.Close(at=4200 * MS, program=2, seconds=5.0),
+    ]  # fmt: skip
+    play = Play(Scenario(seed=1, facts=course, fates={}, limits={"sessions_max": 1}))
+    play.run()
+    assert [row["name"] for row in play.collector.rows].count("1/1") == 40
+    assert kind_of(play) is None
+    play.scenario.limits.clear()
+    assert kind_of(play) == "stored twice"
+
+
 RETURNS = Scenario(
     seed=1,
     facts=[
@@ -198,6 +215,26 @@ def test_a_client_whose_session_was_forgotten_joins_late():
     sessions = {row["session"]: {int(row["name"][0])} for row in rows if row["kind"] == "span"}
     with pytest.raises(Violation, match="the reason late_join is not true"):
         reasons.check(play, rows, sessions)
+
+
+UNSEEN = Scenario(
+    seed=1,
+    facts=[
+        facts.Partition(at=0, duration=20 * SECOND),
+        facts.Begin(at=SECOND, program=0, transport="udp", address="a:1", buffer=2**15),
+        *(facts.Emit(at=2 * SECOND, program=0, stream=s, count=1) for s in (1, 2)),
+        facts.Emit(at=3 * SECOND, program=0, stream=3, count=300),
+    ],
+    fates={},
+    limits={"streams_max": 2},
+)
+
+
+def test_a_stream_may_have_no_place_of_which_only_a_goodbye_came(monkeypatch):
+    """The client forgets what it sent for want of room, and says how far the streams go."""
+    assert judge(UNSEEN).kind is None
+    monkeypatch.setattr(reasons.Facts, "_streams", {0: {1, 3}})
+    assert judge(UNSEEN).kind == "the reason uncounted is not true"
 
 
 LATE = scenario(

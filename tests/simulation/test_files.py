@@ -177,6 +177,28 @@ def test_what_is_lost_while_it_waits_is_not_named_beside_what_may_be_its_copy():
     assert not [row for row in played.collector.rows if row["kind"] == "gap"]
 
 
+@pytest.mark.parametrize(("held", "kind"), [(100, None), (0, "open, and the file is gone")])
+def test_a_session_goes_on_with_what_may_be_the_beginning_of_a_copy(held, kind):
+    """The file is gone, and nothing more comes of the packed one, which begins with the same bytes."""
+    begin, copy = (
+        facts.BeginTrace(at=at, trace=trace, format="dftracer", path=path, packed=trace == 2)
+        for at, trace, path in ((0, 1, "a.pfw"), (5 * SECOND, 2, "a.pfw.gz"))
+    )
+    write = facts.WriteTrace(at=SECOND, trace=1, count=3)
+    beginning = facts.WriteTrace(at=5 * SECOND, trace=2, count=1, held=held)
+    delete = facts.DeleteTrace(at=6 * SECOND, trace=1)
+    played = play(begin, write, copy, beginning, delete)
+    close = [row for row in played.collector.rows if row["name"] == "close"]
+    assert len(close) == (kind is not None)
+    played.collector.rows[:] = [row for row in played.collector.rows if row not in close]
+    if kind is None:
+        check(played)
+        return
+    with pytest.raises(Violation) as raised:
+        check(played)
+    assert raised.value.kind == kind
+
+
 def test_a_seed_of_files_is_a_run_whatever_the_hash_seed():
     program = (
         "from tests.simulation.generate import generate_of_files;"

@@ -43,6 +43,8 @@ class Watch:
         """By program and stream, what its client said that it had discarded."""
         self.heard: defaultdict[tuple[str, int], Spans] = defaultdict(Spans)
         """The same by address and stream, of the reports in the synced log."""
+        self.named: defaultdict[str, set[int]] = defaultdict(set)
+        """By address, the streams that reports and goodbyes in the synced log name."""
         self.dropped: Counter[Event] = Counter()
         """How often the collector's kernel dropped an event."""
         self.goodbyes: set[str] = set()
@@ -123,11 +125,15 @@ class Watch:
             self.first.setdefault(event[:2], event.number)
         for announcement in said.announcements:
             self.announced.add(self._programs[announcement["session"]][0])
+        peer = self._opened[number]["peer"]
         for report in said.reports:
             for stream, first, count in report["ranges"]:
-                self.heard[self._opened[number]["peer"], stream].add(first, first + count)
+                self.heard[peer, stream].add(first, first + count)
+                self.named[peer].add(stream)
         if said.goodbyes:
-            peer = self._opened[number]["peer"]
+            self.named[peer].update(
+                int(stream) for each in said.goodbyes for stream in each["streams"]
+            )
             self._parts[peer] += said.goodbyes
             if words.is_whole(self._parts[peer]):
                 self.goodbyes.add(peer)

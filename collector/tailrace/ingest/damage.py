@@ -1,8 +1,8 @@
 """Say which sessions may lack entries of the log that the disk lost.
 
 While a start replays entries, the table has the rows already, and the rows that are made are dropped. The
-rows of damage are therefore written once the replay has reached the table's position. Until then, counters
-may call stored events missing. A session that a client announced may lack something over each of its
+rows of damage are therefore written with the first entry behind the table's position, since a batch with rows
+has a position of its own. Until then, counters may call stored events missing. A session that a client announced may lack something over each of its
 connections, also once the connection that was open at the damage has ended.
 """
 
@@ -35,6 +35,9 @@ class Damage:
         self._heartbeats = heartbeats
         self._lacking: dict[Key, int] = {("", number): size for number, size in lacking.items()}
         self._of_heartbeats = 0
+        self._bytes = sum(lacking.values())
+        self.due = False
+        """Whether rows are to be written before the next entry is taken."""
 
     def passed_over(self, size: int) -> None:
         """Write that each session may lack so many bytes."""
@@ -47,22 +50,27 @@ class Damage:
         for key in self._concerned():
             self._lacking[key] = self._lacking.get(key, 0) + size
         self._of_heartbeats += size
+        self._bytes += size
 
-    def tell(self) -> int:
-        """Write what the sessions that are left may lack. Return how many bytes all may lack that there were."""
+    def replayed(self) -> int:
+        """Take note that the replay has reached the table's position. Return how many bytes sessions may lack."""
+        lost, self._bytes = self._bytes, 0
+        self.due = lost > 0
+        return lost
+
+    def tell(self) -> None:
+        """Write what the sessions may lack that are left."""
         lacking, self._lacking = self._lacking, {}
-        if self._of_heartbeats:
-            self._heartbeats.damaged(self._of_heartbeats)
-            self._of_heartbeats = 0
+        lost, self._of_heartbeats = self._of_heartbeats, 0
+        self.due = False
+        if lost:
+            self._heartbeats.damaged(lost)
         told: dict[OwnRows, int] = {}
         for key, own in self._concerned().items():
             if size := lacking.get(key):
                 told.setdefault(own, size)
         for own, size in told.items():
             own.damaged(size)
-        return sum(size for (source, _), size in lacking.items() if not source) or sum(
-            told.values()
-        )
 
     def _concerned(self) -> dict[Key, OwnRows]:
         """Return the rows of all sessions that may lack something."""

@@ -194,6 +194,8 @@ class Ingest:
         self.state.now = now
         kind = entry.kind
         self.yielded.day = self.wall(now) // DAY_NS
+        if self._damage.due:
+            self._damage.tell()
         if kind == EntryKind.OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
@@ -332,7 +334,7 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Write which sessions lack bytes since the start. Return how many bytes.
+        """Let rows say, with the next entry, which sessions lack bytes since the start. Return how many bytes.
 
         The bytes were passed over, or are of unfinished records that the state left to the spool."""
-        return self._damage.tell()
+        return self._damage.replayed()

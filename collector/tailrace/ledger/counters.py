@@ -13,7 +13,7 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
   billions missing is never true.
 - Otherwise the event is late. It fills an open hole, repays a gap (a heal), or was seen before: it is a
   duplicate if its mark (times and size) is the one seen under its number. Marks are remembered for
-  the last `reorder_events` numbers and for the first `HEAD`.
+  the last `reorder_events` numbers and for the first `HEAD`, anew each time the counter wraps.
 - An event whose time lies far before the stream's last one (`fallen`) shows a restart of its producer if
   its number is ahead, or missing with a later time below it, or near 0 and another event's.
 - A number that repeats again and again is no counter: such a stream is stored and not counted.
@@ -132,10 +132,10 @@ class Counters:
                 if count == seq & mask:
                     stream.next = seq + 1
                     recent = stream.recent
-                    if len(recent) == window and seq >= HEAD:
+                    if len(recent) == window and count >= HEAD:
                         recent[seq % window] = mark & _FINGERPRINT
                     else:
-                        self.marks.count += stream.remember(seq, mark, window)
+                        self.marks.count += stream.remember(seq, count, mark, window)
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
@@ -262,7 +262,7 @@ class Counters:
             reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
             self.windows.open(name, stream, seq - 1, reason, now)
         stream.next = seq + 1
-        self.marks.count += stream.remember(seq, mark, self.window)
+        self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
@@ -271,7 +271,7 @@ class Counters:
         healed = None if filled else take(stream.gaps, seq)
         if filled or healed:
             self.state.missing -= 1
-            self.marks.count += stream.remember(seq, mark, window)
+            self.marks.count += stream.remember(seq, seq & self.mask, mark, window)
             if healed:
                 self.findings.append(Finding(Kind.HEAL, name, seq, 1, healed.reason))
             return seq
@@ -303,7 +303,7 @@ class Counters:
         if seq + 1 < stream.base:
             self.windows.open_before(name, stream, seq + 1, now)
         stream.base = seq
-        self.marks.count += stream.remember(seq, mark, self.window)
+        self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:

@@ -19,7 +19,7 @@ else:
 
 HEAD = 64
 """Numbers near zero: a stream whose number falls back to one of these may have restarted. The marks of
-so many first events are kept for good."""
+so many events are kept until the counter has wrapped."""
 
 NEVER = 0
 """In place of a mark: no event with that number is remembered."""
@@ -69,7 +69,9 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     recent: Marks = msgspec.field(default_factory=Marks)
     """Marks of the last numbers; the mark of number n is in slot n modulo the window."""
     head: Marks = msgspec.field(default_factory=Marks)
-    """Marks of the numbers below `HEAD`."""
+    """Marks of the numbers below `HEAD` on the wire, since the counter wrapped last."""
+    zero: int = 0
+    """The number that was 0 on the wire then."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
     """Holes and gaps, in order of number."""
@@ -85,24 +87,35 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Return whether nothing came yet, and nothing is known to be missing."""
         return self.next == self.base and not self.recent
 
-    def remember(self, seq: int, mark: int, window: int) -> int:
-        """Keep the mark of an event that came. Return how many more marks are held.
+    def remember(self, seq: int, count: int, mark: int, window: int) -> int:
+        """Keep the mark of an event that came, under the number `count` on the wire. Return how many more marks
+        are held.
 
         A number below the window has no slot of its own: the slot holds the mark of a newer number."""
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
             more += _put(self.recent, seq % window, mark)
-        if 0 <= seq < HEAD:
-            more += _put(self.head, seq, mark)
+        if count < HEAD:
+            more += self._remember_near_zero(seq - count, count, mark)
         return more
+
+    def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
+        """Keep the mark of a number near zero on the wire. Forget those from before the counter wrapped."""
+        before = len(self.head)
+        if zero > self.zero:
+            self.zero, self.head = zero, Marks()
+        if zero == self.zero:
+            _put(self.head, count, mark)
+        return len(self.head) - before
 
     def mark_of(self, seq: int, window: int) -> int:
         """Return the mark seen under a number, NEVER if it is not remembered."""
         if seq >= self.next - window:
             slot = seq % window
             return self.recent[slot] if slot < len(self.recent) else NEVER
-        return self.head[seq] if 0 <= seq < len(self.head) else NEVER
+        near = seq - self.zero
+        return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
         """Return whether this very event is remembered."""

@@ -48,6 +48,43 @@ async def test_what_was_known_and_not_read_before_a_truncation_is_named(
     assert intake.sessions[0].losses == [FileLoss(detail="unread", size=70)]
 
 
+@pytest.mark.parametrize(("more", "lost"), [(69, 70), (70, 0)])
+async def test_what_was_known_and_not_read_of_a_file_that_is_rewritten_is_named_if_it_is_shorter_now(
+    autojump_clock, followed, files, intake, settle, more, lost
+):
+    """Its end may have stayed otherwise: nobody emptied it."""
+    await followed(TEXT)
+    intake.fill()
+    files.append("a", b"x" * 70)
+    await settle()
+    other = TEXT[::-1] + b"y" * more
+    files.write("a", other)
+    intake.drain()
+    await settle()
+    assert intake.contents == [TEXT, other]
+    assert intake.sessions[0].closed == "rewritten"
+    assert sum(loss.size for loss in intake.sessions[0].losses) == lost
+
+
+@pytest.mark.parametrize("size", [3, 70, 99])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+async def test_what_was_known_before_a_truncation_is_named_though_nothing_was_read(
+    autojump_clock, follow, files, intake, settle, size, pack
+):
+    """The first bytes that are read are those of the smaller file."""
+    intake.fill()
+    follow()
+    before = pack(TEXT)
+    files.write("a", before)
+    await settle()
+    files.write("a", pack(TEXT[:size]))
+    intake.drain()
+    await settle()
+    assert intake.contents == [b"", TEXT[:size]]
+    assert intake.sessions[0].closed == "truncated"
+    assert intake.sessions[0].losses == [FileLoss(detail="unread", size=len(before))]
+
+
 async def test_a_file_rewritten_in_place_is_another_incarnation(
     autojump_clock, followed, files, intake, settle
 ):

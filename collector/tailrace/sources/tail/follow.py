@@ -301,7 +301,7 @@ class Followed:
         grown = size > trail.offset or self._known_from == "copied"
         verdict, differing = judge(trail, head, last, grown=grown)
         if verdict == "rewritten":
-            self._begin_incarnation("rewritten", 0)
+            self._begin_incarnation("rewritten", before - trail.offset if size < before else 0)
         elif verdict == "overwritten":
             trail.head, trail.last, trail.crc = head, last, None
             if isinstance(self._reader, PlainContent):

@@ -31,7 +31,7 @@ class RawBytes:
 
         A hole is returned only with `past_holes`, and a hole at the end only if the file is also
         `final`, because somebody may be about to fill it. "changed" means that the bytes before the
-        place reached are not those that were read."""
+        place reached are not those that were read, or that nothing was read of what is smaller by now."""
         trail = self.trail
         if trail.offset >= size:
             return None
@@ -43,9 +43,11 @@ class RawBytes:
             trail.pass_over(hole.size)
             return hole
         before = len(trail.last)
-        limit = min(limit, self._extent.stop - trail.offset)
-        data = os.pread(fd, before + limit, trail.offset - before)
+        wanted = min(limit, self._extent.stop - trail.offset)
+        data = os.pread(fd, before + wanted, trail.offset - before)
         if len(data) < before or not trail.precedes(data[:before]):
+            return "changed"
+        if not before and len(data) < min(limit, size) and os.lseek(fd, 0, os.SEEK_END) < size:
             return "changed"
         data = data[before:]
         trail.add(data)
