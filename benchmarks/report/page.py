@@ -26,6 +26,9 @@ draining a socket into nothing.
 """
 
 
+_UNDERSTATED = " The inputs were short: events a second are understated, since each run ends with a commit that waits up to a second."
+
+
 def files(results: Results) -> dict[str, str]:
     """Return the page and its plots by their names."""
     made: dict[str, str] = {}
@@ -70,9 +73,10 @@ def _section(key: str, result: Result, made: dict[str, str]) -> Iterator[str]:
 def _measured(key: str, result: Result) -> str:
     machine: Machine = result.machine
     short = " in its quick form" if result.quick else ""
+    understated = _UNDERSTATED if result.quick else ""
     before, after = machine.load
     return (
         f"Measured{short} by `make bench ARGS={key}` on {machine.date}, commit {machine.commit}, kernels: {machine.kernels}, "
         f"{machine.cpu}, {machine.memory / 2**30:.0f} GiB, {machine.system}, Python {machine.python}. "
-        f"Load average {before:g} before, {after:g} after."
+        f"Load average {before:g} before, {after:g} after.{understated}"
     )

@@ -223,6 +223,7 @@ keys = {
     "data": json_text,
     "extra": json_text,
     "$own": json_text,
+    'od"d\\ \x00é': json_text,
 }
 escapes = st.lists(
     st.sampled_from([
@@ -268,6 +269,7 @@ def lines(draw: st.DrawFn) -> str:
 @example(['{"type":"record_end","clk":1,"record_id":2,"clk":3}', '{"type":"record_end","clk":1}'])
 @example(["[" * 5000, "", " "])
 @example(['{"type":"record_end","clk":0,"data":"","description":"","record_id":"rec_1"}'])
+@example(['{"type":"record_end","clk":1,"record_id":2,"e\\"x\\\\t\\u0000ra":3}'])
 def test_the_quick_reader_says_what_the_full_one_says(some: list[str]) -> None:
     data = "".join(line + "\n" for line in some).encode()
     quick = read_usual(100, data)

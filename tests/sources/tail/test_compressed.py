@@ -6,6 +6,7 @@ import errno
 import gzip
 import os
 
+import pytest
 import trio
 
 from tailrace.ingest.payloads import FileLoss, Member
@@ -168,6 +169,24 @@ async def test_one_that_was_rewritten_while_nobody_looked_is_another_incarnation
         await settle()
         assert intake.contents[-2:] == [LINES[:3100], new]
         assert intake.sessions[-2].closed in {"rewritten", "truncated"}
+
+
+@pytest.mark.parametrize("begun", [0, 5, 12])
+async def test_another_one_whose_members_begin_at_the_same_places_is_another_incarnation(
+    autojump_clock, followed, files, intake, settle, begun
+):
+    """Nothing of the member was read from which reading goes on after a restart."""
+    stored, other, more = (
+        gzip.compress(piece, compresslevel=0, mtime=0)
+        for piece in (LINES[:3000], LINES[3000:6000], LINES[6000:9000])
+    )
+    tail = await followed(stored + more[:begun])
+    await tail.stop()
+    files.write("a", other + more)
+    tail.start()
+    await settle()
+    assert intake.contents == [LINES[:3000], LINES[3000:9000]]
+    assert intake.sessions[0].closed == "rewritten"
 
 
 async def test_a_file_full_of_almost_nothing_does_not_keep_others_from_running(

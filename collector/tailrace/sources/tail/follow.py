@@ -300,7 +300,7 @@ class Followed:
         head, last = identity.look(fd, trail)
         grown = size > trail.offset or self._known_from == "copied"
         verdict, differing = judge(trail, head, last, grown=grown)
-        if verdict == "rewritten":
+        if verdict == "rewritten" or self._begins_otherwise():
             self._begin_incarnation("rewritten", before - trail.offset if size < before else 0)
         elif verdict == "overwritten":
             trail.head, trail.last, trail.crc = head, last, None
@@ -309,6 +309,13 @@ class Followed:
             if self._known_from == "now":
                 self.handoff.lose("overwritten", differing)
         self._known_from = "now"
+
+    def _begins_otherwise(self) -> bool:
+        """Return whether a compressed file that an earlier life read has other content now: bytes before the
+        member from which it is inflated again are not compared otherwise. Raise OSError."""
+        if self._known_from != "earlier" or not isinstance(self._reader, Compressed):
+            return False
+        return identity.relation(self.handoff.content.head, self.head()) == "other"
 
     def _begin_check(self) -> None:
         """Start a check whether all that was read is unchanged, as far as that can be told."""

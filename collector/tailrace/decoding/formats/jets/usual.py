@@ -213,7 +213,7 @@ def _read_all_fields(offset: int, line: bytes, one: _Line, again: bytes) -> Reco
     known, rest = _KNOWN[type(one)], ""
     for key, raw in _decode_fields(line).items():
         if key not in known:
-            member = f',"{key}":{str(raw, "utf-8")}'
+            member = f",{quote(key)}:{str(raw, 'utf-8')}"
             rest += member
             again += member.encode()
             if key[:1] == "$" or key in _FIRST:
