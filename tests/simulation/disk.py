@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 
 SECTOR = 512
+ROTTEN = 16
+"""Bytes that rot together."""
 
 
 class Crash(BaseException):
@@ -67,6 +69,17 @@ class Inode:
     def sync(self) -> None:
         self.before.clear()
         self.size_before = None
+
+    def rot(self, begin: int) -> None:
+        """Change some bytes, in what a power cut would leave, too."""
+        for at in range(begin, min(begin + ROTTEN, len(self.data))):
+            self.data[at] ^= 0x55
+            sector, byte = divmod(at, SECTOR)
+            for kept in (self.before, self.lost):
+                if sector in kept:
+                    part = bytearray(kept[sector])
+                    part[byte] ^= 0x55
+                    kept[sector] = bytes(part)
 
     def fail(self, random: Random) -> None:
         """Be what a failed sync leaves: what was not written reads as before, or as if it had been written."""
@@ -192,9 +205,8 @@ class Disk:
 
     def rot(self, path: Path, share: float) -> None:
         """Change some bytes of a file, on the disk and in memory, at a share of its size."""
-        data = self._names.now[path].data
-        begin = int(share * len(data))
-        data[begin : begin + 16] = bytes(byte ^ 0x55 for byte in data[begin : begin + 16])
+        inode = self._names.now[path]
+        inode.rot(int(share * len(inode.data)))
 
     def clear(self, directory: Path) -> None:
         """Let somebody move all files of a directory away, for good."""

@@ -73,6 +73,26 @@ def test_the_same_calls_give_the_same_answers_as_on_a_real_disk(seed, tmp_path):
         assert answers[:half] == answers[half:]
 
 
+@pytest.mark.parametrize("change", ["truncated", "written", "synced"])
+def test_what_has_rotten_is_rotten_also_after_a_power_cut(change):
+    """It was on the disk, and nobody wrote it since."""
+    disk = Disk(Random(0))
+    disk.make_directory(ROOT)
+    fd = disk.open(ROOT / "a", create=True)
+    disk.write(fd, bytes(1000), 0)
+    disk.sync(fd)
+    disk.sync(disk.open_directory(ROOT))
+    if change == "truncated":
+        disk.truncate(fd, 700)
+    elif change == "written":
+        disk.write(fd, bytes(10), 650)
+    disk.rot(ROOT / "a", 0.85)
+    assert disk.keeps(ROOT / "a", 700)
+    begin = 595 if change == "truncated" else 850
+    disk.cut_power()
+    assert disk.read(disk.open(ROOT / "a"), 16, begin) == 16 * b"\x55"
+
+
 def test_a_power_cut_takes_only_what_was_not_synced():
     taken = kept = 0
     for seed in range(100):
