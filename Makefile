@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
-# The files of tests, shared among three processes: two cores, and much of the time is waiting.
+# The files of tests, shared among four processes: two cores, and much of the time is waiting.
 PARALLEL := --numprocesses=4 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
