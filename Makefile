@@ -9,8 +9,8 @@ READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
-# The files of tests, shared among three processes: two cores, and much of the time is waiting.
-PARALLEL := --numprocesses=3 --dist=loadfile
+# The files of tests, shared among four processes: two cores, and much of the time is waiting.
+PARALLEL := --numprocesses=4 --dist=loadfile
 # The client's compiled part, built where there is a C compiler.
 NATIVE := $(wildcard clients/python/setup.py clients/python/src/tailrace_client/*.[ch])
 
@@ -26,7 +26,7 @@ help:  ## print this list
 demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
-test: $(DEV)  ## run the test suite in three processes; ARGS go to pytest
+test: $(DEV)  ## run the test suite in four processes; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: $(DEV)  ## run it with the long forms of tests

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tailrace.decoding.lines import PIECE, WHITE, Lines, LinesState, Piece, split_lines
 
@@ -42,7 +42,7 @@ def model(data: bytes, limit: int) -> list[tuple[str, int, bytes]]:
         elif len(data) - at >= limit and newline:
             parts = [("blank", newline)]
         elif len(data) - at >= limit:
-            end = end or len(data)
+            end = data.find(b"\n", at) + 1 or len(data)  # also of a blank line
             parts = [("too_long", stop) for stop in (*range(at + limit, end, limit), end)]
         else:
             rest = "tail" if data[content:].strip(WHITE) else "blank"
@@ -61,6 +61,7 @@ inputs = st.lists(
 
 
 @given(inputs, st.integers(4, 40), st.lists(st.integers(0, 200), max_size=12))
+@example(b"   \r\n\n", 4, [])
 def test_lines_are_cut_as_the_model_cuts_them(data: bytes, limit: int, cuts: list[int]) -> None:
     edges = [0, *sorted(min(place, len(data)) for place in cuts), len(data)]
     parts = [data[begin:stop] for begin, stop in pairwise(edges)]

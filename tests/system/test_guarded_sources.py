@@ -66,7 +66,9 @@ def test_what_a_client_sends_through_all_of_it_is_in_the_table(collector, author
     until(lambda: source(collector, "guarded")["sessions_closed"] == 1, "the end of the session")
     collector.settle()
     status = source(collector, "guarded")
-    assert (status["seen_events"], status["missing_events"]) == (EVENTS, 0)
+    # On a busy machine the client may run out of patience and send events again.
+    assert status["seen_events"] - status["duplicate_events"] == EVENTS
+    assert status["missing_events"] == 0
     assert sum(status["refused"].values()) == 0
     assert status["malformed_bytes"] == 0
     rows = collector.rows(["source", "kind", "attributes"])

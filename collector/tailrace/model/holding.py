@@ -57,10 +57,12 @@ class Holding(Protocol):
 
 
 def cost(text: str | None) -> int:
-    """Return how many bytes a text takes in addition to its entry."""
+    """Return how many bytes a text takes in addition to its entry.
+
+    Beside a text that is not ASCII, Python keeps its UTF-8 once the text was encoded."""
     if text is None or len(text) <= SHORT:
         return 0
-    return 50 + len(text) * (1 if text.isascii() else 4)
+    return 50 + len(text) * (1 if text.isascii() else 4 + 4)
 
 
 def shortened(text: str) -> str:
