@@ -154,8 +154,23 @@ def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
         for row in of(rows, "session"):
             if row["name"] == "header":
                 some.add(_announced(attributes(row)["producer"]))
-        found[session] = some
+        found[session] = some or _of_ends(play, rows)
     return found
+
+
+def _of_ends(play: Play, rows: list[Row]) -> set[Of]:
+    """Return the life of which a session has nothing but ends of records, which have no names; nothing if several
+    lives from its address ended such records."""
+    ids = {row["id"] for row in of(rows, "end")}
+    peers = {attributes(row)["peer"] for row in of(rows, "session") if row["name"] == "open"}
+    lives = {
+        Of(number, life.number)
+        for number, program in play.programs.items()
+        if isinstance(program.producer, Jets) and program.begin.address in peers
+        for life in program.producer.lives
+        if ids and ids <= life.ends.keys()
+    }
+    return lives if len(lives) == 1 else set()
 
 
 def _of_line(play: Play) -> dict[object, Of]:

@@ -97,3 +97,16 @@ def test_only_a_session_that_gave_up_what_it_knew_of_copies_may_store_one_again(
     assert kind_of(found) is None
     rows[:] = [row for row in rows if row["name"] != "evicted"]
     assert kind_of(found) == "stored another time"
+
+
+def test_a_session_that_has_one_end_of_a_record_has_it_stored():
+    """It has no name; all else was lost."""
+    begin = facts.Begin(at=0, program=0, transport="jets-udp", address="a:1", buffer=0)
+    emit = facts.Emit(at=10 * MS, program=0, stream=1, count=8)
+    fates = {f"up/{number}": [] for number in range(9) if number != 4}
+    found = Play(Scenario(seed=1, facts=[begin, emit], fates=fates))
+    found.run()
+    (end,) = [row for row in found.collector.rows if row["kind"] == "end"]
+    assert kind_of(found) is None
+    found.collector.rows.remove(end)
+    assert kind_of(found) == "taken in and not stored"
