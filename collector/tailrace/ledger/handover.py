@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.stream import NEVER, take
+from tailrace.ledger.stream import NEVER, take_from
 from tailrace.model.record import Kind
 
 
@@ -45,12 +45,14 @@ def begin_behind(counters: Counters, name: str, numbers: range) -> None:
         return
     before = stream.ranges
     while stream.base in numbers:
-        hole = take(stream.holes, stream.base)
-        gap = None if hole else take(stream.gaps, stream.base)
-        if gap:
-            counters.findings.append(Finding(Kind.HEAL, name, stream.base, 1, gap.reason))
-        if not (hole or gap):
+        hole = take_from(stream.holes, stream.base, numbers.stop)
+        gap = None if hole else take_from(stream.gaps, stream.base, numbers.stop)
+        missing = hole or gap
+        if missing is None:
             break
-        counters.state.missing -= 1
-        stream.base += 1
+        count = missing.last - missing.first + 1
+        if gap:
+            counters.findings.append(Finding(Kind.HEAL, name, gap.first, count, gap.reason))
+        counters.state.missing -= count
+        stream.base += count
     counters.windows.count(stream.ranges - before)

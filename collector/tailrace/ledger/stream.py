@@ -239,6 +239,22 @@ def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
     return hole
 
 
+def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
+    """Remove the numbers from `seq` up to `stop`, excluded, from the range that contains `seq`. Return them as a
+    range, or None if none contains `seq`."""
+    at = find(ranges, seq)
+    if at is None:
+        return None
+    hole = ranges[at]
+    last = min(hole.last, stop - 1)
+    before, taken, behind = (
+        SeqRange(first, end, hole.since, hole.before, hole.reason)
+        for first, end in ((hole.first, seq - 1), (seq, last), (last + 1, hole.last))
+    )
+    ranges[at : at + 1] = [part for part in (before, behind) if part.first <= part.last]
+    return taken
+
+
 def _put(marks: Marks, slot: int, mark: int) -> int:
     """Write a mark into its slot. Return how many slots were added for it."""
     more = max(0, slot + 1 - len(marks))
