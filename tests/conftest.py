@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.system.collector import Collector
 
@@ -13,6 +14,11 @@ from tests.system.collector import Collector
 # a third of their time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A busy machine is no failure, nor is the first run in a new clone, which makes tables of characters.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

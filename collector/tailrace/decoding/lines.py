@@ -176,7 +176,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 GROUP = 8
-"""Lines that are tried together once a block has turned out to hold an unusual line."""
+"""Number of lines that a decoder tries together when a block holds an unusual line."""
 
 
 def grouped(lines: list[bytes]) -> list[list[bytes]]:

@@ -144,7 +144,7 @@ def _may_be_deep(line: bytes) -> bool:
 
 
 def _counts_calls(line: bytes) -> bool | None:
-    """Return whether a counter counts calls; None if `line` must tell, since the key may stand elsewhere."""
+    """Return whether a counter counts calls; None if the key `dft_cnt` may stand outside the args."""
     if b'"dft_cnt"' not in line:
         return False
     sure = line.count(b'"dft_cnt"') == 1 and b'"dft_cnt":' in line and line.count(b"{") == 2

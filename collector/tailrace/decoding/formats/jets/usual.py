@@ -2,7 +2,7 @@
 
 A line is usual if it is a record, record_end, event or annotation whose ids are strings or integers below 2^63.
 A line with ids of integers and with only the fields that the specification names takes 1 us. A line with string ids
-(dialect A) or with further fields takes less than 4.
+(dialect A) or with further fields takes 4 to 5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Columns(NamedTuple):
-    """What a line says of its record; `named_by` is the id that must be a string if the line has no name."""
+    """The columns of a line's record. A line without a name is readable only if the id `named_by` is a string."""
 
     kind: Kind
     named_by: int | str | None
