@@ -9,7 +9,8 @@
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; the text says what was found
     │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
-    │   └── DescriptorsError no descriptor was free: wait, try again
+    │   ├── DescriptorsError no descriptor was free: wait, try again
+    │   └── BrokenOffError an answer's files were deleted while it was read: ask again
     ├── IncompleteError  something is missing although completeness was required (exit 3)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
@@ -57,6 +58,10 @@ class FencedError(TailraceError):
 
 class StoreError(TailraceError):
     """The table cannot be opened, read or repaired as it stands."""
+
+
+class BrokenOffError(StoreError):
+    """Files of an answer were deleted while it was read. Ask again: the newest snapshot has its files."""
 
 
 class MemoryLimitError(StoreError):

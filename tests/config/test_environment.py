@@ -212,6 +212,7 @@ def test_variables_of_others_are_left_alone():
     environ = {
         "TAILRACE_ADDRESS": "x",
         "TAILRACE_CONFIG": "x",
+        "TAILRACE_KERNELS": "x",
         "TAILRACE_PORT": "tcp://10.0.0.1:9464",
         "TAILRACE_PORT_9464_TCP_ADDR": "10.0.0.1",
         "TAILRACE_SERVICE_HOST": "10.0.0.1",

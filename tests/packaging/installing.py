@@ -23,9 +23,18 @@ def has_compiler():
     return shutil.which("cc") is not None and headers.exists()
 
 
-def copy_tree(to):
-    """A copy of what git knows, of which a build may litter."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+def hasty_compiler(directory):
+    """A C compiler that does not optimize, whatever it is told."""
+    compiler = directory / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o755)
+    return compiler
+
+
+def copy_tree(to, part="."):
+    """A copy of what git knows, or of a part of it, in which a build may litter."""
+    command = ["git", "ls-files", "-z", "--", part]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     for name in names.stdout.decode().split("\0"):
         if name and (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +71,11 @@ def build_sdist(project, out):
     )
     (archive,) = out.glob("*.tar.gz")
     return archive
+
+
+def copy_client(to):
+    """A copy of the Python client's project."""
+    return copy_tree(to, "clients/python") / "clients/python"
 
 
 class Environment:

@@ -17,6 +17,7 @@ from tests.packaging.installing import (
     Environment,
     build_sdist,
     build_wheel,
+    copy_client,
     copy_tree,
     has_compiler,
 )
@@ -93,7 +94,7 @@ def test_where_a_compiler_is_the_emitter_is_compiled(client_wheel, tmp_path):
 
 def test_where_none_is_it_is_installed_all_the_same(tmp_path):
     """From sources, as pip does it, with a compiler that fails."""
-    project = copy_tree(tmp_path / "source") / "clients/python"
+    project = copy_client(tmp_path / "source")
     environment = Environment(tmp_path / "environment", dependencies=True)
     environment.install("--no-build-isolation", project, CC="/bin/false")
     (environment.site / "dependencies.pth").unlink()
@@ -101,7 +102,7 @@ def test_where_none_is_it_is_installed_all_the_same(tmp_path):
 
 
 def test_a_source_distribution_has_all_that_building_needs(tmp_path):
-    archive = build_sdist(copy_tree(tmp_path / "source") / "clients/python", tmp_path)
+    archive = build_sdist(copy_client(tmp_path / "source"), tmp_path)
     with tarfile.open(archive) as opened:
         found = {name.partition("/")[2] for name in opened.getnames()}
         opened.extractall(tmp_path / "unpacked", filter="data")
@@ -117,7 +118,7 @@ def test_a_source_distribution_has_all_that_building_needs(tmp_path):
 
 
 def test_a_wheel_is_the_same_wherever_it_is_built(client_wheel, tmp_path):
-    project = copy_tree(tmp_path / "somewhere else") / "clients/python"
+    project = copy_client(tmp_path / "somewhere else")
     wheel = build_wheel(project, tmp_path, **SAME_DATE)
     assert wheel.name == client_wheel.name
     assert wheel.read_bytes() == client_wheel.read_bytes()
@@ -125,7 +126,7 @@ def test_a_wheel_is_the_same_wherever_it_is_built(client_wheel, tmp_path):
 
 @needs_compiler
 def test_an_editable_install_compiles_too_and_again_when_the_source_changes(tmp_path):
-    project = copy_tree(tmp_path / "source") / "clients/python"
+    project = copy_client(tmp_path / "source")
     native = project / "src" / f"{NATIVE}.c"
     environment = Environment(tmp_path / "environment", dependencies=True)
     option = ("--no-build-isolation", "--editable", project)

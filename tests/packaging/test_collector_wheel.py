@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import tarfile
 import time
 import zipfile
 
 import pytest
 
-from tests.packaging.installing import CLEAN, ROOT, Environment
+from tailrace import kernels
+from tests.packaging.installing import (
+    CLEAN,
+    ROOT,
+    Environment,
+    build_sdist,
+    build_wheel,
+    copy_tree,
+    has_compiler,
+)
+
+needs_compiler = pytest.mark.skipif(
+    not has_compiler(),
+    reason="no C compiler with Python's headers: apt install gcc python3-dev",
+)
 
 CONFIG = """
 [admin]
@@ -48,6 +64,8 @@ def test_the_wheel_holds_its_package_and_nothing_else(collector_wheel):
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tailrace"}
     assert "tailrace/py.typed" in names
+    inside = {name.rpartition(".")[2] for name in names if name.startswith("tailrace/")}
+    assert inside <= {"py", "pyi", "typed", "so"}
 
 
 def test_its_command_works_as_installed(environment):
@@ -102,3 +120,79 @@ def until(condition, daemon):
         assert daemon.poll() is None, "the daemon has ended"
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)
+
+
+def version(environment, **environ):
+    program = "from tailrace.cli import main; main()"
+    return environment.run(program, "--version", **environ)
+
+
+def unpack(archive, to):
+    with tarfile.open(archive) as opened:
+        opened.extractall(to, filter="data")
+    (project,) = to.iterdir()
+    return project
+
+
+@needs_compiler
+def test_where_a_compiler_is_the_wheel_has_the_kernels(environment, collector_wheel):
+    with zipfile.ZipFile(collector_wheel) as wheel:
+        built = {name.split(".")[0] for name in wheel.namelist() if name.endswith(".so")}
+    assert built == {f"tailrace/{name}" for name in kernels.KERNELS}
+    assert version(environment, TAILRACE_KERNELS="require").endswith(", kernels: compiled\n")
+
+
+@pytest.fixture
+def without_compiler(tmp_path, pytestconfig):
+    """A tree to build where no compiler is. In the short form it has the smallest kernel only: Cython
+    translates each of them before the compiler fails."""
+    tree = copy_tree(tmp_path / "source")
+    if not pytestconfig.getoption("--slow"):
+        _, *others = sorted(tree.rglob("_*.pyx"), key=lambda path: path.stat().st_size)
+        for path in others:
+            path.unlink()
+    return tree
+
+
+def test_where_none_is_the_collector_is_installed_all_the_same(without_compiler, tmp_path):
+    environ = {"CC": "/bin/false", "TAILRACE_KERNELS": ""}
+    wheel = build_wheel(without_compiler, tmp_path, **environ)
+    environment = Environment(tmp_path / "environment", wheel, dependencies=True)
+    assert version(environment, TAILRACE_KERNELS="").endswith(", kernels: python\n")
+    with pytest.raises(AssertionError, match="TAILRACE_KERNELS=require: not built for this Python"):
+        version(environment, TAILRACE_KERNELS="require")
+
+
+def test_what_is_required_and_cannot_be_built_fails_the_installation(without_compiler, tmp_path):
+    said = r"TAILRACE_KERNELS=require: tailrace\.\S+ cannot be built: .*it needs a C compiler"
+    with pytest.raises(AssertionError, match=said):
+        build_wheel(without_compiler, tmp_path, CC="/bin/false", TAILRACE_KERNELS="require")
+
+
+def test_a_source_distribution_builds_the_same_wheel_elsewhere(building, collector_wheel, tmp_path):
+    """The wheel of this tree, which other tests install, byte for byte."""
+    archive = build_sdist(copy_tree(tmp_path / "source"), tmp_path)
+    project = unpack(archive, tmp_path / "somewhere else")
+    found = {str(p.relative_to(project)) for p in project.rglob("*.pyx")}
+    assert found == {f"collector/tailrace/{name}.pyx" for name in kernels.KERNELS}
+    shared = {"json_scan.pxd", "json_text.pxd", "usual_line.pxd", "word_table.pxd"}
+    assert {p.name for p in project.rglob("*.pxd")} == shared
+    assert (project / "setup.py").exists()
+    assert not [p for p in project.rglob("*") if p.suffix in {".so", ".o", ".c"}]
+    wheel = build_wheel(project, tmp_path, **building)
+    assert wheel.name == collector_wheel.name
+    assert wheel.read_bytes() == collector_wheel.read_bytes()
+
+
+def test_make_installs_again_when_a_kernel_changes(tmp_path):
+    source = copy_tree(tmp_path / "source")
+    ready = source / ".venv/ready"
+    ready.parent.mkdir()
+    ready.touch()
+    later = ready.stat().st_mtime + 10
+    for name in ("setup.py", f"collector/tailrace/{kernels.KERNELS[0]}.pyx"):
+        question = ["make", "-q", ready.relative_to(source)]
+        assert subprocess.run(question, cwd=source, check=False).returncode == 0
+        os.utime(source / name, (later, later))
+        assert subprocess.run(question, cwd=source, check=False).returncode == 1
+        os.utime(source / name, (1, 1))

@@ -29,8 +29,8 @@ PREFIX = "TAILRACE_"
 SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
-NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG"})
-"""Variables with other readers: the clients, and the code that looks for the file to load. They stay
+NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
+"""Variables with other readers: the clients, the code that looks for the file to load, and `kernels`. They stay
 allowed even if a section gets a name like theirs."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})

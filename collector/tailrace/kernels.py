@@ -1,0 +1,72 @@
+"""Say whether the compiled kernels run, or Python in their place.
+
+A kernel is a module `_NAME` compiled from `_NAME.pyx`, beside the Python that does the same more slowly. Either all
+kernels run or none does. The variable TAILRACE_KERNELS decides: unset, they run where all of them are built; `off`,
+they never run; `require`, nothing runs without them. Who uses a kernel asks first:
+
+    if kernels.active():
+        from tailrace.decoding.formats.heph import _kernel
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from tailrace.errors import ConfigError
+
+KERNELS = (
+    "decoding/formats/dftracer/_kernel",
+    "decoding/formats/et3/_kernel",
+    "decoding/formats/heph/_kernel",
+    "decoding/formats/jets/_kernel",
+    "decoding/formats/ovni/_kernel",
+    "ingest/_match",
+    "ledger/_observe",
+    "model/_columns",
+    "sources/_pump",
+)
+"""Every kernel, as a path in this package."""
+
+VARIABLE = "TAILRACE_KERNELS"
+OFF, REQUIRE = "off", "require"
+COMPILED, PYTHON = "compiled", "python"
+
+_BUILD = (
+    "install a C compiler and Python's headers (apt install gcc python3-dev), and install Tailrace again from its "
+    "source (make clean setup, or pip install --force-reinstall --no-deps DIRECTORY), which says what fails"
+)
+
+
+@cache
+def active() -> bool:
+    """Return whether the kernels run. Raise ConfigError if they are required and one is not built."""
+    return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
+
+
+def word() -> str:
+    """Return the word for what runs, as users see it."""
+    return COMPILED if active() else PYTHON
+
+
+def decide(mode: str, missing: list[str]) -> bool:
+    """Return whether kernels run, for a value of the variable and the kernels that are not built."""
+    if mode not in {"", OFF, REQUIRE}:
+        allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'
+        raise ConfigError([f"{VARIABLE}: {mode!r} is not allowed; {allowed}"])
+    if mode == REQUIRE and missing:
+        raise ConfigError(
+            [f"{VARIABLE}={REQUIRE}: not built for this Python: {', '.join(missing)}; {_BUILD}"]
+        )
+    return mode != OFF and not missing
+
+
+def missing(package: Path) -> list[str]:
+    """Return the kernels that are not built in a directory of this package, for the running Python."""
+    return [
+        name
+        for name in KERNELS
+        if not any((package / f"{name}{suffix}").is_file() for suffix in EXTENSION_SUFFIXES)
+    ]
