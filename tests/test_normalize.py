@@ -1,27 +1,14 @@
-"""Ticks to wall time: exact where it can be, never an exception."""
+"""Ticks to wall time: exact where it can be, never an exception. Attributes of two records as those of one."""
 
 from __future__ import annotations
 
+import json
 import math
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.references import References, ReferencesState
-from tailrace.model.record import Record
-from tailrace.normalize import (
-    ATTRIBUTES,
-    INT64_MAX,
-    INT64_MIN,
-    KIND,
-    NAME,
-    ForgottenSpans,
-    OpenSpan,
-    Spans,
-    wall_times,
-)
+from tailrace.normalize import INT64_MAX, INT64_MIN, united, wall_times
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -48,61 +35,30 @@ def test_a_rate_next_to_nothing_gives_no_time():
     assert wall_times([2**62], 0, math.ulp(0.0)) == [None]
 
 
-# Spans
+# Attributes
 
 
-def event(kind, *, id_=1, name=None, attributes=None, at=0):
-    return Record(
-        0, 0, kind, "1", None, None, name, None, id_, None, at, at, attributes, None, None
-    )  # fmt: skip
-
-
-def taken(*records, open_=None):
-    """Kind, name and attributes of the rows that records become."""
-    limits = LedgerConfig()
-    columns = [list(column) for column in zip(*records, strict=True)]
-    Spans(
-        limits,
-        References(limits, "", ReferencesState()),
-        {} if open_ is None else open_,
-        ForgottenSpans(),
-    ).take(columns, 0)
-    return list(zip(columns[KIND], columns[NAME], columns[ATTRIBUTES], strict=True))
-
-
-ASKS = '{"$name":"task:1\\u00e9\\"","x":1}'
-
-
-@pytest.mark.parametrize(
-    ("ends_with", "attributes"),
-    [
-        (None, '{"$name":"task:1é\\""}'),
-        ("{}", '{"$name":"task:1é\\""}'),
-        ('{"y":2}', '{"$name":"task:1é\\"","y":2}'),
-        ('{"$name":"its own","y":2}', '{"$name":"its own","y":2}'),
-    ],
+names = st.sampled_from(["a", "b", 'quo"te', "ü", "$flaw", "$name"])
+values = (
+    st.none() | st.integers(-3, 3) | st.text(max_size=3) | st.lists(st.integers(0, 1), max_size=2)
 )
-def test_a_span_asks_for_its_name_as_its_begin_did(ends_with, attributes):
-    rows = taken(event("begin", attributes=ASKS), event("end", at=2, attributes=ends_with))
-    assert rows == [("begin", None, ASKS), ("span", None, attributes)]
-
-
-def test_a_span_asks_also_when_its_begin_came_in_an_earlier_chunk_and_life():
-    open_ = {}
-    taken(event("begin", attributes=ASKS), open_=open_)
-    saved = msgspec.msgpack.encode(open_)
-    restored = msgspec.msgpack.decode(saved, type=dict[int, OpenSpan])
-    assert taken(event("end"), open_=restored) == [("span", None, '{"$name":"task:1é\\""}')]
-
-
-def test_an_open_span_of_a_checkpoint_without_keys_is_still_read():
-    saved = msgspec.msgpack.encode({1: [5, "n", None, None]})
-    assert msgspec.msgpack.decode(saved, type=dict[int, OpenSpan])[1].asked is None
-
-
-@pytest.mark.parametrize(
-    "attributes", [None, '{"x":"$name"}', '{"$name":1}', '{"$name":"', "$name"]
+objects = st.none() | st.dictionaries(names, values).map(
+    lambda each: json.dumps(each, separators=(",", ":"))
 )
-def test_a_begin_that_has_a_name_or_asks_for_none_asks_for_none_at_its_end(attributes):
-    assert taken(event("begin", attributes=attributes), event("end"))[1] == ("span", None, None)
-    assert taken(event("begin", name="n", attributes=ASKS), event("end"))[1] == ("span", "n", None)
+
+
+@given(objects, objects)
+def test_a_span_has_the_attributes_of_its_end_and_its_begin_each_name_once(ends, begins):
+    pairs = json.loads(united(ends, begins) or "{}", object_pairs_hook=list)
+    found = dict(pairs)
+    assert len(found) == len(pairs)
+    ours, theirs = json.loads(ends or "{}"), json.loads(begins or "{}")
+    changed = {name: value for name, value in theirs.items() if ours.get(name, value) != value}
+    changed |= {n: v for n, v in theirs.items() if n in ours and type(ours[n]) is not type(v)}
+    assert dict(found.pop("$begin", [])) == changed
+    assert found == theirs | ours
+
+
+def test_a_span_asks_for_the_names_of_members_as_both_of_its_records_do():
+    found = united('{"$late":{"a":"k1"},"x":1}', '{"$late":{"b":"k2"},"x":1}')
+    assert json.loads(found) == {"$late": {"a": "k1", "b": "k2"}, "x": 1}

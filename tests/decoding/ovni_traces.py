@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.model.record import Record
 
 TRACES = Path(__file__).parent.parent / "vectors" / "ovni" / "traces"

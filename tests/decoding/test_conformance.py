@@ -7,6 +7,9 @@ record's bytes are not repeated, a test compares them with the input. Of a file'
 it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before
 the first byte. `paths.jsonl` says of paths what they tell.
 
+A format with a kernel is tested twice, by its decoder in Python and with the kernel (`blockwise.py`): the same
+expectations hold, and each goes on from the other's state.
+
 `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
 
 The vectors must take the branches of `collector/tailrace/decoding`, so that damage is done to each of them:
@@ -36,6 +39,7 @@ from tailrace.decoding.contract import (
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
+from tests.decoding.blockwise import blockwise
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL, MIDDLE = 600, 1200
@@ -45,21 +49,27 @@ ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("d
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
 """Kinds of which a record may have no bytes of its own."""
 KINDS = frozenset(Kind)
+WAYS = FORMATS | {
+    f"{name}-kernel": format_ for name in FORMATS if (format_ := blockwise(FORMATS[name]))
+}
+"""Each format, and each that has a kernel once more with it."""
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(LONG, max_examples=8)
+"""For what is tried with every vector, of which the small ones are also tried at every place."""
 
 
 class Vector:
     """One input with its format, its limit and the file of its expectation."""
 
-    def __init__(self, path: Path) -> None:
-        self.format = FORMATS[path.parent.name]
+    def __init__(self, path: Path, way: str) -> None:
+        self.format = WAYS[way]
         self.data = path.read_bytes()
         case, _, limit = path.stem.partition(".limit")
         self.limit = int(limit or 64 * 1024)
         self.expectation = path.with_suffix(".expect.jsonl")
         beside = path.with_suffix(".beside.json")
         self.beside = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
-        self.name = f"{path.parent.name}/{case}"
+        self.name = f"{way}/{case}"
 
     def begun(self) -> tuple[Decoder, list[Record]]:
         """A decoder that knows what stands beside the vector, and what it said of that."""
@@ -149,23 +159,28 @@ def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
     packed(records)
 
 
-ALL = [Vector(path) for path in sorted(VECTORS.glob("*/*.in"))]
-every = pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
+ALL_WAYS = [
+    Vector(path, way)
+    for way, format_ in WAYS.items()
+    for path in sorted((VECTORS / format_.name).glob("*.in"))
+]
+ALL = [vector for vector in ALL_WAYS if vector.format is FORMATS[vector.format.name]]
+every = pytest.mark.parametrize("vector", ALL_WAYS, ids=lambda v: v.name)
 ending = pytest.mark.parametrize(
     "vector",
-    [vector for vector in ALL if isinstance(vector.decoder(), EndingDecoder)],
+    [vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)],
     ids=lambda v: v.name,
 )
 small = pytest.mark.parametrize(
     "vector",
     [
         pytest.param(v, marks=pytest.mark.slow if len(v.data) > SMALL else ())
-        for v in ALL
+        for v in ALL_WAYS
         if len(v.data) <= MIDDLE
     ],
     ids=lambda v: v.name,
 )
-every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=lambda f: f.name)
+every_format = pytest.mark.parametrize("format_", WAYS.values(), ids=WAYS)
 
 
 @pytest.fixture
@@ -174,9 +189,15 @@ def exhaustive(request: pytest.FixtureRequest) -> int:
     return MIDDLE if request.config.getoption("--slow") else SMALL
 
 
+@pytest.fixture
+def chances(request: pytest.FixtureRequest) -> settings:
+    """How often chance is tried with each vector."""
+    return LONG if request.config.getoption("--slow") else SHORT
+
+
 @every_format
 def test_every_format_has_small_vectors(format_: Format) -> None:
-    sizes = [len(vector.data) for vector in ALL if vector.format is format_]
+    sizes = [len(vector.data) for vector in ALL_WAYS if vector.format is format_]
     assert any(0 < size <= SMALL for size in sizes)
 
 
@@ -196,7 +217,7 @@ def test_records_tile_the_input(vector: Vector) -> None:
 @every_format
 def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
     """A reason nobody can produce is as wrong as one nobody declared."""
-    vectors = [vector for vector in ALL if vector.format is format_]
+    vectors = [vector for vector in ALL_WAYS if vector.format is format_]
     records = [record for vector in vectors for record in vector.decode()]
     flaws = {record.flaw for record in records if record.kind != Kind.MALFORMED}
     assert flaws - {None} == format_.flaws
@@ -224,10 +245,10 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
 
 
 @every
-def test_any_cut_gives_the_same_records(vector: Vector) -> None:
+def test_any_cut_gives_the_same_records(vector: Vector, chances: settings) -> None:
     whole = packed(vector.decode())
 
-    @LONG
+    @chances
     @given(st.lists(st.integers(0, len(vector.data)), max_size=20))
     def check(cuts: list[int]) -> None:
         assert packed(vector.decode(cut(vector.data, cuts))) == whole
@@ -251,6 +272,22 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(
         assert second.pending == first.pending
         assert msgspec.msgpack.encode(second.state) == saved
         assert packed(records + decode(second, [vector.data[place:]])) == whole
+
+
+@every
+def test_a_decoder_restored_in_the_other_way_goes_on_the_same(vector: Vector) -> None:
+    """A checkpoint may be read where no kernel is built, and the other way round."""
+    others = [f for f in WAYS.values() if f.name == vector.format.name and f is not vector.format]
+    whole = packed(vector.decode())
+    size = len(vector.data)
+    for other in others:
+        for place in random.Random(13).sample(range(size), min(size, 60)):
+            first, records = vector.begun()
+            records += first.feed(vector.data[:place])
+            saved = msgspec.msgpack.encode(first.state)
+            state = msgspec.msgpack.decode(saved, type=other.state_type)
+            second = other.decoder(vector.limit, state)
+            assert packed(records + decode(second, [vector.data[place:]])) == whole
 
 
 @every
@@ -339,12 +376,12 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> 
 
 
 @every
-def test_damaged_input_still_tiles_and_never_raises(vector: Vector) -> None:
+def test_damaged_input_still_tiles_and_never_raises(vector: Vector, chances: settings) -> None:
     if not vector.data:
         return
     positions = st.integers(0, len(vector.data) - 1)
 
-    @LONG
+    @chances
     @given(st.lists(st.tuples(positions, st.integers(0, 255)), min_size=1, max_size=8))
     def check(damage: list[tuple[int, int]]) -> None:
         data = bytearray(vector.data)
@@ -376,7 +413,7 @@ def test_each_byte_may_be_missing(vector: Vector) -> None:
 @pytest.mark.parametrize("limit", [128, 4096, 65536])
 def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) -> None:
     """Noise with pieces of real input in it, so that it gets past the first check."""
-    vectors = [vector.data for vector in ALL if vector.format is format_]
+    vectors = [vector.data for vector in ALL_WAYS if vector.format is format_]
 
     @LONG
     @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 20_000), max_size=30))
@@ -405,7 +442,7 @@ def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) 
 def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
     """As with datagrams: offsets go on, and what was cut off does not spoil what follows."""
     rng = random.Random(9)
-    for vector in (vector for vector in ALL if vector.format is format_ and vector.data):
+    for vector in (vector for vector in ALL_WAYS if vector.format is format_ and vector.data):
         decoder = vector.decoder()
         records: list[Record] = []
         parts = [vector.data[: rng.randrange(len(vector.data))] for _ in range(3)] + [vector.data]
@@ -425,7 +462,7 @@ def test_what_is_called_a_whole_record_is_one(vector: Vector) -> None:
     for record in vector.decode():
         data = vector.data[record.offset : record.offset + record.size]
         for datagram in (data, data[:-1], data + b"\0", data * 2):
-            if whole(datagram):
+            if whole(datagram, (len(datagram),), 0):
                 (alone,) = decode(vector.decoder(), [datagram])
                 before, after = decode(vector.decoder(), [datagram + datagram])
                 assert alone.kind != Kind.MALFORMED
@@ -499,7 +536,7 @@ def test_no_format_takes_the_file_of_another_for_its_own(vector: Vector) -> None
 def test_a_format_recognises_most_of_its_files(format_: Format) -> None:
     if format_.files.recognises is Files().recognises:
         return
-    vectors = [vector for vector in ALL if vector.format is format_ and vector.data]
+    vectors = [vector for vector in ALL_WAYS if vector.format is format_ and vector.data]
     known = [
         any(format_.files.recognises(path, vector.data[:4096]) for path in paths_of(vector))
         for vector in vectors
@@ -517,7 +554,7 @@ def paths_of(vector: Vector) -> list[str]:
 
 @every_format
 def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
-    for vector in (vector for vector in ALL if vector.format is format_):
+    for vector in (vector for vector in ALL_WAYS if vector.format is format_):
         for limit in (128, 1000):
             records = decode(format_.decoder(limit, None), [vector.data])
             assert all(record.size <= limit for record in records)

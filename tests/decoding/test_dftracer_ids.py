@@ -57,3 +57,37 @@ def test_memory_is_bounded() -> None:
     assert ids.given_up == HOLES_MAX + 1
     assert not ids.believed
     assert ids.state == IdsState(believed=False)
+
+
+def test_holes_that_fill_soon_count_however_the_numbers_are_cut() -> None:
+    odd = range(2, 2 * HOLES_MAX + 4, 2)
+    numbers = [*odd, *(number - 1 for number in odd)]
+    whole, cut = Ids(), Ids()
+    whole.add(numbers)
+    for number in numbers:
+        cut.add([number])
+    assert whole.state == cut.state == IdsState(believed=False)
+    assert whole.given_up == cut.given_up == HOLES_MAX + 1
+
+
+@given(
+    st.lists(st.integers(-1, 30), max_size=20),
+    st.lists(st.integers(-1, 30), unique=True, max_size=20),
+)
+def test_ranges_say_what_their_numbers_say(before: list[int], numbers: list[int]) -> None:
+    one_by_one, at_once = Ids(), Ids()
+    for ids in (one_by_one, at_once):
+        ids.add(before)
+    one_by_one.add(numbers)
+    assert at_once.add_ranges(ranges(set(numbers)), len(numbers))
+    assert at_once.state == one_by_one.state
+
+
+def test_ranges_are_refused_where_their_order_may_matter() -> None:
+    ids = Ids()
+    ids.add(range(2, 2 * HOLES_MAX - 1, 2))
+    assert len(ids.holes) == HOLES_MAX - 1
+    assert ids.add_ranges([(1, 1)], 0)
+    assert ids.add_ranges([(2 * HOLES_MAX, 2 * HOLES_MAX)], 0)
+    assert not ids.add_ranges([(3, 3)], 1)
+    assert ids.lacks(3)

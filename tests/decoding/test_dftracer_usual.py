@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.decoding.formats.dftracer import decoder as dftracer
+from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
 from tailrace.model.record import Record
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 
@@ -94,7 +95,7 @@ FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 def decode(data: bytes) -> list[Record]:
     """What comes after BEGIN is one piece, since the unit of the times is known by then."""
-    decoder = dftracer.FORMAT.decoder(LIMIT, None)
+    decoder = DFTracerDecoder(LIMIT)
     return decoder.feed(BEGIN) + decoder.feed(data) + decoder.end()
 
 
@@ -143,7 +144,7 @@ def test_events_as_the_tracer_writes_them_go_the_quick_way(
     line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = decode(text(line))
-    decoder = dftracer.FORMAT.decoder(LIMIT, None)
+    decoder = DFTracerDecoder(LIMIT)
     records = decoder.feed(BEGIN)
     monkeypatch.setattr(dftracer, "find_fields", None)
     records += decoder.feed(text(line))

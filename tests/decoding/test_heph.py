@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.contract import Acknowledgement
-from tailrace.decoding.formats.heph import body as heph_body, layout
-from tailrace.decoding.formats.heph.decoder import FORMAT
+from tailrace.decoding.formats.heph import FORMAT, body as heph_body, layout
 from tailrace.decoding.formats.heph.session import stored_name
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "heph"
 LIMIT = 1 << 20
@@ -435,6 +434,20 @@ def test_no_record_holds_an_id_by_which_a_session_goes_on(name: bytes, value: st
 def test_a_goodbye_has_so_many_parts_at_most(part: str, flaw: str | None) -> None:
     (record,) = decode(option(b"tailrace.goodbye", f'{{"part":{part}}}'.encode()))
     assert record.flaw == flaw
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "flaw"),
+    [("0", 0, None), (str(2**63 - 1), 2**63 - 1, None), (str(2**63), None, "bad_session"),
+     ("-1", None, "bad_session"), ("1.5", None, "bad_session"), ("null", None, None)],
+)  # fmt: skip
+def test_an_announcement_may_say_when_it_was_made(
+    now: str, said: int | None, flaw: str | None
+) -> None:
+    (record,) = decode(option(b"tailrace.session", f'{{"session":"{ID}","now":{now}}}'.encode()))
+    assert record.flaw == flaw
+    if flaw is None:
+        assert record.detail == SessionFacts(announces=Announcement(ID, now=said))
 
 
 def test_an_option_of_any_size_and_depth_is_read_or_kept_as_it_is() -> None:

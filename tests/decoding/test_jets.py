@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tailrace.decoding.formats.jets.decoder import FORMAT
+from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.model.record import Kind, Record

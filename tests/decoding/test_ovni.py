@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX
 from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.decoding.formats.ovni.usual import UsualReader

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT, OvniDecoder
+from tailrace.decoding.formats.ovni import FORMAT
+from tailrace.decoding.formats.ovni.decoder import OvniDecoder
 from tailrace.decoding.formats.ovni.names import MARKS_MAX
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, ends, mark, starts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.files import read_path
 
 FILES = FORMAT.files

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.frame import (
     CLOCK_END,
     JUMBO_MAX,

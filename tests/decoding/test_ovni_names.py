@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.names import NAME_MAX, TASKS_MAX, TYPES_MAX, Names, NamesState
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, event, jumbo, starts, u32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.order import OPENING_MAX
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, ends, event, jumbo, starts, u32

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from tailrace.model.block import Block
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record
 
@@ -54,6 +55,16 @@ class Decoder(Protocol):
 
         Called when memory is short. The rest of that record is unreadable as well, as it is for a record over
         `limit`. An empty list means that the few pending bytes cannot be told apart yet."""
+        ...
+
+
+@runtime_checkable
+class BlockDecoder(Decoder, Protocol):
+    """A decoder with a kernel, which packs events of the usual shape into blocks."""
+
+    def blocks(self, data: bytes, /) -> list[Block | Record]:
+        """Decode what `data` completes, in order of offset. The blocks' records and the records between them are
+        those that `feed` would return."""
         ...
 
 
@@ -190,7 +201,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `decoder(limit, state)`: make a decoder whose longest record is `limit` bytes; it starts fresh for None,
         or continues from a `state` decoded as `state_type`.
     `counter_bits`: the width of the producer's per-stream counter, None where it has none.
-    `whole`: whether a datagram is exactly one record, so that it may be decoded by itself.
+    `whole`: whether datagrams are exactly one record each, so that they may be decoded in one piece. Given are bytes,
+        the datagrams' sizes, and where in the bytes they begin, one behind the other.
     `flaws`, `malformed`: the closed sets of reasons that its records may carry.
     `files`: how its files are found. `dialects`: the values, beside "auto", of a source's `dialect`.
     `waiting`: the part of a state that holds the bytes of an unfinished record as its `waiting`; a
@@ -205,7 +217,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     malformed: frozenset[str]
     transports: tuple[str, ...] = ("tail",)
     counter_bits: int | None = None
-    whole: Callable[[bytes], bool] | None = None
+    whole: Callable[[bytes, tuple[int, ...], int], bool] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()
     waiting: Callable[[Any], Waiting] = _itself

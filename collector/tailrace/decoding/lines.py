@@ -68,6 +68,31 @@ class Lines:
     def pending(self) -> int:
         return len(self._waiting)
 
+    @property
+    def limit(self) -> int:
+        return self._limit
+
+    @property
+    def offset(self) -> int:
+        """Return the offset of the first byte that no piece has."""
+        return self._offset
+
+    @property
+    def between(self) -> bool:
+        """Return whether a line begins with the next byte."""
+        return not (self._waiting or self._too_long)
+
+    def take_back(self) -> bytes:
+        """Return what waits as the beginning of a line; whoever takes it puts it before the next bytes."""
+        if self._too_long:
+            return b""
+        taken, self._waiting, self._blank = bytes(self._waiting), bytearray(), True
+        return taken
+
+    def skip(self, size: int) -> None:
+        """Pass over whole lines that another reader has read. Call this only while `between` lines."""
+        self._offset += size
+
     def feed(self, data: bytes) -> list[Piece]:
         if self._only_more(data):
             self._waiting += data

@@ -1,21 +1,24 @@
 """The columns of the table `events`, defined here and nowhere else.
 
-Rows travel as tuples in the order of `ROW`. The values that consecutive rows share (`day`, `source`,
-`format`, `session`) are stored once for each run of rows. One commit writes one `Batch`.
+Rows travel as columns in the order of `ROW`: lists of Python values, or a block with what the ledger adds.
+The values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once for each run of
+rows. One commit writes one `Batch`. The values of `DERIVED` columns follow from others, so they do not travel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+
+from tailrace.model.block import Block, Values
 
 
 class Column(NamedTuple):
     name: str
-    type: str  # date | string | long
+    type: str  # date | string | long | timestamp
     nullable: bool
     meaning: str
 
@@ -33,15 +36,20 @@ COLUMNS = (
     Column("category", "string", nullable=True, meaning="the producer's own grouping of names"),
     Column("id", "long", nullable=True, meaning="record or object id; unsigned 64-bit ids are bit-cast"),
     Column("parent", "long", nullable=True, meaning="id of the enclosing or annotated record"),
+    Column("depth", "long", nullable=True, meaning="of a span with an id: how many spans enclose it; null where that is unknown"),
     Column("start", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
     Column("end", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
     Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit"),
+    Column("wall", "timestamp", nullable=True, meaning="`time` as a timestamp in UTC, cut to microseconds"),
+    Column("missing", "long", nullable=True, meaning="of a gap, how many events are missing, null if unknown; of a heal, how many came after all"),
     Column("attributes", "string", nullable=True, meaning="JSON object: every field of the source record without a column"),
-    Column("offset", "long", nullable=False, meaning="where the record begins in the session's bytes"),
+    Column("offset", "long", nullable=False, meaning="where the record begins in the session's bytes; of a span, its begin"),
+    Column("end_offset", "long", nullable=True, meaning="of a span that a record of its own ended, where that record begins"),
 )  # fmt: skip
 
 RUN = ("day", "source", "format", "session")
-ROW = tuple(column.name for column in COLUMNS if column.name not in RUN)
+DERIVED = ("wall",)
+ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
 
 
 class Row(NamedTuple):
@@ -55,11 +63,14 @@ class Row(NamedTuple):
     category: str | None
     id: int | None
     parent: int | None
+    depth: int | None
     start: int | None
     end: int | None
     time: int | None
+    missing: int | None
     attributes: str | None
     offset: int
+    end_offset: int | None
 
 
 class RowRun(msgspec.Struct):
@@ -72,18 +83,54 @@ class RowRun(msgspec.Struct):
     rows: int
 
 
-class Batch:
-    """The rows of one commit, as columns (in `ROW`'s order), grouped in runs."""
+class BlockRows(NamedTuple):
+    """Rows whose values are a block's, with what the ledger or the matching of spans adds, and wall times."""
 
-    __slots__ = ("bytes", "columns", "runs")
+    block: Block
+    time: Values
+    seq: Values = None
+    depth: Values = None
+    end_offset: Values = None
+
+    def column(self, name: str) -> Values:
+        """Return one of `ROW`'s columns."""
+        if name in BlockRows._fields:
+            return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
+        return getattr(self.block, name, None)
+
+
+ListRows = list[list[Any]]
+"""Rows as lists of values, in `ROW`'s order."""
+
+Rows = ListRows | BlockRows
+
+
+class Part(NamedTuple):
+    """Rows of one day, one behind the other."""
+
+    day: int
+    rows: Rows
+
+    def column(self, name: str) -> list[Any]:
+        """Return one of `ROW`'s columns as a list."""
+        if isinstance(self.rows, BlockRows):
+            return self.rows.block.column(self.rows.column(name))
+        return self.rows[ROW.index(name)]
+
+
+class Batch:
+    """The rows of one commit, in order: parts with their columns, and runs of rows that share values."""
+
+    __slots__ = ("bytes", "parts", "runs", "size")
 
     def __init__(self) -> None:
         self.runs: list[RowRun] = []
-        self.columns: list[list[object]] = [[] for _ in ROW]
+        self.parts: list[Part] = []
+        self.size = 0
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return self.size
 
     def extend(
         self,
@@ -91,24 +138,47 @@ class Batch:
         source: str,
         format_: str,
         session: str,
-        columns: Sequence[Sequence[object]],
+        rows: Sequence[Sequence[Any]] | BlockRows,
         size: int,
     ) -> None:
-        """Append rows given as columns in `ROW`'s order; `size` is their approximate size in bytes."""
-        rows = len(columns[0])
-        if not rows:
+        """Append rows, as columns in `ROW`'s order or as those of a block; `size` is about how many bytes they are."""
+        count = rows.block.rows if isinstance(rows, BlockRows) else len(rows[0])
+        if not count:
             return
         last = self.runs[-1] if self.runs else None
         if last and last.session == session and last.day == day and last.source == source:
-            last.rows += rows
+            last.rows += count
         else:
-            self.runs.append(RowRun(day, source, format_, session, rows))
-        for mine, more in zip(self.columns, columns, strict=True):
-            mine.extend(more)
+            self.runs.append(RowRun(day, source, format_, session, count))
+        self.size += count
         self.bytes += size
+        if isinstance(rows, BlockRows):
+            self.parts.append(Part(day, rows))
+        else:
+            for mine, more in zip(self._lists(day), rows, strict=True):
+                mine.extend(more)
 
-    def column(self, name: str) -> list[object]:
-        """Return one whole column; the value of a run is repeated for each of its rows."""
-        if name in ROW:
-            return self.columns[ROW.index(name)]
-        return list(chain.from_iterable(repeat(getattr(run, name), run.rows) for run in self.runs))
+    def _lists(self, day: int) -> ListRows:
+        """Return the lists to which the next rows of a day are appended."""
+        if self.parts and self.parts[-1].day == day:
+            last = self.parts[-1].rows
+            if not isinstance(last, BlockRows):
+                return last
+        lists: ListRows = [[] for _ in ROW]
+        self.parts.append(Part(day, lists))
+        return lists
+
+    def column(self, name: str) -> list[Any]:
+        """Return one whole column; the value of a run is repeated for each of its rows.
+
+        Of `wall`, return microseconds since 1970."""
+        if name == "wall":
+            return [
+                time if time is None else time // 1000 if time >= 0 else -(-time // 1000)
+                for time in self.column("time")
+            ]
+        if name not in ROW:
+            return list(
+                chain.from_iterable(repeat(getattr(run, name), run.rows) for run in self.runs)
+            )
+        return list(chain.from_iterable(part.column(name) for part in self.parts))

@@ -47,11 +47,12 @@ class Announcement(msgspec.Struct, frozen=True):
     """A client names its session: `id` is the same on all of its connections and no other session's.
 
     `turn` grows with each announcement that asks for a full answer; `acknowledge` says whether the client
-    wants answers at all."""
+    wants answers at all. `now` is when it said so, in ticks since the epoch."""
 
     id: str
     turn: int = 0
     acknowledge: bool = False
+    now: int | None = None
 
 
 class Goodbye(msgspec.Struct, frozen=True):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.dftracer.decoder import FORMAT
+from tailrace.decoding.formats.dftracer.format import FORMAT
 
 __all__ = ["FORMAT"]

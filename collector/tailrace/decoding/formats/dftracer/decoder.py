@@ -34,12 +34,9 @@ another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
 from __future__ import annotations
 
 import itertools
-from operator import attrgetter
 
 import msgspec
 
-from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.dftracer.files import FILES
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames, resolve
 from tailrace.decoding.formats.dftracer.record import about_session, to_record
@@ -283,39 +280,3 @@ class DFTracerDecoder:
 def _record_of(line: bytes) -> bytes:
     """Return a line without white space and without the brackets that may stand before a record."""
     return line.rstrip(WHITE).lstrip(_BRACKETS)
-
-
-FORMAT = Format(
-    name="dftracer",
-    decoder=DFTracerDecoder,
-    state_type=DFTracerState,
-    waiting=attrgetter("lines"),
-    files=FILES,
-    flaws=frozenset(
-        {
-            "backslash",  # has a backslash, which the tracer does not escape: it may stand for itself
-            "bare_nan",  # a number is spelled nan or inf
-            "duplicate_key",  # two fields have the same key
-            "glued",  # begins on a line where another record was cut off
-            "invalid_utf8",  # a string is not UTF-8
-            "negative_duration",  # ends before it starts: the clock was set back
-            "split_line",  # newlines in a string
-            "unescaped",  # quotes, backslashes or control characters in a string
-            "unknown_phase",  # the ph is not known
-            "unknown_unit",  # the time_metric is not known
-        }
-    ),
-    malformed=frozenset(
-        {
-            "bad_field",
-            "bad_json",
-            "bad_number",
-            "cut",
-            "missing_key",
-            "not_an_object",
-            "too_deep",
-            "too_long",
-            "truncated",
-        }
-    ),
-)

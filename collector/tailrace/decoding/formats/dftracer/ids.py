@@ -63,12 +63,31 @@ class Ids:
                 self._firsts.append(following)
                 self._lasts.append(number - 1)
                 following = number + 1
-            else:
-                self._fill(number)
+                if len(self._firsts) > HOLES_MAX:
+                    break
+            elif not self._fill(number, number):
+                break
         self._following = following
-        if len(self._firsts) > HOLES_MAX or not self.believed:
-            self.given_up += self.ranges if self.ranges > HOLES_MAX else 0
-            self.doubt()
+        self._judge()
+
+    def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
+        """Add ranges of numbers that came in some order, with so many `breaks` between a number and one that does not
+        follow it. Return False, with nothing added, if that order may matter."""
+        if not self.believed:
+            return True
+        if self.ranges + breaks >= HOLES_MAX:
+            return False
+        for first, last in ranges:
+            begin = first
+            if begin < self._following:
+                begin = min(last + 1, self._following)
+                self._fill(first, begin - 1)
+            if begin > self._following:
+                self._firsts.append(self._following)
+                self._lasts.append(begin - 1)
+            self._following = max(self._following, last + 1)
+        self._judge()
+        return True
 
     def doubt(self) -> None:
         """Forget everything: these numbers mean nothing."""
@@ -79,12 +98,21 @@ class Ids:
         self.given_up += self.ranges
         self.doubt()
 
-    def _fill(self, number: int) -> None:
-        if not self.lacks(number):
+    def _fill(self, begin: int, end: int) -> bool:
+        """Fill a hole, or a part of it, with the numbers from `begin` to `end`. Return whether more may be added."""
+        i = bisect_right(self._firsts, begin) - 1
+        if i < 0 or end > self._lasts[i]:
             self.believed = False
-            return
-        i = bisect_right(self._firsts, number) - 1
+            return False
         first, last = self._firsts[i], self._lasts[i]
-        parts = [(a, b) for a, b in ((first, number - 1), (number + 1, last)) if a <= b]
+        parts = [(a, b) for a, b in ((first, begin - 1), (end + 1, last)) if a <= b]
         self._firsts[i : i + 1] = [a for a, _ in parts]
         self._lasts[i : i + 1] = [b for _, b in parts]
+        return len(self._firsts) <= HOLES_MAX
+
+    def _judge(self) -> None:
+        """Forget the numbers if they cannot be a counter's, or have too many holes."""
+        if self.ranges > HOLES_MAX:
+            self.give_up()
+        elif not self.believed:
+            self.doubt()

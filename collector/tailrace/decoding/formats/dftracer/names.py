@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from json.encoder import encode_basestring as quote
 
 from tailrace.model.holding import TEXT_MAX, Evicted, cost
@@ -13,13 +14,20 @@ NAME_BYTES = 448
 """The size of a short name with a short key."""
 
 
+_versions = count()
+
+
 class HashNames:
-    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first."""
+    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first.
+
+    While `version` is the same, `members` returns the same for the same hashes; no two files have the same."""
 
     what = Evicted.NAMES
 
     def __init__(self, known: dict[str, str]) -> None:
         self.known = known
+        self.version = next(_versions)
+        self._lacked = False
         self.evicted = 0
         self._texts = sum(map(_texts, known.items()))
 
@@ -37,6 +45,8 @@ class HashNames:
         """Set what `key` stands for from now on; the last definition counts."""
         if key in self.known:
             self._forget(key)
+        elif self._lacked:
+            self.version, self._lacked = next(_versions), False
         if len(name) > TEXT_MAX or len(key) > TEXT_MAX:
             return
         if len(self.known) >= NAMES_MAX:
@@ -44,7 +54,15 @@ class HashNames:
         text = self.known[key] = quote(name)
         self._texts += _texts((key, text))
 
+    def members(self, file: str | None, host: str | None) -> bytes:
+        """Return the members for an event's hashes, each behind a comma (see `resolve`)."""
+        keys = (("fname", "FH:", file), ("hostname", "HH:", host))
+        wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
+        self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
+        return joined(resolve(self.known, wanted)).encode()
+
     def _forget(self, key: str) -> None:
+        self.version = next(_versions)
         self._texts -= _texts((key, self.known.pop(key)))
 
 
@@ -54,6 +72,11 @@ def resolve(names: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
     known = {member: names[key] for member, key in wanted.items() if key in names}
     late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
     return known | {"$late": "{" + ",".join(late) + "}"} if late else known
+
+
+def joined(members: dict[str, str]) -> str:
+    """Return members with JSON texts as text of an object, each behind a comma."""
+    return "".join(f',"{member}":{text}' for member, text in members.items())
 
 
 def _texts(named: tuple[str, str]) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
-from tailrace.decoding.formats.dftracer.names import resolve
+from tailrace.decoding.formats.dftracer.names import joined, resolve
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
 from tailrace.model.record import Kind, Record
@@ -100,6 +100,8 @@ def read_usual(
             if kind is SPAN:
                 ids.append(number)
             elif aggregate:
+                run.ids.add(ids)
+                ids.clear()
                 run.ids.doubt()
             records.append(
                 _record(
@@ -204,7 +206,6 @@ class _Texts:
         file = tail.partition('"')[0]
         wanted = {"fname": f"FH:{file}"} if tail else {}
         wanted["hostname"] = host
-        names = resolve(self._names, wanted)
-        members = "".join(f',"{member}":{text}' for member, text in names.items())
+        members = joined(resolve(self._names, wanted))
         self._members[tail] = members
         return members

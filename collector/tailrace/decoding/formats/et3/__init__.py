@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.et3.decoder import FORMAT
+from tailrace.decoding.formats.et3.format import FORMAT
 
 __all__ = ["FORMAT"]

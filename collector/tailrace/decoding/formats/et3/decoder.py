@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from operator import attrgetter
 
 import msgspec
 
-from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.et3.agent import AgentForm
 from tailrace.decoding.formats.et3.events import Events
-from tailrace.decoding.formats.et3.files import FILES, deaths_were_added
+from tailrace.decoding.formats.et3.files import deaths_were_added
 from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION, FormName, Votes
 from tailrace.decoding.formats.et3.line import Line, read_line
 from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState
@@ -253,34 +251,3 @@ def _session(offset: int, size: int, name: str, attributes: str | None) -> Recor
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         attributes, None, None,
     )  # fmt: skip
-
-
-FORMAT = Format(
-    name="et3",
-    decoder=Et3Decoder,
-    state_type=Et3State,
-    waiting=attrgetter("lines"),
-    flaws=frozenset(
-        {
-            "et1_shape",  # a line that only ET1, the ancestor of ET3, would write
-            "hex_numbers",  # hexadecimal numbers where ET3 has decimal ones
-            "late",  # the clock had passed its time before it came
-            "repeated_time",  # an entry or exit with the time of an earlier one
-            "unknown_record",  # a letter that no version has used
-            "unmatched_end",  # an exit whose entry is not on its stack
-        }
-    ),
-    malformed=frozenset(
-        {
-            "bad_number",
-            "field_count",
-            "invalid_utf8",
-            "not_a_record",
-            "nul_bytes",
-            "too_long",
-            "truncated",
-        }
-    ),
-    files=FILES,
-    dialects=(SPECIFICATION, AGENT),
-)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -99,14 +100,20 @@ class _Made(dict[str, V]):
         return value
 
 
+_versions = count()
+
+
 class MapNames:
     """The names of a trace, ready to be written into events: the texts for a method, and the attributes that
-    name a class or field, by id."""
+    name a class or field, by id.
+
+    While `version` is the same, so are these texts; no two traces have the same version."""
 
     what = Evicted.NAMES
 
     def __init__(self, state: MapNamesState) -> None:
         self.state = state
+        self.version = next(_versions)
         self.evicted = 0
         self._held = sum(_cost(name) for names in state.names.values() for name in names.values())
         self._held += sum(_cost(name) for _, name in state.members.values())
@@ -167,6 +174,7 @@ class MapNames:
         return MapReading(new, bad, left_out)
 
     def _make_anew(self) -> None:
+        self.version = next(_versions)
         for made in (self.methods, self.classes, self.fields):
             made.clear()
 

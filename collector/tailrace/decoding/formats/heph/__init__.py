@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.heph.decoder import FORMAT
+from tailrace.decoding.formats.heph.format import FORMAT
 
 __all__ = ["FORMAT"]

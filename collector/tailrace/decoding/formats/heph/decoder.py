@@ -33,7 +33,6 @@ from typing import cast
 
 import msgspec
 
-from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.heph.body import (
     BODY_AT,
     bytes_object,
@@ -44,7 +43,6 @@ from tailrace.decoding.formats.heph.body import (
 from tailrace.decoding.formats.heph.session import (
     OPTIONS,
     OURS,
-    acknowledge,
     read as read_session,
     veiled,
 )
@@ -59,7 +57,7 @@ SHORT = 4096
 one another, which no producer means to write, take no more time than others."""
 
 _event = Struct(">IIIIqqqH").unpack_from
-_prefix = Struct(">II").unpack_from
+prefix = Struct(">II").unpack_from
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -98,20 +96,24 @@ class HephDecoder:
         return len(self._waiting)
 
     def feed(self, data: bytes) -> list[Record]:
-        waiting = self._waiting
-        if waiting:
-            seen = len(waiting)
-            waiting += data
-            if len(waiting) < self._need and not (
-                self._seek and _find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
-            ):
-                return []
-            data = bytes(waiting)
+        joined = self._joined(data) if self._waiting else data
         records: list[Record] = []
-        done = self._packets(data, records)
-        self._waiting = bytearray(data[done:])
-        self._offset += done
+        if joined:
+            done = self._packets(joined, records)
+            self._waiting = bytearray(joined[done:])
+            self._offset += done
         return records
+
+    def _joined(self, data: bytes) -> bytes:
+        """Return the bytes that wait with `data` behind them; none if nothing new can be decoded yet."""
+        waiting = self._waiting
+        seen = len(waiting)
+        waiting += data
+        if len(waiting) < self._need and not (
+            self._seek and _find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
+        ):
+            return b""
+        return bytes(waiting)
 
     def end(self) -> list[Record]:
         """Decode what waits: packets inside a torn packet, and malformed bytes."""
@@ -132,13 +134,17 @@ class HephDecoder:
             self._waiting = bytearray()
         return records
 
-    def _packets(self, data: bytes, records: list[Record], at: int = 0) -> int:
-        """Read whole packets from `at` on; return where they end and waiting begins."""
+    def _packets(
+        self, data: bytes, records: list[Record], at: int = 0, until: int | None = None
+    ) -> int:
+        """Read whole packets that begin from `at` on, and before `until`; return where they end. Waiting begins there
+        if that is before `until`."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
         last = have - EVENT_MIN
-        while at < have:
+        until = have if until is None else until
+        while at < until:
             if at <= last:
                 magic, size, stream, count, substream, start, end, length = _event(data, at)
                 stop = at + size
@@ -193,7 +199,7 @@ class HephDecoder:
         fault = _fault(data, at, len(data), self._limit)
         if fault:
             return self._skip(data, at, fault, records)
-        magic, size = _prefix(data, at)
+        magic, size = prefix(data, at)
         if size > have:
             # Before the lengths can be checked, the minimal packet is enough to wait for.
             checked = EVENT_MIN if magic == EVENT else METADATA_MIN
@@ -254,7 +260,7 @@ def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
-    magic, size = _prefix(data, at)
+    magic, size = prefix(data, at)
     if magic not in {EVENT, METADATA}:
         return "bad_magic"
     least = EVENT_MIN if magic == EVENT else METADATA_MIN
@@ -340,41 +346,3 @@ def _option(
         attributes += f',"$name":{text_or_bytes(raw)}'
         flaw = "invalid_utf8"
     return f"{{{attributes}}}", flaw, None
-
-
-def _is_event(datagram: bytes) -> bool:
-    """Return whether a datagram is exactly one event: its lengths agree, and no magic is inside."""
-    have = len(datagram)
-    if have < EVENT_MIN:
-        return False
-    magic, size = _prefix(datagram)
-    return (
-        magic == EVENT
-        and size == have
-        and (datagram[40] << 8 | datagram[41]) + EVENT_MIN <= have
-        and datagram.find(MAGICS[0], 4) < 0
-        and datagram.find(MAGICS[1], 4) < 0
-    )
-
-
-FORMAT = Format(
-    name="heph",
-    transports=("udp", "tcp", "unix", "tail"),
-    decoder=HephDecoder,
-    state_type=HephState,
-    flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
-    malformed=frozenset(
-        {
-            "bad_length",  # the description or option runs over the packet
-            "bad_magic",  # no packet begins here
-            "bad_size",  # the size is less than any packet has
-            "too_long",  # the size is over the limit
-            "torn",  # another packet begins inside this one
-            "truncated",  # the input ends inside this packet
-        }
-    ),
-    counter_bits=32,
-    whole=_is_event,
-    files=Files(recognises=lambda _, head: head[:4] in MAGICS),
-    acknowledge=acknowledge,
-)

@@ -3,7 +3,7 @@
 The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md); unknown members are
 passed over:
 
-    tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,
+    tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,"now":number,
                         "clock":"logical","ticks_per_second":number}
     tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number}}
     tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"part":number,"discarded":{"reason":number}}
@@ -47,12 +47,13 @@ class _Session(msgspec.Struct):
     session: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Fa-f]{32}\Z")]
     turn: _U32 = 0
     acknowledge: bool = False
+    now: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     clock: Literal["logical"] | None = None
     ticks_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e18)] | None = None
 
     @property
     def facts(self) -> SessionFacts:
-        announces = Announcement(self.session, self.turn, self.acknowledge)
+        announces = Announcement(self.session, self.turn, self.acknowledge, self.now)
         rate = self.ticks_per_second if self.clock else None
         return SessionFacts(clock=self.clock, ticks_per_second=rate, announces=announces)
 

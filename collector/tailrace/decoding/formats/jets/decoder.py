@@ -39,16 +39,15 @@ Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 
 from __future__ import annotations
 
-import re
-from operator import attrgetter
-
 import msgspec
 
-from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.record import Kind, Record, malformed
+
+IN_SESSION = frozenset({"headless", "open"})
+"""A usual line breaks no rule in these stages."""
 
 
 class JetsState(msgspec.Struct):
@@ -120,7 +119,7 @@ class JetsDecoder:
             offset += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> bool:
-        if self._stage not in {"headless", "open"}:
+        if self._stage not in IN_SESSION:
             return False
         usual = read_usual(offset, data)
         records += usual or ()
@@ -161,48 +160,3 @@ def _blank(piece: Piece) -> Record:
         piece.offset, len(piece.data), Kind.SESSION, "", None, None, "blank_lines",
         None, None, None, None, None, None, None, None,
     )  # fmt: skip
-
-
-def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
-    """Recognise a file whose first line, as far as it is there, is a header."""
-    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
-    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
-
-
-FORMAT = Format(
-    name="jets",
-    transports=("udp", "tcp", "unix", "tail"),
-    decoder=JetsDecoder,
-    state_type=JetsState,
-    waiting=attrgetter("lines"),
-    files=Files(recognises=_is_jets),
-    flaws=frozenset(
-        {
-            "after_footer",  # comes after the footer
-            "bad_total",  # a total is not a count
-            "byte_order_mark",  # the first line begins with one
-            "duplicate_key",  # two fields have the same key
-            "header_not_first",  # a header after other lines: a new incarnation
-            "no_header",  # the first line is not a header
-            "unknown_type",  # a type of line that is not in the specification
-            "version",  # not 2
-        }
-    ),
-    malformed=frozenset(
-        {
-            "bad_clk",
-            "bad_field",
-            "bad_id",
-            "bad_json",
-            "invalid_utf8",
-            "lone_surrogate",
-            "missing_key",
-            "not_a_number",
-            "not_an_object",
-            "nul_bytes",  # where a line should begin
-            "too_deep",
-            "too_long",
-            "truncated",
-        }
-    ),
-)

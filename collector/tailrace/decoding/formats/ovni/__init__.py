@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.ovni.decoder import FORMAT
+from tailrace.decoding.formats.ovni.format import FORMAT
 
 __all__ = ["FORMAT"]

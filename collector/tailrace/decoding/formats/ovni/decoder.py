@@ -33,10 +33,9 @@ import posixpath
 
 import msgspec
 
-from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
 from tailrace.decoding.formats.ovni.event import EventReader
-from tailrace.decoding.formats.ovni.files import FILES, StreamOrigin, read_path
+from tailrace.decoding.formats.ovni.files import StreamOrigin, read_path
 from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
 from tailrace.decoding.formats.ovni.names import Names, NamesState
 from tailrace.decoding.formats.ovni.order import EventOrder, EventOrderState
@@ -279,34 +278,3 @@ class OvniDecoder:
             offset, 0, Kind.SESSION, self._state.place.stream, None, None, "fork",
             None, None, None, None, None, None, None, None,
         )  # fmt: skip
-
-
-FORMAT = Format(
-    name="ovni",
-    decoder=OvniDecoder,
-    state_type=OvniState,
-    flaws=frozenset(
-        {
-            "bad_clock_offsets",  # the table of clock offsets cannot be read
-            "bad_metadata",  # the metadata never became readable
-            "bad_payload",  # the payload is not what this event has
-            "clock_back",  # the clock goes back where it may not
-            "crossed_end",  # ends a span although later spans are open, whose ends never came
-            "duplicate",  # was written a second time, by a fork
-            "mark_conflict",  # a mark is described in two ways
-            "stale_tail",  # left by an earlier run whose file was written over
-            "unknown_event",  # of no known model, category and value
-            "unmatched_end",  # no open span matches it
-        }
-    ),
-    malformed=frozenset(
-        {
-            "bad_event",  # no event can begin here
-            "bad_header",  # the file does not begin with ovni's header
-            "bad_size",  # a jumbo longer than any that libovni writes
-            "too_long",  # an event over the limit
-            "truncated",  # the input ends inside this event
-        }
-    ),
-    files=FILES,
-)

@@ -56,7 +56,7 @@ class Numbers(NamedTuple):
 NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order in "<>"}
 
 
-def event_size(buffer: bytearray, at: int, numbers: Numbers) -> int | str:
+def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes must come, or why no event can begin there.
 
     bad_event: the MCV is unknown, and it is not three printable characters before a possible clock; or

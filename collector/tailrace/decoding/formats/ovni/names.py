@@ -13,6 +13,7 @@ stream knows is written into the event; for any other name the event asks (see
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 
@@ -56,6 +57,8 @@ class Names:
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
+        # Else the oldest task is found by passing over all that were forgotten.
+        state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.evicted = 0
         self._marked: dict[tuple[int, int], Named] = {}  # results of `of_mark`
@@ -130,6 +133,13 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
 
+def around_task(names: Names) -> tuple[str, str, str]:
+    """Return the members that ask for a task's name up to the task, and those that give it up to the task and behind."""
+    key = names.task_key("", 0)
+    behind = f'","{SCOPE}":"group"'
+    return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
+
+
 def naming(event: EventType) -> Naming | None:
     """Return how an event is named; None if the table alone names it."""
     if event.opens is False:
@@ -142,7 +152,8 @@ def gives(key: str) -> str:
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
-def _task(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
+def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
+    """Name the body of a task by the task's type."""
     return names.of_task(event.mcv[0], values[0])
 
 
@@ -158,7 +169,7 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
     return names.of_set(values[1], values[0])
 
 
-def _create(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
+def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     """Return the name that the task's bodies will ask for."""
     model = event.mcv[0]
     task, type_ = values
@@ -167,7 +178,12 @@ def _create(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
     return name, ask + gives(names.task_key(model, task))
 
 
-_NAMINGS: dict[str, Naming] = {"task": _task, "mark": _mark, "set": _set, "create": _create}
+_NAMINGS: dict[str, Naming] = {
+    "task": task_name,
+    "mark": _mark,
+    "set": _set,
+    "create": created_name,
+}
 
 
 def _keep(names: dict[str, str], key: str, name: str, entries_max: int) -> None:

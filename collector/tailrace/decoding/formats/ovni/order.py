@@ -25,7 +25,9 @@ OPENINGS_MAX, OPENING_MAX = 4, 2048
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """Events that tell the thread's state."""
 
-TURNS = STATES | {b"OU[", b"OU]", b"OF["}
+LATE_BEGIN, LATE_END = b"OU[", b"OU]"
+
+TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
 """Events that change the rules for the events after them."""
 
 CLOCK_MIN = -(2**63)
@@ -71,7 +73,7 @@ class EventOrder:
         if not self.state.late:
             self.state.last = clock
 
-    def remember(self, buffer: bytearray, begin: int, stop: int) -> None:
+    def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
         """Remember the events in `buffer[begin:stop]`, which were read."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
@@ -81,14 +83,14 @@ class EventOrder:
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
         """Take the next event; return the flaw of its place, and whether a stale tail or a fork begins here."""
         state = self.state
-        if mcv == b"OU]":
+        if mcv == LATE_END:
             state.late = False
         found = self._place(clock, event)
         if state.last is None:
             state.first = clock
         if not state.late:
             state.last = clock
-        if mcv == b"OU[":
+        if mcv == LATE_BEGIN:
             state.late = True
         elif mcv == b"OF[" and not state.copy:
             first, *later = state.openings

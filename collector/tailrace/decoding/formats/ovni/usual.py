@@ -25,7 +25,7 @@ ROLES = frozenset({"call", "thread", "task", "pause", "alone", "mark", "set", "c
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
 
 
-class _Fields(NamedTuple):
+class Fields(NamedTuple):
     """How to read a usual event that has fields, or that does not nest with all others: see `PayloadLayout`."""
 
     size: int
@@ -37,17 +37,17 @@ class _Fields(NamedTuple):
     event: EventType
 
 
-_Plan = tuple[Kind, str, str, str, str, str, _Fields | None]
+Plan = tuple[Kind, str, str, str, str, str, Fields | None]
 """Kind, name, category, attributes (with fields: their beginning), channel, the pair's begin, fields."""
 
 
-def _plan(event: EventType, layout: PayloadLayout) -> _Plan:
+def plan_of(event: EventType, layout: PayloadLayout) -> Plan:
     ends = event.opens is False
     kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
     mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
     fields = None
     if layout.size or event.role in OWN:
-        fields = _Fields(
+        fields = Fields(
             HEAD + layout.size, layout.struct.unpack_from, layout.members, layout.key,
             naming(event), event.role in OWN, event,
         )  # fmt: skip
@@ -57,9 +57,9 @@ def _plan(event: EventType, layout: PayloadLayout) -> _Plan:
     )  # fmt: skip
 
 
-_PLANS: dict[str, dict[bytes, _Plan]] = {
+PLANS: dict[str, dict[bytes, Plan]] = {
     order: {
-        bytes([max(layout.size - 1, 0)]) + mcv: _plan(event, layout)
+        bytes([max(layout.size - 1, 0)]) + mcv: plan_of(event, layout)
         for mcv, event in EVENTS.items()
         if event.role in ROLES and mcv not in TURNS
         for layout in event.layouts[order]
@@ -75,7 +75,7 @@ class UsualReader:
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
         self._head = NUMBERS[order].head.unpack_from
-        self._plans = _PLANS[order]
+        self._plans = PLANS[order]
         self._stack = stack
         self._names = names
 
@@ -131,7 +131,7 @@ class UsualReader:
         return at, last
 
     def _read_fields(
-        self, plan: _Plan, fields: _Fields, values: tuple[int, ...]
+        self, plan: Plan, fields: Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
         """Return name, attributes, id and parent; None for an end of a span that was not begun last."""
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]

@@ -1,0 +1,404 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The kernel of DFTracer: packs complete events and counters of the usual shape into blocks.
+
+A record is usual if it is one line without white space between its fields; it has only the tracer's own fields,
+each once; its strings are UTF-8 without a backslash; its arguments are strings and numbers. The kernel stops before
+any other line, and before a line whose newline has not come; `decoder` reads what stands there.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcpy, memset
+
+from tailrace.decoding.formats.dftracer.usual_line cimport (
+    ARGS, HASH_MAX, ID, TYPE, Line, Text, read_line,
+)
+from tailrace.decoding.json_text cimport QUOTE, write_plain
+from tailrace.decoding.word_table cimport (
+    WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
+)
+
+from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.model.record import Kind
+
+cdef extern from *:
+    """
+    #define add_overflows(a, b, sum) __builtin_add_overflow(a, b, sum)
+    """
+    bint add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
+
+cdef enum:
+    ROWS_MAX = 8192
+    LINE_MAX = 16384
+    WORDS_MAX = 4096
+    WORDS_BYTES = 1 << 20
+    CATEGORIES_MAX = 1024
+    CATEGORIES_BYTES = 1 << 16
+    STREAMS_MAX = 8192
+    MEMBERS_MAX = 4096
+    NAMED_MAX = 16384  # the names behind a record's hashes
+    TEXT_MAX = 2 << 20  # a block's attributes
+    TEXT_MORE = 64
+    SPAN_OF_IDS = 1 << 15
+    # Why the kernel stops
+    HERE = -2  # at what is not usual, or when the block is full
+    INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
+
+_KINDS = [Kind.SPAN, Kind.COUNTER]
+
+
+cdef struct Columns:
+    int64_t *offset
+    int64_t *size
+    int64_t *start
+    int64_t *end
+    int64_t *number  # of complete events, one behind the other
+    int32_t *kind
+    int32_t *stream
+    int32_t *name
+    int32_t *category
+    int32_t *ends  # of attributes; one more than rows
+    uint8_t *valid_end
+    uint8_t *valid_text
+    uint8_t *text
+    int rows
+    int empty  # rows without attributes
+    int counters
+
+
+cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
+    if text.size:  # else there may be no text at all
+        memcpy(out, text.at, text.size)
+    return out + text.size
+
+
+cdef class Known:
+    """Texts that repeat."""
+
+    cdef WordTable table
+    cdef list texts
+
+    def __cinit__(self, uint32_t words_max, uint32_t bytes_max, uint64_t seed) -> None:
+        make_table(&self.table, words_max, bytes_max, seed)
+        self.texts = []
+
+    def __dealloc__(self) -> None:
+        free_table(&self.table)
+
+    cdef inline int find(self, const uint8_t *word, uint32_t size) noexcept nogil:
+        """Return the code of a text, which `word` stands for, or -1."""
+        return find_word(&self.table, word, size, hash_word(&self.table, word, size))
+
+    cdef int add(self, const uint8_t *word, uint32_t size, str text, bint in_use) except -1:
+        """Return the code of a new text, or HERE if there is no room and the codes are in use."""
+        if not has_room(&self.table, size):
+            if in_use:
+                return HERE
+            empty_table(&self.table)
+            self.texts = []
+        self.texts.append(text)
+        return add_word(&self.table, word, size, hash_word(&self.table, word, size))
+
+
+cdef class Scanner:
+    """Packs records into blocks, and remembers their names, streams and hashes. Decoders may share one."""
+
+    cdef Known words, categories, streams
+    cdef WordTable hashes
+    cdef list member_texts
+    cdef Text members[MEMBERS_MAX]  # in `member_texts`
+    cdef object version  # of the names that `members` come from
+    cdef Columns columns
+    cdef bint busy
+
+    def __cinit__(self) -> None:
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
+        cdef Columns *into = &self.columns
+        self.words = Known(WORDS_MAX, WORDS_BYTES, seed)
+        self.categories = Known(CATEGORIES_MAX, CATEGORIES_BYTES, seed)
+        self.streams = Known(STREAMS_MAX, STREAMS_MAX * 16, seed)
+        make_table(&self.hashes, MEMBERS_MAX, MEMBERS_MAX * (2 * HASH_MAX + 1), seed)
+        self.member_texts = []
+        cdef int64_t **longs[5]
+        cdef int32_t **ints[5]
+        longs[:] = [&into.offset, &into.size, &into.start, &into.end, &into.number]
+        ints[:] = [&into.kind, &into.stream, &into.name, &into.category, &into.ends]
+        for i in range(5):
+            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.valid_end = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.valid_text = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>_allocated(TEXT_MAX)
+
+    def __dealloc__(self) -> None:
+        cdef Columns *of = &self.columns
+        free_table(&self.hashes)
+        for pointer in (
+            <size_t>of.offset, <size_t>of.size, <size_t>of.start, <size_t>of.end, <size_t>of.number,
+            <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
+            <size_t>of.valid_end, <size_t>of.valid_text, <size_t>of.text,
+        ):
+            free(<void *><size_t>pointer)
+
+    def scan(
+        self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
+        names not None, bint numbered, /
+    ):
+        """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
+
+        Return a block, where in `data` it ends, and the ids of its complete events as 64-bit integers. The block ends
+        before a line that is not usual or not whole, or where it is full. Return None for the block if it would have
+        no row, or less than `rows_min`. No line of a block is longer than `size_max`. `names` are those behind hashes. Where ids are `numbered`, a record that
+        stands for several calls is not usual. While a thread is in here, others get no block."""
+        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
+        cdef Columns *to = &self.columns
+        if at < 0 or at > have or self.busy:
+            return None, at, b""
+        self.busy = True
+        try:
+            to.rows = to.empty = to.counters = to.ends[0] = 0
+            memset(to.valid_end, 0, ROWS_MAX // 8)
+            memset(to.valid_text, 0, ROWS_MAX // 8)
+            if self.version is not names.version:
+                self._forget_members()
+                self.version = names.version
+            with nogil:
+                why = self._fill(begin, have, &stop, offset - at, size_max, numbered, names, False)
+            # From the first record on that needs the lock it stays, or each might wait for another thread.
+            if why == INTERPRETER:
+                self._fill(begin, have, &stop, offset - at, size_max, numbered, names, True)
+            if to.rows < max(rows_min, 1):
+                return None, stop, b""
+            numbers = _copied(to.number, (to.rows - to.counters) * sizeof(int64_t))
+            return self._block(stop - at), stop, numbers
+        finally:
+            self.busy = False
+
+    cdef int _fill(
+        self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
+        Py_ssize_t size_max, bint numbered, object names, bint locked,
+    ) except -1 nogil:
+        """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        cdef Columns *to = &self.columns
+        cdef const uint8_t *begin
+        cdef const uint8_t *stop
+        cdef uint8_t *text
+        cdef Line line
+        cdef Py_ssize_t size
+        cdef int row = to.rows, stream, name, category, member
+        cdef bint aggregate
+        size_max = min(size_max, LINE_MAX)
+        while row < ROWS_MAX and at[0] < have:
+            begin = data + at[0]
+            stop = <const uint8_t *>memchr(begin, c'\n', min(have - at[0], size_max))
+            if not stop or not read_line(begin, stop, &line):
+                break
+            size = stop + 1 - begin
+            if TEXT_MAX - to.ends[row] < size + NAMED_MAX + TEXT_MORE:
+                break
+            aggregate = line.phase == c'3' or (line.counts_calls and not line.fields & ID)
+            if aggregate and numbered:
+                break
+            if line.fields & ID and add_overflows(line.start, line.duration, &to.end[row]):
+                break
+            stream = self._stream(line.pid, line.tid, locked)
+            if stream < 0:
+                return stream
+            name = self._word(self.words, line.name, locked)
+            if name < 0:
+                return name
+            category = self._word(self.categories, line.category, locked)
+            if category < 0:
+                return category
+            member = 0
+            if line.host.at or line.file.at:
+                member = self._members(&line, names, locked)
+                if member < 0:
+                    return member
+            text = to.text + to.ends[row]
+            if line.fields & (ID | TYPE | ARGS) or aggregate:
+                text = self._write_attributes(&line, aggregate, member, text)
+                to.valid_text[row >> 3] |= 1 << (row & 7)
+            else:
+                to.empty += 1
+            to.ends[row + 1] = <int32_t>(text - to.text)
+            to.kind[row] = not line.fields & ID
+            if line.fields & ID:
+                to.number[row - to.counters] = line.number
+                to.valid_end[row >> 3] |= 1 << (row & 7)
+            else:
+                to.counters += 1
+                to.end[row] = 0
+            to.offset[row], to.size[row], to.start[row] = offset + at[0], size, line.start
+            to.stream[row], to.name[row], to.category[row] = stream, name, category
+            row += 1
+            to.rows = row
+            at[0] += size
+        return HERE
+
+    cdef inline uint8_t *_write_attributes(
+        self, const Line *line, bint aggregate, int member, uint8_t *out
+    ) noexcept nogil:
+        """Write the attributes of a record that has some; return where they end."""
+        cdef uint8_t *begin = out
+        if line.fields & ID:
+            out = _copy(line.id, write_plain(b',"id":', out))
+        if line.fields & TYPE:
+            out = _copy(line.type, write_plain(b',"type":', out))
+        if aggregate:
+            out = write_plain(b',"aggregate":true', out)
+        if line.host.at or line.file.at:
+            out = _copy(self.members[member], out)
+        if line.fields & ARGS:
+            out = _copy(line.args, write_plain(b',"args":', out))
+        begin[0] = c'{'
+        out[0] = c'}'
+        return out + 1
+
+    cdef inline int _stream(self, int64_t pid, int64_t tid, bint locked) except -1 nogil:
+        """Return a stream's code; INTERPRETER, or HERE if this block has no room for it."""
+        cdef int64_t[2] ids
+        ids[0], ids[1] = pid, tid
+        cdef const uint8_t *word = <const uint8_t *>&ids[0]
+        cdef int code = self.streams.find(word, 16)
+        if code >= 0:
+            return code
+        if not locked:
+            return INTERPRETER
+        with gil:
+            return self.streams.add(word, 16, f"{pid}/{tid}", self.columns.rows)
+
+    cdef inline int _word(self, Known known, Text raw, bint locked) except -1 nogil:
+        """Return the code of a name or category; INTERPRETER, or HERE if this block has no room for it."""
+        cdef int code = known.find(raw.at, <uint32_t>raw.size)
+        if code >= 0:
+            return code
+        if not locked:
+            return INTERPRETER
+        with gil:
+            return known.add(raw.at, <uint32_t>raw.size, _text(raw), self.columns.rows)
+
+    cdef inline int _members(self, const Line *line, object names, bint locked) except -1 nogil:
+        """Return the code of the members for a record's hashes; INTERPRETER, or HERE if they are too long."""
+        cdef uint8_t[2 * HASH_MAX + 1] word
+        cdef uint32_t size = <uint32_t>(line.host.size + 1 + line.file.size), hash
+        cdef int code
+        _copy(line.host, word)[0] = c'\n'
+        _copy(line.file, word + line.host.size + 1)
+        hash = hash_word(&self.hashes, word, size)
+        code = find_word(&self.hashes, word, size, hash)
+        if code >= 0:
+            return code
+        if not locked:
+            return INTERPRETER
+        with gil:
+            found = names.members(_unquoted(line.file), _unquoted(line.host))
+            if PyBytes_GET_SIZE(found) > NAMED_MAX:
+                return HERE
+            if not has_room(&self.hashes, size):
+                self._forget_members()
+            self.member_texts.append(found)
+            code = add_word(&self.hashes, word, size, hash)
+            self.members[code].at = <const uint8_t *>PyBytes_AS_STRING(found)
+            self.members[code].size = PyBytes_GET_SIZE(found)
+        return code
+
+    cdef int _forget_members(self) except -1:
+        empty_table(&self.hashes)
+        self.member_texts = []
+        return 0
+
+    cdef object _block(self, Py_ssize_t length):
+        """Return the rows as a block, whose buffers have no more room than that."""
+        cdef Columns *of = &self.columns
+        cdef int rows = of.rows
+        attributes = None
+        if of.empty < rows:
+            attributes = Texts(
+                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                _copied(of.text, of.ends[rows]),
+                _copied(of.valid_text, (rows + 7) // 8) if of.empty else None,
+            )
+        end = None
+        if of.counters < rows:
+            end = Integers(
+                _copied(of.end, rows * sizeof(int64_t)),
+                _copied(of.valid_end, (rows + 7) // 8) if of.counters else None,
+            )
+        return Block(
+            rows, length, _longs(of.offset, rows), _longs(of.size, rows),
+            _words(of.kind, rows, _KINDS), _words(of.stream, rows, self.streams.texts), None, None,
+            _words(of.name, rows, self.words.texts), _words(of.category, rows, self.categories.texts), None, None,
+            _longs(of.start, rows), end, attributes,
+        )
+
+
+def ranges(bytes numbers not None):
+    """Return the ranges of 64-bit integers, in ascending order, and how often one does not follow the one before.
+
+    Return None if one comes twice, or they are too far apart."""
+    cdef const int64_t *number = <const int64_t *>PyBytes_AS_STRING(numbers)
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(numbers) // sizeof(int64_t), i
+    cdef uint8_t[SPAN_OF_IDS] come
+    cdef int64_t least, most
+    cdef uint64_t span, place, begin
+    cdef Py_ssize_t breaks = 0
+    if not count:
+        return [], 0
+    least = most = number[0]
+    for i in range(1, count):
+        breaks += number[i] != number[i - 1] + 1
+        least, most = min(least, number[i]), max(most, number[i])
+    if not breaks:
+        return [(least, most)], 0
+    span = <uint64_t>most - <uint64_t>least
+    if span >= SPAN_OF_IDS:
+        return None
+    memset(come, 0, span + 1)
+    for i in range(count):
+        place = <uint64_t>number[i] - <uint64_t>least
+        if come[place]:
+            return None
+        come[place] = 1
+    found = []
+    place = 0
+    while place <= span:
+        begin = place
+        while place <= span and come[place]:
+            place += 1
+        found.append((least + <int64_t>begin, least + <int64_t>place - 1))
+        while place <= span and not come[place]:
+            place += 1
+    return found, breaks
+
+
+cdef inline object _text(Text raw):
+    return raw.at[: raw.size].decode()
+
+
+cdef inline object _unquoted(Text hash):
+    """Return the text of a hash, None if there is none."""
+    if not hash.at:
+        return None
+    return _text(hash)[1:] if hash.at[0] == QUOTE else _text(hash)
+
+
+cdef void *_allocated(size_t size) except NULL:
+    cdef void *memory = malloc(size)
+    if not memory:
+        raise MemoryError
+    return memory
+
+
+cdef inline bytes _copied(const void *values, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *>values, size)
+
+
+cdef inline object _longs(const int64_t *values, int rows):
+    return Integers(_copied(values, rows * sizeof(int64_t)))
+
+
+cdef inline object _words(const int32_t *codes, int rows, list texts):
+    return Words(_copied(codes, rows * sizeof(int32_t)), texts, len(texts))

@@ -1,0 +1,19 @@
+from tailrace.decoding.formats.et3.form import Form
+from tailrace.decoding.formats.et3.maps import MapNames
+from tailrace.model.block import Block
+
+class Scanner:
+    def __init__(
+        self, agent: str, *, depth: int, threads: int, trust: int, doubt: int, time: int
+    ) -> None: ...
+    def scan(
+        self,
+        data: bytes,
+        at: int,
+        offset: int,
+        size_max: int,
+        rows_min: int,
+        form: Form,
+        names: MapNames,
+        /,
+    ) -> tuple[Block | None, int, bool]: ...

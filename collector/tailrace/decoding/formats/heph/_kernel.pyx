@@ -1,0 +1,398 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The kernel of Heph: packs events of the usual shape into blocks.
+
+An event is usual if `decoder` reads it without a flaw, its description is UTF-8, and its attributes are at most
+`FIELDS_MAX` u64, i64, finite f64 or UTF-8 strings with different, ordinary names. The kernel stops before any other
+packet, and before bytes that end inside a packet; `decoder` reads what stands there.
+
+Every read is inside the packet, whose size is checked against the input first.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.math cimport isfinite
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    """
+    void *memmem(const void *data, size_t size, const void *part, size_t part_size) nogil
+
+from tailrace.decoding.json_text cimport (
+    write_float, write_plain, write_signed, write_string, write_unsigned,
+)
+from tailrace.decoding.word_table cimport (
+    WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
+)
+
+from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.model.record import Kind
+
+cdef enum:
+    EVENT_MIN = 42
+    ROWS_MAX = 8192
+    FIELDS_MAX = 64
+    NAMES_MAX = 4096
+    NAMES_BYTES = 1 << 20
+    STREAMS_MAX = 8192
+    TEXT_MAX = 1 << 20  # a block's attributes
+    TEXT_PER_BYTE = 12  # a name's byte may become 6, twice if its i64 is named under `$types`
+    TEXT_MORE = 64
+    # The body's types
+    U64 = 1
+    I64 = 2
+    F64 = 3
+    STRING = 4
+    # Why the kernel stops
+    HERE = -2  # at what is not usual, or when the block is full
+    INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
+
+cdef uint32_t EVENT = 0xC1FC1FB7
+cdef const char *EVENT_MAGIC = b"\xC1\xFC\x1F\xB7"
+cdef const char *METADATA_MAGIC = b"\x75\xD1\x1D\x4D"
+cdef const char *COUNTER = b"\x00\x10tailrace.counter"
+cdef enum:
+    COUNTER_SIZE = 18
+
+_KINDS = [Kind.SPAN, Kind.COUNTER]
+
+
+cdef inline uint16_t _u16(const uint8_t *at) noexcept nogil:
+    return <uint16_t>((at[0] << 8) | at[1])
+
+
+cdef inline uint32_t _u32(const uint8_t *at) noexcept nogil:
+    return (<uint32_t>_u16(at) << 16) | _u16(at + 2)
+
+
+cdef inline uint64_t _u64(const uint8_t *at) noexcept nogil:
+    return (<uint64_t>_u32(at) << 32) | _u32(at + 4)
+
+
+cdef struct Columns:
+    int64_t *offset
+    int64_t *size
+    int64_t *substream
+    int64_t *counter
+    int64_t *start
+    int64_t *end
+    int32_t *kind
+    int32_t *stream
+    int32_t *name
+    int32_t *ends  # of attributes; one more than rows
+    uint8_t *valid  # of attributes
+    uint8_t *text
+    int rows
+    int empty  # rows without attributes
+    int counters
+
+
+cdef int _write_attributes(
+    const uint8_t *at, const uint8_t *end, uint8_t **out, bint locked
+) except -1 nogil:
+    """Write attributes as a JSON object at `out`, and set `out` to its end, or to NULL if one is not usual.
+
+    Return HERE, or INTERPRETER if the interpreter must spell a number."""
+    cdef const uint8_t *names[FIELDS_MAX]
+    cdef const uint8_t *keys[FIELDS_MAX]  # of i64 that look like u64
+    cdef int sizes[FIELDS_MAX]
+    cdef int key_sizes[FIELDS_MAX]
+    cdef int fields = 0, typed = 0, i, size, kind
+    cdef const uint8_t *name
+    cdef uint8_t *text = out[0]
+    cdef uint8_t *key
+    cdef uint64_t bits
+    cdef double number
+    out[0] = NULL
+    text[0] = c'{'
+    text += 1
+    while at < end:
+        if fields == FIELDS_MAX or end - at < 3 or at[0]:
+            return HERE
+        size = at[1]
+        name = at + 2
+        if end - name <= size or (size and name[0] == c'$'):
+            return HERE
+        for i in range(fields):
+            if sizes[i] == size and not memcmp(names[i], name, size):
+                return HERE
+        names[fields], sizes[fields] = name, size
+        if fields:
+            text[0] = c','
+            text += 1
+        fields += 1
+        key = text
+        text = write_string(name, size, text)
+        if not text:
+            return HERE
+        text[0] = c':'
+        text += 1
+        kind = name[size]
+        at = name + size + 1
+        if kind == STRING:
+            if end - at < 2:
+                return HERE
+            size = _u16(at)
+            at += 2
+            if end - at < size:
+                return HERE
+            text = write_string(at, size, text)
+            if not text:
+                return HERE
+            at += size
+            continue
+        if end - at < 8:
+            return HERE
+        bits = _u64(at)
+        at += 8
+        if kind == U64:
+            text = write_unsigned(bits, text)
+        elif kind == I64:
+            if not bits >> 63:
+                keys[typed], key_sizes[typed] = key, <int>(text - key)
+                typed += 1
+            text = write_signed(<int64_t>bits, text)
+        elif kind == F64:
+            memcpy(&number, &bits, 8)
+            if not isfinite(number):
+                return HERE
+            if not locked:
+                return INTERPRETER
+            with gil:
+                text = write_float(number, text)
+        else:
+            return HERE
+    if typed:
+        text = write_plain(b',"$types":{', text)
+        for i in range(typed):
+            if i:
+                text[0] = c','
+                text += 1
+            memcpy(text, keys[i], key_sizes[i])
+            text = write_plain(b'"i64"', text + key_sizes[i])
+        text[0] = c'}'
+        text += 1
+    text[0] = c'}'
+    out[0] = text + 1
+    return HERE
+
+
+cdef class Scanner:
+    """Packs events into blocks, and remembers their names and streams. Decoders may share one."""
+
+    cdef WordTable names, streams
+    cdef list name_texts, stream_texts
+    cdef Columns columns
+    cdef bint busy
+
+    def __cinit__(self) -> None:
+        cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
+        cdef Columns *into = &self.columns
+        make_table(&self.names, NAMES_MAX, NAMES_BYTES, seed)
+        make_table(&self.streams, STREAMS_MAX, STREAMS_MAX * 4, seed)
+        self.name_texts, self.stream_texts = [], []
+        cdef int64_t **longs[6]
+        cdef int32_t **ints[4]
+        longs[:] = [&into.offset, &into.size, &into.substream, &into.counter, &into.start, &into.end]
+        ints[:] = [&into.kind, &into.stream, &into.name, &into.ends]
+        for i in range(6):
+            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+        for i in range(4):
+            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.valid = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>_allocated(TEXT_MAX)
+
+    def __dealloc__(self) -> None:
+        cdef Columns *of = &self.columns
+        free_table(&self.names)
+        free_table(&self.streams)
+        for pointer in (
+            <size_t>of.offset, <size_t>of.size, <size_t>of.substream, <size_t>of.counter,
+            <size_t>of.start, <size_t>of.end, <size_t>of.kind, <size_t>of.stream, <size_t>of.name,
+            <size_t>of.ends, <size_t>of.valid, <size_t>of.text,
+        ):
+            free(<void *><size_t>pointer)
+
+    def scan(
+        self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min, /
+    ):
+        """Pack the usual events from `data[at]` on, which is the input's byte `offset`.
+
+        Return a block and where in `data` it ends, which is before a packet that is not usual or not whole, or where
+        the block is full. Return None for the block if it would have no row, or less than `rows_min`. No packet of a block is longer
+        than `size_max`, at most 4096. While a thread is in here, others get no block."""
+        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
+        cdef int why
+        if at < 0 or at > have or self.busy:
+            return None, at
+        self.busy = True
+        try:
+            self.columns.rows = self.columns.empty = self.columns.counters = 0
+            self.columns.ends[0] = 0
+            memset(self.columns.valid, 0, ROWS_MAX // 8)
+            with nogil:
+                why = self._fill(begin, have, &stop, offset - at, size_max, False)
+            # From the first event on that needs the lock it stays, or each of them might wait for another thread.
+            if why == INTERPRETER:
+                self._fill(begin, have, &stop, offset - at, size_max, True)
+            return (self._block(stop - at) if self.columns.rows >= max(rows_min, 1) else None), stop
+        finally:
+            self.busy = False
+
+    cdef int _fill(
+        self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
+        Py_ssize_t size_max, bint locked,
+    ) except -1 nogil:
+        """Add rows of the packets from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        cdef Columns *to = &self.columns
+        cdef const uint8_t *packet
+        cdef const uint8_t *body
+        cdef Py_ssize_t size, length
+        cdef uint8_t *text
+        cdef int row = to.rows, name, stream = 0
+        cdef uint32_t id
+        cdef int64_t known = -1  # the stream before
+        size_max = min(size_max, 4096)
+        while row < ROWS_MAX and have - at[0] >= EVENT_MIN:
+            packet = data + at[0]
+            size = _u32(packet + 4)
+            length = _u16(packet + 40)
+            if (
+                _u32(packet) != EVENT or size > size_max or size > have - at[0]
+                or length + EVENT_MIN > size or (packet[24] | packet[32]) & 0x80
+                or TEXT_MAX - to.ends[row] < size * TEXT_PER_BYTE + TEXT_MORE
+            ):
+                break
+            body = packet + EVENT_MIN + length
+            text = to.text + to.ends[row]
+            if body < packet + size:
+                if _write_attributes(body, packet + size, &text, locked) == INTERPRETER:
+                    return INTERPRETER
+                if not text:
+                    break
+            id = _u32(packet + 8)
+            if id != known:
+                stream = self._stream(packet + 8, locked)
+                if stream < 0:
+                    return stream
+                known = id
+            name = self._name(packet + EVENT_MIN, <uint32_t>length, locked)
+            if name < 0:
+                return name
+            to.ends[row + 1] = <int32_t>(text - to.text)
+            if text > to.text + to.ends[row]:
+                to.valid[row >> 3] |= 1 << (row & 7)
+            else:
+                to.empty += 1
+            to.kind[row] = (
+                packet + size - body >= COUNTER_SIZE and not memcmp(body, COUNTER, COUNTER_SIZE)
+            )
+            to.counters += to.kind[row]
+            to.offset[row], to.size[row] = offset + at[0], size
+            to.stream[row], to.name[row] = stream, name
+            to.counter[row], to.substream[row] = _u32(packet + 12), <int64_t>_u64(packet + 16)
+            to.start[row], to.end[row] = <int64_t>_u64(packet + 24), <int64_t>_u64(packet + 32)
+            row += 1
+            to.rows = row
+            at[0] += size
+        return HERE
+
+    cdef inline int _stream(self, const uint8_t *id, bint locked) except -1 nogil:
+        """Return a stream's code; INTERPRETER, or HERE if this block has no room for it."""
+        cdef uint32_t hash = hash_word(&self.streams, id, 4)
+        cdef int code = find_word(&self.streams, id, 4, hash)
+        if code >= 0:
+            return code
+        if not locked:
+            return INTERPRETER
+        with gil:
+            if not has_room(&self.streams, 4):
+                if self.columns.rows:
+                    return HERE
+                empty_table(&self.streams)
+                self.stream_texts = []
+            self.stream_texts.append(str(_u32(id)))
+        return add_word(&self.streams, id, 4, hash)
+
+    cdef inline int _name(self, const uint8_t *raw, uint32_t size, bint locked) except -1 nogil:
+        """Return a name's code; INTERPRETER, or HERE if it is not UTF-8 or this block has no room for it."""
+        cdef uint32_t hash = hash_word(&self.names, raw, size)
+        cdef int code = find_word(&self.names, raw, size, hash)
+        if code >= 0:
+            return code
+        if not locked:
+            return INTERPRETER
+        with gil:
+            try:
+                text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
+            except UnicodeDecodeError:
+                return HERE
+            if not has_room(&self.names, size):
+                if self.columns.rows:
+                    return HERE
+                empty_table(&self.names)
+                self.name_texts = []
+            self.name_texts.append(text)
+        return add_word(&self.names, raw, size, hash)
+
+    cdef object _block(self, Py_ssize_t length):
+        """Return the rows as a block, whose buffers have no more room than that."""
+        cdef Columns *of = &self.columns
+        cdef int rows = of.rows
+        names, streams = self.name_texts, self.stream_texts
+        attributes = None
+        if of.empty < rows:
+            attributes = Texts(
+                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                _copied(of.text, of.ends[rows]),
+                _copied(of.valid, (rows + 7) // 8) if of.empty else None,
+            )
+        return Block(
+            rows, length, _longs(of.offset, rows), _longs(of.size, rows),
+            Words(_copied(of.kind, rows * sizeof(int32_t)), _KINDS, 2),
+            Words(_copied(of.stream, rows * sizeof(int32_t)), streams, len(streams)),
+            _longs(of.substream, rows), _longs(of.counter, rows),
+            Words(_copied(of.name, rows * sizeof(int32_t)), names, len(names)),
+            None, None, None, _longs(of.start, rows), _longs(of.end, rows), attributes,
+        )
+
+
+def all_events(bytes payload not None, tuple sizes not None, Py_ssize_t begin):
+    """Return whether the datagrams that lie one behind the other from `begin` on are exactly one event each."""
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(payload)
+    cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size
+    if begin < 0:
+        return False
+    at += begin
+    for size in sizes:
+        if size < EVENT_MIN or size > left or _u32(at) != EVENT or _u32(at + 4) != size:
+            return False
+        if _u16(at + 40) + EVENT_MIN > size:
+            return False
+        if memmem(at + 4, size - 4, EVENT_MAGIC, 4) or memmem(at + 4, size - 4, METADATA_MAGIC, 4):
+            return False
+        at += size
+        left -= size
+    return True
+
+
+cdef void *_allocated(size_t size) except NULL:
+    cdef void *memory = malloc(size)
+    if not memory:
+        raise MemoryError
+    return memory
+
+
+cdef inline bytes _copied(const void *values, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *>values, size)
+
+
+cdef inline object _longs(const int64_t *values, int rows):
+    return Integers(_copied(values, rows * sizeof(int64_t)))

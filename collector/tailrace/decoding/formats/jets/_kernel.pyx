@@ -1,0 +1,551 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The kernel of JETS: packs lines of the usual shape into blocks.
+
+A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
+`MEMBERS_MAX` fields, each key comes once and is spelled without an escape, no key begins with "$", and
+
+- ids are numbers, and what is a column is spelled without an escape;
+- a description is spelled as we spell it;
+- values nest no deeper than `json_scan` reads them.
+
+The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads what stands
+there.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    """
+    void *memrchr(const void *data, int byte, size_t size) nogil
+
+from tailrace.decoding.json_scan cimport (
+    ESCAPED, RESPELLED, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
+)
+from tailrace.decoding.json_text cimport QUOTE
+from tailrace.decoding.word_table cimport (
+    WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
+)
+
+from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.model.record import Kind
+
+cdef enum:
+    ROWS_MAX = 8192
+    MEMBERS_MAX = 32
+    NAMES_MAX = 8192
+    CATEGORIES_MAX = 1024
+    WORDS_BYTES = 1 << 20
+    TEXT_MAX = 1 << 20  # a block's attributes
+
+cdef enum:  # keys
+    CLK, TYPE, NAME, RECORD_TYPE, ID, PARENT_ID, RECORD_ID, DESCRIPTION, DATA
+    KEYS
+    OTHER = KEYS
+
+cdef enum:  # what values are
+    STRING, INTEGER, NULL_, ANY
+
+cdef enum:  # kinds of rows
+    BEGIN, END, INSTANT, ANNOTATION
+    ROW_KINDS
+
+_KINDS = [Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION]
+
+
+cdef struct Member:
+    const uint8_t *key
+    const uint8_t *begin  # of the value; of a string, behind the quote
+    const uint8_t *end
+    int key_size
+    int what  # a key, or OTHER
+    int value  # what it is
+    int spelling  # of a string
+
+
+cdef struct Line:
+    Member members[MEMBERS_MAX]
+    int count
+    int at[KEYS]  # where in `members` the field with a key is, or -1
+
+
+cdef struct Long:
+    int64_t *values
+    uint8_t *valid
+    int count  # of rows with a value
+
+
+cdef struct Columns:
+    int64_t *offset
+    int64_t *size
+    int32_t *kind
+    int32_t *name
+    int32_t *category
+    Long id, parent, start, end
+    int32_t *ends  # of attributes; one more than rows
+    uint8_t *name_valid
+    uint8_t *category_valid
+    uint8_t *attributes_valid
+    uint8_t *text
+    int rows
+    int kinds[ROW_KINDS]
+    int attributed  # rows with attributes
+
+
+cdef inline int _key(const uint8_t *key, Py_ssize_t size) noexcept nogil:
+    if size == 2:
+        return ID if not memcmp(key, "id", 2) else OTHER
+    if size == 3:
+        return CLK if not memcmp(key, "clk", 3) else OTHER
+    if size == 4:
+        if not memcmp(key, "type", 4):
+            return TYPE
+        if not memcmp(key, "name", 4):
+            return NAME
+        return DATA if not memcmp(key, "data", 4) else OTHER
+    if size == 9:
+        if not memcmp(key, "record_id", 9):
+            return RECORD_ID
+        return PARENT_ID if not memcmp(key, "parent_id", 9) else OTHER
+    if size == 11:
+        if not memcmp(key, "description", 11):
+            return DESCRIPTION
+        return RECORD_TYPE if not memcmp(key, "record_type", 11) else OTHER
+    return OTHER
+
+
+cdef inline bint _is_repeated(Line *line, const Member *member) noexcept nogil:
+    """Return whether an earlier field has the key of a member that no column or attribute of ours is made of."""
+    cdef int i
+    for i in range(line.count):
+        if line.members[i].key_size == member.key_size and not memcmp(
+            line.members[i].key, member.key, member.key_size
+        ):
+            return True
+    return False
+
+
+cdef inline const uint8_t *_read_member(
+    Line *line, const uint8_t *at, const uint8_t *end
+) noexcept nogil:
+    """Add the field at `at`. Return where its value ends, or NULL if it is not usual."""
+    cdef Member *member = &line.members[line.count]
+    cdef const uint8_t *stop
+    cdef int spelling = 0
+    cdef bint whole = False
+    if line.count == MEMBERS_MAX or at[0] != QUOTE:
+        return NULL
+    member.key = at + 1
+    stop = string_end(at + 1, end, &spelling)
+    if not stop or spelling or at[1] == c'$':
+        return NULL
+    member.key_size = <int>(stop - member.key)
+    member.what = _key(member.key, member.key_size)
+    if member.what == OTHER:
+        if _is_repeated(line, member):
+            return NULL
+    elif line.at[member.what] >= 0:
+        return NULL
+    else:
+        line.at[member.what] = line.count
+    at = behind_white(stop + 1)
+    if at[0] != c':':
+        return NULL
+    at = behind_white(at + 1)
+    member.begin = at
+    member.value, member.spelling = ANY, 0
+    if at[0] == QUOTE:
+        member.value, member.begin = STRING, at + 1
+        stop = string_end(at + 1, end, &member.spelling)
+        at = stop + 1 if stop else NULL
+    elif at[0] == c'-' or c'0' <= at[0] <= c'9':
+        at = stop = number_end(at, &whole)
+        if whole:
+            member.value = INTEGER
+    elif at[0] == c'n':
+        at = stop = word_end(at)
+        member.value = NULL_
+    else:
+        at = stop = value_end(at, end)
+    member.end = stop
+    line.count += 1
+    return at
+
+
+cdef inline const uint8_t *_read_line(Line *line, const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Read the fields of the line at `at`. Return its newline, or NULL if it is not usual."""
+    cdef int i
+    line.count = 0
+    for i in range(KEYS):
+        line.at[i] = -1
+    if at[0] != c'{':
+        return NULL
+    while True:
+        at = _read_member(line, behind_white(at + 1), end)
+        if not at:
+            return NULL
+        at = behind_white(at)
+        if at[0] == c'}':
+            at = behind_white(at + 1)
+            return at if at[0] == c'\n' else NULL
+        if at[0] != c',':
+            return NULL
+
+
+cdef inline const Member *_member(Line *line, int key, int value) noexcept nogil:
+    """Return the field with a key, or NULL if there is none with such a value."""
+    cdef int i = line.at[key]
+    return &line.members[i] if i >= 0 and line.members[i].value == value else NULL
+
+
+cdef inline bint _is(const Member *member, const char *text, int size) noexcept nogil:
+    return member.end - member.begin == size and not memcmp(member.begin, text, size)
+
+
+cdef inline int _kind(Line *line) noexcept nogil:
+    """Return a line's kind, or -1 if it is not usual."""
+    cdef const Member *type_ = _member(line, TYPE, STRING)
+    if not type_:
+        return -1
+    if _is(type_, "event", 5):
+        return INSTANT
+    if _is(type_, "record", 6):
+        return BEGIN
+    if _is(type_, "record_end", 10):
+        return END
+    return ANNOTATION if _is(type_, "annotation", 10) else -1
+
+
+cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
+    cdef const Member *member = _member(line, CLK, INTEGER)
+    cdef uint64_t number
+    cdef bint negative
+    if not member:
+        return False
+    negative = member.begin[0] == c'-'
+    if not read_unsigned(member.begin + negative, member.end, &number):
+        return False
+    if number >> 63:
+        return False  # also the lowest of all, which is left to Python
+    clk[0] = -<int64_t>number if negative else <int64_t>number
+    return True
+
+
+cdef inline bint _read_id(Line *line, int key, int64_t *id) noexcept nogil:
+    cdef const Member *member = _member(line, key, INTEGER)
+    return member and read_unsigned(member.begin, member.end, <uint64_t *>id)
+
+
+cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexcept nogil:
+    """Write the fields whose keys are not in the set `used` as an object; nothing if there are none."""
+    cdef const Member *member
+    cdef uint8_t *begin = out
+    cdef int i, key, quote
+    for i in range(-2, line.count):
+        # The description and the data come first, whatever their place in the line.
+        key = DESCRIPTION if i == -2 else DATA if i == -1 else line.members[i].what
+        if i >= 0 and (key == DESCRIPTION or key == DATA) or key != OTHER and used >> key & 1:
+            continue
+        if i < 0:
+            if line.at[key] < 0:
+                continue
+            member = &line.members[line.at[key]]
+        else:
+            member = &line.members[i]
+        out[0] = c',' if out > begin else c'{'
+        out[1] = QUOTE
+        memcpy(out + 2, member.key, member.key_size)
+        out += 2 + member.key_size
+        out[0] = QUOTE
+        out[1] = c':'
+        quote = member.value == STRING
+        memcpy(out + 2, member.begin - quote, member.end - member.begin + 2 * quote)
+        out += 2 + member.end - member.begin + 2 * quote
+    if out > begin:
+        out[0] = c'}'
+        out += 1
+    return out
+
+
+cdef inline void _put(Long *column, int row, int64_t value) noexcept nogil:
+    column.values[row] = value
+    column.valid[row >> 3] |= 1 << (row & 7)
+    column.count += 1
+
+
+cdef class Vocabulary:
+    """Words that the kernel remembers, and their texts, which are made when a block is."""
+
+    cdef WordTable table
+    cdef list texts
+    cdef bint emptied  # after the texts were made
+
+    def __cinit__(self, uint32_t words_max):
+        make_table(&self.table, words_max, WORDS_BYTES, <uint64_t>hash(b"tailrace") | 1)
+        self.texts = []
+
+    def __dealloc__(self):
+        free_table(&self.table)
+
+    cdef inline int code(self, const Member *word, bint alone) noexcept nogil:
+        """Return a word's code; -1 if there is no room for it. If it is `alone` in its block, there always is."""
+        cdef uint32_t size = <uint32_t>(word.end - word.begin)
+        cdef uint32_t hash = hash_word(&self.table, word.begin, size)
+        cdef int code = find_word(&self.table, word.begin, size, hash)
+        if code >= 0:
+            return code
+        if not has_room(&self.table, size):
+            if not alone or size > WORDS_BYTES:
+                return -1
+            empty_table(&self.table)
+            self.emptied = True
+        return add_word(&self.table, word.begin, size, hash)
+
+    cdef object words(self, const int32_t *codes, int rows, bytes valid):
+        """Return a column."""
+        cdef WordTable *table = &self.table
+        cdef uint32_t code
+        if self.emptied:
+            self.texts, self.emptied = [], False
+        for code in range(<uint32_t>len(self.texts), table.words):
+            self.texts.append(
+                PyUnicode_DecodeUTF8(
+                    <const char *>table.arena + table.ends[code], table.ends[code + 1] - table.ends[code], NULL
+                )
+            )
+        return Words(_copied(codes, rows * sizeof(int32_t)), self.texts, len(self.texts), valid)
+
+
+cdef class Scanner:
+    """Packs lines into blocks, and remembers their names. Decoders may share one."""
+
+    cdef Vocabulary names, categories
+    cdef list streams
+    cdef Columns columns
+    cdef bint busy
+
+    def __cinit__(self):
+        cdef Columns *into = &self.columns
+        cdef Long *longs[4]
+        cdef int i
+        self.names, self.categories = Vocabulary(NAMES_MAX), Vocabulary(CATEGORIES_MAX)
+        self.streams = [""]
+        longs[:] = [&into.id, &into.parent, &into.start, &into.end]
+        for i in range(4):
+            longs[i].values = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+            longs[i].valid = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.offset = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+        into.size = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+        into.kind = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
+        into.name = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
+        into.category = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
+        into.ends = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.name_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.category_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.attributes_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>_allocated(TEXT_MAX)
+
+    def __dealloc__(self):
+        cdef Columns *of = &self.columns
+        for pointer in (
+            <size_t>of.id.values, <size_t>of.id.valid, <size_t>of.parent.values, <size_t>of.parent.valid,
+            <size_t>of.start.values, <size_t>of.start.valid, <size_t>of.end.values, <size_t>of.end.valid,
+            <size_t>of.offset, <size_t>of.size, <size_t>of.kind, <size_t>of.name, <size_t>of.category,
+            <size_t>of.ends, <size_t>of.name_valid, <size_t>of.category_valid,
+            <size_t>of.attributes_valid, <size_t>of.text,
+        ):
+            free(<void *><size_t>pointer)
+
+    def scan(
+        self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min, /
+    ):
+        """Pack the usual lines from `data[at]` on, which is the input's byte `offset` and begins a line.
+
+        Return a block and where in `data` it ends, which is before a line that is not usual or not whole, or where
+        the block is full. Return None for the block if it would have less than `rows_min` rows, or none. No line of
+        a block is longer than `size_max`. While a thread is in here, others get no block."""
+        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
+        if at < 0 or at > have or self.busy:
+            return None, at
+        self.busy = True
+        try:
+            self._begin()
+            with nogil:
+                self._fill(begin, have, &stop, offset - at, size_max)
+            return (self._block(stop - at) if self.columns.rows >= max(rows_min, 1) else None), stop
+        finally:
+            self.busy = False
+
+    cdef void _begin(self) noexcept:
+        cdef Columns *of = &self.columns
+        of.rows = of.attributed = 0
+        of.id.count = of.parent.count = of.start.count = of.end.count = 0
+        memset(of.kinds, 0, sizeof(of.kinds))
+        of.ends[0] = 0
+        for bits in (
+            <size_t>of.id.valid, <size_t>of.parent.valid, <size_t>of.start.valid, <size_t>of.end.valid,
+            <size_t>of.name_valid, <size_t>of.category_valid, <size_t>of.attributes_valid,
+        ):
+            memset(<void *><size_t>bits, 0, ROWS_MAX // 8)
+
+    cdef void _fill(
+        self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, Py_ssize_t size_max
+    ) noexcept nogil:
+        """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
+        cdef Columns *to = &self.columns
+        cdef const uint8_t *end = data + have
+        cdef const uint8_t *last = <const uint8_t *>memrchr(data + at[0], c'\n', have - at[0])
+        cdef const uint8_t *begin = data + at[0]
+        cdef const uint8_t *newline
+        cdef Py_ssize_t size
+        cdef Line line
+        if not last:
+            return
+        while to.rows < ROWS_MAX and begin < last:
+            newline = _read_line(&line, begin, end)
+            if not newline:
+                return
+            size = newline + 1 - begin
+            # No more of a line is written than it has.
+            if size > size_max or size > TEXT_MAX - to.ends[to.rows]:
+                return
+            if not self._add(&line, offset + (begin - data), size):
+                return
+            begin = newline + 1
+            at[0] = begin - data
+
+    cdef inline bint _add(self, Line *line, int64_t offset, Py_ssize_t size) noexcept nogil:
+        """Add a row; return whether the line is usual and there is room."""
+        cdef Columns *to = &self.columns
+        cdef const Member *described
+        cdef int row = to.rows, kind = _kind(line), used, name = 0, category = 0, key
+        cdef int64_t clk = 0, id = 0, parent = 0
+        cdef bint has_parent = False
+        cdef uint8_t *text = to.text + to.ends[row]
+        cdef uint8_t *stop
+        if kind < 0:
+            return False
+        if line.at[DESCRIPTION] >= 0:
+            described = _member(line, DESCRIPTION, STRING)
+            if not described or described.spelling & RESPELLED:
+                return False
+        if kind == ANNOTATION:
+            if line.at[DATA] < 0:
+                return False
+            used = 1 << TYPE
+        else:
+            used = 1 << TYPE | 1 << CLK
+            if not _read_clk(line, &clk):
+                return False
+        if kind == END:
+            key = RECORD_ID if line.at[RECORD_ID] >= 0 else ID
+            if line.at[RECORD_ID] >= 0 and line.at[ID] >= 0 or not _read_id(line, key, &id):
+                return False
+            used |= 1 << key
+        else:
+            name = self._code(line, NAME, self.names)
+            if name < 0:
+                return False
+            used |= 1 << NAME
+            if kind == BEGIN:
+                category = self._code(line, RECORD_TYPE, self.categories)
+                has_parent = line.at[PARENT_ID] >= 0 and not _member(line, PARENT_ID, NULL_)
+                if category < 0 or not _read_id(line, ID, &id):
+                    return False
+                if has_parent and not _read_id(line, PARENT_ID, &parent):
+                    return False
+                used |= 1 << RECORD_TYPE | 1 << ID | 1 << PARENT_ID
+            else:
+                has_parent = True
+                if not _read_id(line, RECORD_ID, &parent):
+                    return False
+                used |= 1 << RECORD_ID
+        stop = _write_attributes(line, used, text)
+        to.ends[row + 1] = <int32_t>(stop - to.text)
+        if stop > text:
+            to.attributes_valid[row >> 3] |= 1 << (row & 7)
+            to.attributed += 1
+        to.offset[row], to.size[row], to.kind[row] = offset, size, kind
+        to.name[row], to.category[row] = name, category
+        to.id.values[row] = to.parent.values[row] = to.start.values[row] = to.end.values[row] = 0
+        if kind == BEGIN or kind == END:
+            _put(&to.id, row, id)
+        if has_parent:
+            _put(&to.parent, row, parent)
+        if kind == END:
+            _put(&to.end, row, clk)
+        else:
+            to.name_valid[row >> 3] |= 1 << (row & 7)
+            if kind != ANNOTATION:
+                _put(&to.start, row, clk)
+        if kind == BEGIN:
+            to.category_valid[row >> 3] |= 1 << (row & 7)
+        to.kinds[kind] += 1
+        to.rows = row + 1
+        return True
+
+    cdef inline int _code(self, Line *line, int key, Vocabulary words) noexcept nogil:
+        """Return the code of a text, or -1 if it is not usual, or there is no room for it in this block."""
+        cdef const Member *text = _member(line, key, STRING)
+        if not text or text.spelling:
+            return -1
+        return words.code(text, not self.columns.rows)
+
+    cdef object _block(self, Py_ssize_t length):
+        """Return the rows as a block, whose buffers have no more room than that."""
+        cdef Columns *of = &self.columns
+        cdef int rows = of.rows, ends = of.kinds[END], begins = of.kinds[BEGIN]
+        names = categories = attributes = None
+        if ends < rows:
+            names = self.names.words(of.name, rows, _bits(of.name_valid, rows, rows - ends))
+        if begins:
+            categories = self.categories.words(of.category, rows, _bits(of.category_valid, rows, begins))
+        if of.attributed:
+            attributes = Texts(
+                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                _copied(of.text, of.ends[rows]),
+                _bits(of.attributes_valid, rows, of.attributed),
+            )
+        return Block(
+            rows, length,
+            Integers(_copied(of.offset, rows * sizeof(int64_t))),
+            Integers(_copied(of.size, rows * sizeof(int64_t))),
+            Words(_copied(of.kind, rows * sizeof(int32_t)), _KINDS, ROW_KINDS),
+            Words(bytes(rows * sizeof(int32_t)), self.streams, 1),
+            None, None, names, categories,
+            _longs(&of.id, rows), _longs(&of.parent, rows), _longs(&of.start, rows), _longs(&of.end, rows),
+            attributes,
+        )
+
+
+cdef void *_allocated(size_t size) except NULL:
+    cdef void *memory = malloc(size)
+    if not memory:
+        raise MemoryError
+    return memory
+
+
+cdef inline bytes _copied(const void *values, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *>values, size)
+
+
+cdef inline bytes _bits(const uint8_t *valid, int rows, int count):
+    """Return the bitmap of rows of which `count` have a value, None if all have."""
+    return None if count == rows else _copied(valid, (rows + 7) // 8)
+
+
+cdef inline object _longs(const Long *column, int rows):
+    if not column.count:
+        return None
+    return Integers(
+        _copied(column.values, rows * sizeof(int64_t)), _bits(column.valid, rows, column.count)
+    )

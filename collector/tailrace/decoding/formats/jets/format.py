@@ -1,0 +1,59 @@
+"""The facts about JETS that the rest of Tailrace needs."""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from tailrace import kernels
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.jets.decoder import JetsDecoder, JetsState
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.jets.blocks import JetsBlockDecoder
+
+
+def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
+    """Recognise a file whose first line, as far as it is there, is a header."""
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
+
+
+FORMAT = Format(
+    name="jets",
+    transports=("udp", "tcp", "unix", "tail"),
+    decoder=JetsBlockDecoder if kernels.active() else JetsDecoder,
+    state_type=JetsState,
+    waiting=attrgetter("lines"),
+    files=Files(recognises=_is_jets),
+    flaws=frozenset(
+        {
+            "after_footer",  # comes after the footer
+            "bad_total",  # a total is not a count
+            "byte_order_mark",  # the first line begins with one
+            "duplicate_key",  # two fields have the same key
+            "header_not_first",  # a header after other lines: a new incarnation
+            "no_header",  # the first line is not a header
+            "unknown_type",  # a type of line that is not in the specification
+            "version",  # not 2
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_clk",
+            "bad_field",
+            "bad_id",
+            "bad_json",
+            "invalid_utf8",
+            "lone_surrogate",
+            "missing_key",
+            "not_a_number",
+            "not_an_object",
+            "nul_bytes",  # where a line should begin
+            "too_deep",
+            "too_long",
+            "truncated",
+        }
+    ),
+)

@@ -1,0 +1,114 @@
+"""Decode ovni with the kernel: usual events to blocks, everything else by `OvniDecoder`, which decides."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple, cast
+
+from tailrace.decoding.formats.ovni._kernel import Scanner
+from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
+from tailrace.decoding.formats.ovni.frame import HEAD, HEADER, JUMBO_HEAD, event_size
+from tailrace.decoding.formats.ovni.names import Names, Naming, around_task, created_name, task_name
+from tailrace.decoding.formats.ovni.order import LATE_BEGIN, LATE_END
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX, StackState
+from tailrace.decoding.formats.ovni.table import EVENTS
+from tailrace.decoding.formats.ovni.usual import PLANS, Plan, plan_of
+from tailrace.model.block import ROWS_MIN, Block
+from tailrace.model.record import Record
+
+_SEARCHED = 4096
+"""Bytes that the decoder gets at once while it looks for the next event."""
+
+
+_NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
+"""The kernel's numbers for ways to name an event; 3 for all others."""
+
+
+def _usual(key: bytes, plan: Plan) -> tuple[object, ...]:
+    """Return what the kernel must know of a usual event, see `Scanner`."""
+    fields = plan[-1]
+    types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
+    naming = _NAMINGS.get(fields.naming, 3) if fields else 0
+    late = {LATE_BEGIN: 1, LATE_END: 2}.get(key[1:], 0)
+    return (key, *plan, types, naming, late)
+
+
+_LATE = {
+    b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
+}
+"""Events between which the clock may go back; the kernel follows them."""
+
+_scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
+"""What the kernel remembers changes no block's records, so all decoders share one, as they share memos."""
+
+
+class _Thread(NamedTuple):
+    stack: StackState
+    names: Names
+    stream: str
+    asks: bytes
+    gives: bytes
+    behind: bytes
+
+
+class OvniBlockDecoder(OvniDecoder):
+    """A decoder that packs usual events into blocks."""
+
+    def __init__(self, limit: int, state: OvniState | None = None) -> None:
+        super().__init__(limit, state)
+        self._note_thread()
+
+    def begin(self, path: str, dialect: str) -> None:
+        super().begin(path, dialect)
+        self._note_thread()
+
+    def blocks(self, data: bytes) -> list[Block | Record]:
+        found: list[Block | Record] = []
+        at, have, order = 0, len(data), self._order.state
+        while at < have:
+            if self._waiting:
+                at = self._give(data, at, self._lacking, found)
+                continue
+            block, stop = None, at
+            in_order = order.last is not None and not (order.stale or order.copy)
+            if in_order and self._state.order == "<" and have - at >= ROWS_MIN * HEAD:
+                block, stop = _scan(data, at, self._state.offset, order, self._thread, ROWS_MIN)
+            if block is None:
+                at = self._give(data, at, stop - at + self._size_at(data, stop), found)
+                continue
+            found.append(block)
+            self._order.remember(data, at, stop)
+            self._state.offset += stop - at
+            at = stop
+        return found
+
+    def _note_thread(self) -> None:
+        stream, names = self._state.place.stream, self._names
+        texts = (text.encode() for text in around_task(names))
+        self._thread = _Thread(self._stack.state, names, stream, *texts)
+
+    def _give(self, data: bytes, at: int, size: int, found: list[Block | Record]) -> int:
+        """Let the Python decoder read `size` bytes. Return the place behind them."""
+        stop = min(at + size, len(data))
+        found += super().feed(data[at:stop])
+        return stop
+
+    @property
+    def _lacking(self) -> int:
+        """How many bytes to add to those that wait: no more than the record has, as far as that is known."""
+        have = len(self._waiting)
+        if self._state.fault:
+            return _SEARCHED
+        head = HEADER if not self._state.order else HEAD if have < HEAD else JUMBO_HEAD
+        return max((self._need or head) - have, 1)
+
+    def _size_at(self, data: bytes, at: int) -> int:
+        """Return how many bytes the Python decoder reads at a place where the kernel found an unusual event."""
+        if not self._state.order:
+            return HEADER
+        if self._order.state.stale:
+            return len(data)
+        size = event_size(data, at, self._numbers)
+        if isinstance(size, str):
+            return _SEARCHED
+        return size or len(data)

@@ -1,0 +1,212 @@
+"""JSON text, looked through as strictly as `json_object` reads it, for kernels.
+
+Who calls sees to it that a newline comes before `end`, the end of the buffer: nothing here goes past one. Every
+function returns where the text ends, or NULL for what is not JSON, and for what these functions leave to Python:
+surrogates, and nesting deeper than `NESTING_MAX`.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence
+
+cdef extern from *:
+    """
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define little_endian(word) __builtin_bswap64(word)
+    #else
+    #define little_endian(word) (word)
+    #endif
+    """
+    uint64_t little_endian(uint64_t word) noexcept nogil
+    int trailing_zeros "__builtin_ctzll" (uint64_t word) noexcept nogil
+
+cdef enum:
+    NESTING_MAX = 64
+    # How a string is spelled
+    AS_IT_IS = 0  # its text is its value
+    ESCAPED = 1  # with escapes that every writer spells alike
+    RESPELLED = 2  # with an escape that `json.encoder.encode_basestring` may spell otherwise
+
+
+cdef inline const uint8_t *behind_white(const uint8_t *at) noexcept nogil:
+    """Return where the white space of a line ends."""
+    while at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
+        at += 1
+    return at
+
+
+cdef inline bint _is_hexadecimal(uint8_t c) noexcept nogil:
+    return c'0' <= c <= c'9' or c'a' <= (c | 0x20) <= c'f'
+
+
+cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
+    """Return the length of the escape at `at`, or 0."""
+    cdef uint8_t c = at[1]
+    cdef int i
+    if (
+        c == QUOTE or c == BACKSLASH
+        or c == c'b' or c == c'f' or c == c'n' or c == c'r' or c == c't'
+    ):
+        spelling[0] |= ESCAPED
+        return 2
+    spelling[0] |= RESPELLED
+    if c == c'/':
+        return 2
+    if c != c'u':
+        return 0
+    for i in range(2, 6):
+        if not _is_hexadecimal(at[i]):
+            return 0
+    if (at[2] | 0x20) == c'd' and not c'0' <= at[3] <= c'7':  # a surrogate
+        return 0
+    return 6
+
+
+cdef inline const uint8_t *string_end(
+    const uint8_t *at, const uint8_t *end, int *spelling
+) noexcept nogil:
+    """Return the quote behind a string whose first character is at `at`; add to `spelling` how it is spelled."""
+    cdef uint64_t word, ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL, special
+    cdef int width
+    while True:
+        while end - at >= 8:
+            memcpy(&word, at, 8)
+            word = little_endian(word)
+            # The first byte whose top bit is set here is special; see `json_text.all_plain`.
+            special = (
+                word | (word - ones * 0x20) | ((word ^ (ones * QUOTE)) - ones)
+                | ((word ^ (ones * BACKSLASH)) - ones)
+            ) & tops
+            if special:
+                at += trailing_zeros(special) >> 3
+                break
+            at += 8
+        if at[0] == QUOTE:
+            return at
+        if at[0] == BACKSLASH:
+            width = _escape(at, spelling)
+        elif at[0] >= 0x80:
+            width = sequence(at, end - at)
+        else:
+            width = at[0] >= 0x20
+        if not width:
+            return NULL
+        at += width
+
+
+cdef inline const uint8_t *_digits_end(const uint8_t *at) noexcept nogil:
+    if not c'0' <= at[0] <= c'9':
+        return NULL
+    while c'0' <= at[0] <= c'9':
+        at += 1
+    return at
+
+
+cdef inline const uint8_t *number_end(const uint8_t *at, bint *whole) noexcept nogil:
+    """Set `whole` if the number has no fraction and no exponent."""
+    whole[0] = True
+    if at[0] == c'-':
+        at += 1
+    at = at + 1 if at[0] == c'0' else _digits_end(at)
+    if at and at[0] == c'.':
+        whole[0] = False
+        at = _digits_end(at + 1)
+    if at and at[0] | 0x20 == c'e':
+        whole[0] = False
+        at += 1
+        if at[0] == c'+' or at[0] == c'-':
+            at += 1
+        at = _digits_end(at)
+    return at
+
+
+cdef inline const uint8_t *word_end(const uint8_t *at) noexcept nogil:
+    """Return where true, false or null ends."""
+    # Compared one by one: the buffer may end behind the newline.
+    cdef const char *word = "true" if at[0] == c't' else "false" if at[0] == c'f' else "null"
+    while word[0]:
+        if at[0] != <uint8_t>word[0]:
+            return NULL
+        at += 1
+        word += 1
+    return at
+
+
+cdef inline const uint8_t *_scalar_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    cdef int spelling = 0
+    cdef bint whole
+    if at[0] == QUOTE:
+        at = string_end(at + 1, end, &spelling)
+        return at + 1 if at else NULL
+    if at[0] == c'-' or c'0' <= at[0] <= c'9':
+        return number_end(at, &whole)
+    return word_end(at)
+
+
+cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Return where the value of a key at `at` begins."""
+    cdef int spelling = 0
+    if at[0] != QUOTE:
+        return NULL
+    at = string_end(at + 1, end, &spelling)
+    if not at:
+        return NULL
+    at = behind_white(at + 1)
+    return behind_white(at + 1) if at[0] == c':' else NULL
+
+
+cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Return where any value ends."""
+    cdef uint64_t objects = 0  # a bit for each level, the innermost lowest: whether it is an object
+    cdef int depth = 0
+    while True:
+        if at[0] == c'{' or at[0] == c'[':
+            if depth == NESTING_MAX:
+                return NULL
+            depth += 1
+            objects = objects << 1 | (at[0] == c'{')
+            at = behind_white(at + 1)
+            if at[0] != (c'}' if objects & 1 else c']'):
+                if objects & 1:
+                    at = _key_end(at, end)
+                    if not at:
+                        return NULL
+                continue
+        else:
+            at = _scalar_end(at, end)
+            if not at:
+                return NULL
+        # Behind a value, or at the end of an empty object or array.
+        while depth:
+            at = behind_white(at)
+            if at[0] == c',':
+                break
+            if at[0] != (c'}' if objects & 1 else c']'):
+                return NULL
+            at += 1
+            depth -= 1
+            objects >>= 1
+        if not depth:
+            return at
+        at = behind_white(at + 1)
+        if objects & 1:
+            at = _key_end(at, end)
+            if not at:
+                return NULL
+
+
+cdef inline bint read_unsigned(const uint8_t *at, const uint8_t *stop, uint64_t *number) noexcept nogil:
+    """Read an integer without a sign; return whether it has at most 64 bits."""
+    cdef uint64_t value = 0
+    cdef uint8_t digit
+    if stop - at > 20:
+        return False
+    while at < stop:
+        digit = at[0] - c'0'
+        if digit > 9 or value > 1844674407370955161ULL or (value == 1844674407370955161ULL and digit > 5):
+            return False
+        value = 10 * value + digit
+        at += 1
+    number[0] = value
+    return True

@@ -1,0 +1,81 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Arithmetic on columns of 64-bit integers."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+cdef extern from *:
+    """
+    #define add_overflows(a, b, sum) __builtin_add_overflow((long long)(a), (long long)(b), (long long *)(sum))
+    #define mul_overflows(a, b, product) __builtin_mul_overflow((long long)(a), (long long)(b), (long long *)(product))
+    """
+    bint add_overflows(long long a, long long b, long long *total) noexcept nogil
+    bint mul_overflows(long long a, long long b, long long *product) noexcept nogil
+
+
+def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long long factor=1):
+    """Return the first `rows` integers, each multiplied with `factor` and `by` added, or None where that has more
+    than 64 bits."""
+    if rows * 8 > values.shape[0]:
+        raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers")
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
+    cdef long long *total = <long long *>PyBytes_AS_STRING(found)
+    cdef const long long *value = <const long long *>&values[0] if rows else NULL
+    cdef bint over = False
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(rows):
+            over |= mul_overflows(value[i], factor, &total[i])
+            over |= add_overflows(total[i], by, &total[i])
+    return None if over else found
+
+
+def greatest(const unsigned char[::1] values, Py_ssize_t rows):
+    """Return the greatest of the first `rows` integers, of which there must be one."""
+    if rows < 1 or rows * 8 > values.shape[0]:
+        raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers")
+    cdef const long long *value = <const long long *>&values[0]
+    cdef long long most = value[0]
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(rows):
+            most = value[i] if value[i] > most else most
+    return most
+
+
+def present(const unsigned char[::1] codes, Py_ssize_t rows, int known, valid=None):
+    """Return the codes, below `known`, that occur in the first `rows` rows, in the order in which they come first.
+
+    With `valid`, only rows count whose bit is set."""
+    if rows * 4 > codes.shape[0]:
+        raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
+    cdef const int *code = <const int *>&codes[0] if rows else NULL
+    cdef const unsigned char[::1] bits = b"" if valid is None else valid
+    cdef bint all_valid = valid is None
+    if not all_valid and bits.shape[0] * 8 < rows:
+        raise ValueError(f"{bits.shape[0]} bytes do not hold {rows} bits")
+    cdef bytearray seen = bytearray(known)
+    cdef unsigned char[::1] mark = seen
+    cdef list found = []
+    cdef Py_ssize_t i
+    for i in range(rows):
+        if all_valid or bits[i >> 3] >> (i & 7) & 1:
+            if not 0 <= code[i] < known:
+                raise ValueError(f"row {i} has code {code[i]} of {known}")
+            if not mark[code[i]]:
+                mark[code[i]] = 1
+                found.append(code[i])
+    return found
+
+
+def recoded(const unsigned char[::1] codes, Py_ssize_t rows, const int[::1] table):
+    """Return `table[code]` for the codes of the first `rows` rows; 0 for a code that the table lacks."""
+    if rows * 4 > codes.shape[0]:
+        raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)
+    cdef int *other = <int *>PyBytes_AS_STRING(found)
+    cdef const int *code = <const int *>&codes[0] if rows else NULL
+    cdef Py_ssize_t i, known = table.shape[0]
+    with nogil:
+        for i in range(rows):
+            other[i] = table[code[i]] if 0 <= code[i] < known else 0
+    return found

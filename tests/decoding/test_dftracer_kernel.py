@@ -1,0 +1,352 @@
+"""The kernel of DFTracer against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace import kernels
+from tailrace.decoding.formats.dftracer import FORMAT
+from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
+from tailrace.decoding.formats.dftracer.ids import HOLES_MAX
+from tailrace.decoding.formats.dftracer.names import NAMES_MAX
+from tailrace.model.block import Block
+from tailrace.model.record import Kind, Record
+from tests.decoding.blockwise import records
+from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
+from tests.decoding.kernel_inputs import VECTORS, compare, damaged, dftracer
+from tests.decoding.test_dftracer_usual import counter, counters, lines, no_objects, others, usual
+
+if kernels.active():
+    from tailrace.decoding.formats.dftracer import blocks
+    from tailrace.decoding.formats.dftracer._kernel import ranges
+
+pytestmark = pytest.mark.skipif(
+    not kernels.active(), reason="kernels are off, or not built: make clean dev"
+)
+LIMIT = 1 << 20
+BEGIN = text(
+    metadata("HH", "vm", HOST), metadata("CM", "time_metric", "US"), metadata("FH", "/a", "f1"), start()
+)  # fmt: skip
+KNOWN = f'"hhash":"{HOST}"'
+REAL = ("v200_py_brackets", "v220_kill9_partial_line", "v220_preload_threads")
+"""Vectors from the real tracer, of more than a few events."""
+
+
+class Pair:
+    """The decoder with the kernel and the one in Python, which must say the same."""
+
+    def __init__(self, limit=LIMIT):
+        self.python, self.kernel = DFTracerDecoder(limit), FORMAT.decoder(limit, None)
+        self.limit = limit
+
+    def feed(self, data):
+        units = self.kernel.blocks(data)
+        assert records(units) == self.python.feed(data)
+        assert self.kernel.state == self.python.state
+        return units
+
+    def exchange(self):
+        """Let each decoder go on from a checkpoint of the other."""
+        python, kernel = (
+            msgspec.msgpack.decode(msgspec.msgpack.encode(each.state), type=DFTracerState)
+            for each in (self.python, self.kernel)
+        )
+        self.python, self.kernel = (
+            DFTracerDecoder(self.limit, kernel),
+            FORMAT.decoder(self.limit, python),
+        )
+
+    def end(self):
+        assert self.kernel.end() == self.python.end()
+        assert self.kernel.state == self.python.state
+
+
+def both(*lines, begin=BEGIN):
+    """What the kernel's decoder makes of lines behind a usual beginning."""
+    pair = Pair()
+    pair.feed(begin)
+    units = pair.feed(text(*lines))
+    pair.end()
+    return units
+
+
+def rows(units):
+    return sum(unit.rows for unit in units if isinstance(unit, Block))
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_nearly_all_real_events_take_the_kernel(case):
+    units = Pair().feed((VECTORS / "dftracer" / f"{case}.in").read_bytes())
+    events = [record for record in records(units) if record.kind in {Kind.SPAN, Kind.COUNTER}]
+    assert rows(units) >= 0.95 * len(events)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(usual | usual | counters | lines | no_objects | others, min_size=1, max_size=12),
+    st.lists(st.integers(0, 2000), max_size=4),
+    st.booleans(),
+)
+def test_any_lines_are_the_same_under_any_cut(found, cuts, exchange):
+    pair, data = Pair(), BEGIN + text(*found, end(9))
+    for at, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
+        pair.feed(data[at:stop])
+        if exchange:
+            pair.exchange()
+    pair.end()
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_any_texts_are_the_same(name, key, value):
+    both(event(2, name=name, cat=key, args=f'"{key}":"{value}","hhash":"{name}"'))
+
+
+@given(st.from_regex(r"-?[0-9]{0,4}(\.[0-9]{0,3})?([eE][-+]?[0-9]{0,3})?", fullmatch=True))
+def test_any_number_is_the_same(number):
+    fields = [{"args": f'"x":{number}'}, {"dur": number}, {"ts": number}, {"pid": number}]
+    both(*(event(2 + n, **changed) for n, changed in enumerate(fields)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        event(2),
+        event(2, args=None),
+        event(2, args=""),
+        event(2, args=f'{KNOWN},"count":4096,"fhash":"f1"'),
+        event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
+        event(2, args='"fhash":"f1"'),
+        event(2, args='"fhash":5,"hhash":-5692'),
+        event(2, args='"s":"ünïcode","f":1e-05,"g":-0.5E+3,"":""'),
+        event(2, args='"dft_cnt":2'),
+        event(2, ph='"X"').replace('"type":3,', ""),
+        event(-1, ts=-5, pid=-1, dur=0, name="", cat=""),
+        event(2, ts=2**63 - 6),
+        event(2**63 - 1, ts=2**63 - 1, dur=0),
+        counter(2, KNOWN),
+        counter('"C"', f'{KNOWN},"x":0.5'),
+        counter('"C"', '"x":0.5').replace('"type":3,', "").replace(',"args":{"x":0.5}', ""),
+        counter(2, '"x":0.5').replace('"cat":"POSIX"', '"cat":"dftracer"'),
+    ],
+)
+def test_what_is_usual_takes_the_kernel(line):
+    assert rows(both(line)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        event(2, cat="dftracer"), event(2, name="a\\n"), event(2, name='a"b'), event(2, name="a\tb"),
+        event(2, name="\udcff"), event(2, args='"x":true'), event(2, args='"x":[1]'), event(2, args='"x":{}'),
+        event(2, args='"x":nan'), event(2, args=f'{KNOWN},{KNOWN}'), event(2, args='"fhash":1.5'),
+        event(2, args=f'"fhash":"{"f" * 64}"'), event(2, args='"x": 1'), event(2, dur=-1), event(2, dur=2**63),
+        event(2, ts=2**63 - 3), event(2, pid='"7"'), event(2, pid="-0"), event(2, pid="07"), event(2, ph=4),
+        event(2, ph=12), event(2).replace('"type":3,', '"type":3,"type":3,'), event(2).replace('"id":2,', ""),
+        event(2).replace('"cat":"POSIX",', ""), event(2, args=None)[:-1] + ',"more":1}', event(2) + "\r", f" {event(2)}",
+        event(2).replace('"dur"', '"end"'), counter(3, KNOWN), counter(2, '"dft_cnt":2'), event(2, name="n" * 16_384),
+        counter(2, KNOWN)[:-1] + ',"dur":5}', "{", "{}", "", "]", event(2)[:-1],
+    ],
+)  # fmt: skip
+def test_what_is_not_is_left_to_python_alone(line):
+    units = both(event(5), line, event(6), event(7), event(8))
+    assert rows(units) <= 4
+    assert len(records(units)) > rows(units)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (VECTORS / "dftracer").glob("*.in")))
+@pytest.mark.parametrize("size", [1 << 20, 333, 7])
+def test_vectors_are_the_same(name, size):
+    data = (VECTORS / "dftracer" / f"{name}.in").read_bytes()
+    pair = Pair()
+    for at in range(0, len(data), size):
+        pair.feed(data[at : at + size])
+        pair.exchange()
+    pair.end()
+
+
+def test_a_line_whose_beginning_waits_takes_the_kernel():
+    pair, data = Pair(), text(*(event(n) for n in range(2, 42)))
+    pair.feed(BEGIN + data[:40])
+    units = pair.feed(data[40:-40])
+    assert [unit.rows for unit in units] == [39]
+    pair.end()
+
+
+def test_a_long_beginning_is_completed_by_python():
+    pair = Pair()
+    pair.feed(BEGIN)
+    long = text(event(2, args=f'"s":"{"x" * blocks.WAITING_MAX}"'))
+    pair.feed(long[:-10])
+    units = pair.feed(long[-10:] + text(*(event(n) for n in range(3, 43))))
+    assert rows(units) == 40
+    assert isinstance(units[0], Record)
+    pair.end()
+
+
+def test_a_line_over_the_limit_is_not_the_kernels():
+    pair = Pair(limit=len(event(2)) + 1)
+    pair.feed(BEGIN)
+    long = event(3, name="a longer name than all others")
+    units = pair.feed(text(event(2), event(4), long, event(5), event(6)))
+    assert rows(units) == 4
+    assert "too_long" in [record.flaw for record in records(units)]
+
+
+def test_few_rows_stay_records(monkeypatch):
+    monkeypatch.setattr(blocks, "ROWS_MIN", 16)
+    assert rows(both(*(event(n) for n in range(2, 17)))) == 0
+    assert rows(both(*(event(n) for n in range(2, 18)))) == 16
+
+
+def test_more_rows_than_a_block_takes_are_several_blocks():
+    units = both(*(event(n) for n in range(2, 20_002)))
+    assert [unit.rows for unit in units] == [8192, 8192, 3616]
+
+
+def test_more_attributes_than_a_block_takes_are_several_blocks():
+    units = both(*(event(n, args=f'"s":"{"x" * 10_000}"') for n in range(2, 602)))
+    assert rows(units) == 600
+    assert all(isinstance(unit, Block) for unit in units)
+    assert len(units) > 2
+
+
+def test_more_words_than_are_remembered_begin_new_lists():
+    """The blocks before keep theirs."""
+    units = both(
+        *(
+            event(n, name=f"name {n}", cat=f"category {n // 4}", tid=n, args=f'"fhash":"{n}"')
+            for n in range(2, 20_002)
+        )
+    )
+    assert rows(units) == 20_000
+    for column, most in (("name", 4096), ("category", 1024), ("stream", 8192)):
+        words = [getattr(unit, column) for unit in units]
+        assert len({id(each.texts) for each in words}) > 1
+        assert all(each.known <= len(each.texts) <= most for each in words)
+
+
+def test_long_names_are_bounded_by_their_bytes():
+    units = both(*(event(n, name=f"{n}" + "n" * 9000) for n in range(2, 302)))
+    assert rows(units) == 300
+    assert all(sum(map(len, unit.name.texts)) <= 2**20 for unit in units)
+
+
+def test_names_longer_than_the_kernel_takes_are_pythons():
+    name = "\x7f电" * 500
+    line = event(2, args='"fhash":"f1","hhash":"h"')
+    units = both(metadata("FH", name, "f1"), metadata("HH", name, "h"), line)
+    assert rows(units) == 1
+
+
+def test_a_block_holds_no_more_than_its_rows():
+    (block,) = both(*(event(n) for n in range(2, 11)), counter(2, "").replace(',"args":{}', ""))
+    assert block.rows == 10
+    assert [len(c.values) for c in (block.offset, block.size, block.start, block.end)] == [80] * 4
+    assert [len(c.codes) for c in (block.kind, block.stream, block.name, block.category)] == [
+        40
+    ] * 4
+    assert len(block.end.valid) == 2
+    assert block.column(block.end)[-1] is None
+
+
+def test_columns_without_values_are_none():
+    bare = counter(2, "").replace(',"args":{}', "").replace('"type":3,', "")
+    (block,) = both(*[bare] * 9)
+    assert block.attributes is None
+    assert block.end is None
+
+
+@given(st.lists(st.integers(-3, 40), max_size=40))
+def test_ranges_of_ids(ids):
+    found = ranges(b"".join(each.to_bytes(8, "little", signed=True) for each in ids))
+    if len(set(ids)) < len(ids):
+        assert found is None
+        return
+    listed, breaks = found
+    assert [n for first, last in listed for n in range(first, last + 1)] == sorted(ids)
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(listed))
+    assert breaks == sum(b != a + 1 for a, b in pairwise(ids))
+
+
+def test_ids_that_are_far_apart_are_taken_one_by_one():
+    ids = [1 - 2**63, 2**63 - 1, 5]
+    assert ranges(b"".join(each.to_bytes(8, "little", signed=True) for each in ids)) is None
+    assert rows(both(*(event(number) for number in (2, 2**40, 3)))) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ids_in_disorder_are_the_same(seed):
+    rng, ids = random.Random(seed), list(range(2, 3000))
+    ids = sorted(ids, key=lambda number: number + rng.randrange(300))
+    del ids[100:110], ids[2000:2001]
+    assert rows(both(*map(event, ids), end(3000))) == len(ids)
+
+
+@pytest.mark.parametrize("count", [HOLES_MAX - 1, HOLES_MAX, HOLES_MAX + 1])
+def test_many_holes_are_the_same(count):
+    odd = [2 * number + 3 for number in range(count)]
+    both(*map(event, [*odd, *(number - 1 for number in odd)]), end(2 * count + 2))
+
+
+def test_names_that_become_known_or_are_evicted_change_what_comes_next():
+    pair = Pair()
+    line = text(event(2, args=f'{KNOWN},"fhash":"f2"'), event(3, args='"fhash":"f3"'))
+    pair.feed(BEGIN + line)
+    pair.feed(text(metadata("FH", "/b", "f2")) + line)
+    pair.feed(text(metadata("FH", "/c", "f2")) + line)
+    for decoder in (pair.python, pair.kernel):
+        decoder.holdings[0].give_way(1)
+    pair.feed(line)
+    pair.feed(text(*(metadata("FH", f"/{n}", f"g{n}") for n in range(NAMES_MAX))) + line)
+    pair.feed(line)
+
+
+def test_files_read_in_turn_keep_their_names_apart():
+    one, other = Pair(), Pair()
+    line = text(*[event(2, args=f'{KNOWN},"fhash":"f1"')] * 20)
+    one.feed(BEGIN)
+    other.feed(BEGIN.replace(b'"/a"', b'"/other"'))
+    for _ in range(3):
+        assert '"fname":"/a"' in records(one.feed(line))[0].attributes
+        assert '"fname":"/other"' in records(other.feed(line))[0].attributes
+
+
+def test_threads_may_share_the_kernel():
+    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
+    data = BEGIN + text(
+        *(event(n, name=f"name {n % 50}", tid=n, args=f'"fhash":"{n}"') for n in range(2, 2000))
+    )
+    expected = DFTracerDecoder(LIMIT).feed(data)
+    differing = []
+
+    def read():
+        for _ in range(20):
+            found = records(FORMAT.decoder(LIMIT, None).blocks(data))
+            differing.extend([found] if found != expected else [])
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not differing
+
+
+@given(st.randoms(use_true_random=False))
+def test_damaged_lines_are_the_same(rng):
+    pair = Pair(rng.choice([64, 200, 4096]))
+    pair.feed(damaged(dftracer(rng), rng))
+    pair.end()
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_damaged_lines_are_the_same_by_the_thousand(count):
+    inputs, found, from_blocks = compare("dftracer", count, seed=20261123)
+    assert inputs == count
+    assert from_blocks > found / 12

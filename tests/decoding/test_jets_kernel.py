@@ -1,0 +1,209 @@
+"""The kernel of JETS against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tailrace import kernels
+from tailrace.decoding.formats.jets import FORMAT
+from tailrace.decoding.formats.jets.decoder import JetsDecoder
+from tailrace.model.block import Block
+from tests.decoding.blockwise import records
+from tests.decoding.jets_lines import FOOTER, HEADER, lines
+from tests.decoding.kernel_inputs import VECTORS, compare, damaged
+
+pytestmark = pytest.mark.skipif(
+    not kernels.active(), reason="kernels are off, or not built: make clean dev"
+)
+EVENT = b'{"clk":5,"type":"event","name":"e","record_id":1,"description":"d"}\n'
+
+
+def both(data, limit=1 << 20):
+    """What the kernel's decoder says, after a check that the decoder in Python says the same."""
+    python, kernel = JetsDecoder(limit), FORMAT.decoder(limit, None)
+    units = kernel.blocks(data)
+    assert records(units) == python.feed(data)
+    assert kernel.state == python.state
+    return units
+
+
+def rows(units):
+    return sum(unit.rows for unit in units if isinstance(unit, Block))
+
+
+def event(**fields):
+    return line({"clk": 5, "type": "event", "name": "e", "record_id": 1} | fields)
+
+
+def line(fields):
+    return json.dumps(fields).encode() + b"\n"
+
+
+@pytest.mark.parametrize("case", ["tracegen_default_lossy", "tracegen_tiny"])
+def test_nearly_all_real_lines_take_the_kernel(case):
+    units = both((VECTORS / "jets" / f"{case}.in").read_bytes())
+    assert rows(units) >= 0.95 * len(records(units))
+
+
+USUAL = [
+    EVENT,
+    b'{"type":"record","clk":-9223372036854775807,"id":18446744073709551615,"record_type":"T","name":"\xc3\xa9"}\n',
+    b'{"clk":0,"type":"record","name":"","record_type":"","id":1,"parent_id":null,"data":{"a":[1,-2.5e+3,true,{}]}}\n',
+    b'{"clk":9223372036854775807,"type":"record_end","record_id":1}\n',
+    b'{ "clk" : 1 , "type" : "record_end" , "id" : 1 , "x" : "\\u00e9" } \r\n',
+    b'{"type":"annotation","name":"n","record_id":0,"data":null,"clk":7}\n',
+    b'{"type":"event","clk":1,"name":"e","record_id":1,"description":"\\"\\\\\\n","parent_id":4,"_vendor":[[1],{"k":"\\ud83d"}]}\n'
+    .replace(b"\\ud83d", b"\\u0041"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("one", USUAL)
+def test_what_is_usual_takes_the_kernel(one):
+    assert rows(both(HEADER + one)) == 1
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id="rec_1"), event(clk=2**63),
+        event(clk=1.0), event(record_id=2**64), event(record_id=-1), event(description="é"), event(name="é"),
+        event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(40)}),
+        event(x=float("nan")), EVENT[:-2] + b',"clk":5}\n', EVENT[:-2] + b',"x":1,"x":2}\n', EVENT[:-2] + b',"x":1,}\n',
+        EVENT[:-2] + b',"\\u0078":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n', b"\n" + EVENT,
+        EVENT[:-2] + b',"x":' + b"[" * 65 + b"]" * 65 + b"}\n", b'{"type":"annotation","name":"n","record_id":1}\n',
+        b'{"clk":1,"type":"record_end","record_id":1,"id":1}\n', b"{}\n", b" " + EVENT, b"\0" + EVENT, HEADER,
+        b'{"clk":1,"type":"record","record_type":"T","id":1}\n',
+    ],
+)  # fmt: skip
+def test_what_is_not_is_left_to_python_alone(unusual):
+    units = both(HEADER + EVENT + unusual + EVENT)
+    assert rows(units) == 2
+    assert len(records(units)) >= 4
+
+
+def test_lines_outside_a_session_are_left_to_python():
+    assert rows(both(EVENT)) == 0
+    assert rows(both(HEADER + FOOTER + EVENT)) == 0
+    assert rows(both(EVENT + EVENT)) == 1
+
+
+def test_a_line_that_is_cut_takes_the_kernel():
+    data = HEADER + EVENT * 40
+    decoder = FORMAT.decoder(1 << 20, None)
+    units = decoder.blocks(data[:1010]) + decoder.blocks(data[1010:])
+    assert records(units) == JetsDecoder(1 << 20).feed(data)
+    assert rows(units) == 40
+
+
+def test_a_line_over_the_limit_is_left_to_python():
+    assert rows(both(HEADER + EVENT * 2, len(EVENT))) == 2
+    assert rows(both(HEADER + EVENT * 2, len(EVENT) - 1)) == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda each: st.lists(each) | st.dictionaries(st.text(), each),
+    max_leaves=8,
+)
+INTEGERS = st.integers(-(2**64), 2**65)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4), st.booleans(), INTEGERS, INTEGERS)
+def test_any_fields_are_the_same(fields, ascii_, clk, id_):
+    given_ = {"clk": clk, "type": "event", "name": "e", "record_id": id_} | fields
+    text = json.dumps(given_, ensure_ascii=ascii_)
+    both(HEADER + text.encode(errors="surrogatepass") + b"\n" + EVENT)
+
+
+@given(st.randoms(use_true_random=False))
+def test_damaged_lines_are_the_same(rng):
+    both(damaged(lines(rng), rng), rng.choice([64, 200, 4096]))
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_damaged_lines_are_the_same_by_the_thousand(count):
+    inputs, found, from_blocks = compare("jets", count, seed=20261123)
+    assert inputs == count
+    assert from_blocks > found / 10
+
+
+def test_unusual_lines_one_after_the_other_are_read_together(monkeypatch):
+    """So that the kernel does not make slower what it cannot read."""
+    reads, feed = [], JetsDecoder.feed
+    data = HEADER + event(record_id="rec_1") * 20_000
+    expected = JetsDecoder(1 << 20).feed(data)
+    monkeypatch.setattr(
+        JetsDecoder, "feed", lambda self, part: reads.append(part) or feed(self, part)
+    )
+    assert records(FORMAT.decoder(1 << 20, None).blocks(data)) == expected
+    assert len(reads) < len(data) / 10_000
+
+
+def test_more_rows_than_a_block_takes_are_several_blocks():
+    units = both(HEADER + EVENT * 20_000)
+    assert [unit.rows for unit in units[1:]] == [8192, 8192, 3616]
+
+
+def test_more_attributes_than_a_block_takes_are_several_blocks():
+    units = both(HEADER + event(data="x" * 1900) * 1200)
+    assert rows(units) == 1200
+    assert len(units) == 4
+
+
+def test_more_names_than_are_remembered_begin_new_lists():
+    """The blocks before keep theirs."""
+    record = b'{"clk":5,"type":"record","name":"n%d","record_type":"t%d","id":%d}\n'
+    units = both(HEADER + b"".join(record % (i, i, i) for i in range(20_000)))[1:]
+    assert rows(units) == 20_000
+    assert len({id(unit.name.texts) for unit in units}) > 1
+    assert len({id(unit.category.texts) for unit in units}) > 2
+    assert all(unit.name.known <= len(unit.name.texts) <= 8192 for unit in units)
+    assert all(unit.category.known <= len(unit.category.texts) <= 1024 for unit in units)
+
+
+def test_long_names_are_bounded_by_their_bytes():
+    data = b"".join(event(name=f"{i}" + "n" * 4000) for i in range(1000))
+    units = both(HEADER + data)[1:]
+    assert rows(units) == 1000
+    assert all(sum(map(len, unit.name.texts)) <= 2**20 for unit in units)
+    assert rows(both(HEADER + event(name="n" * 2**20) + EVENT, 1 << 21)) == 1
+
+
+def test_columns_without_values_are_none():
+    _, block = both(HEADER + EVENT * 9)
+    assert (block.category, block.id, block.end) == (None, None, None)
+    assert block.start.valid is block.parent.valid is block.name.valid is None
+    _, block = both(HEADER + b'{"clk":9,"type":"record_end","record_id":1}\n' * 9)
+    assert (block.name, block.category, block.parent, block.start, block.attributes) == (None,) * 5
+
+
+def test_a_block_holds_no_more_than_its_rows():
+    _, block = both(HEADER + EVENT * 9 + USUAL[3])
+    assert block.rows == 10
+    assert [len(c.values) for c in (block.offset, block.size, block.start, block.end)] == [80] * 4
+    assert [len(c.codes) for c in (block.kind, block.stream, block.name)] == [40] * 3
+    texts = block.attributes
+    assert (len(texts.ends), len(texts.data), len(texts.valid)) == (44, 9 * len('{"description":"d"}'), 2)  # fmt: skip
+
+
+def test_threads_may_share_the_kernel():
+    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
+    data = HEADER + b"".join(event(name=f"n{i % 50}", record_id=i) for i in range(3000))
+    expected = JetsDecoder(1 << 20).feed(data)
+    differing = []
+
+    def read():
+        for _ in range(30):
+            found = records(FORMAT.decoder(1 << 20, None).blocks(data))
+            differing.extend([found] if found != expected else [])
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not differing

@@ -1,0 +1,164 @@
+"""The kernel of ovni against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from tailrace import kernels
+from tailrace.decoding.formats.ovni import FORMAT
+from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX
+from tailrace.model.block import Block
+from tests.decoding.blockwise import records
+from tests.decoding.kernel_inputs import VECTORS, compare, damaged, ovni
+from tests.decoding.ovni_bytes import HEADER, event, jumbo, mark, starts, u32
+
+pytestmark = pytest.mark.skipif(
+    not kernels.active(), reason="kernels are off, or not built: make clean dev"
+)
+PATH = "/runs/ovni/loom.node.1/proc.7/thread.7/stream.obs"
+TYPE = jumbo("VYc", 1, u32(4) + b"gemm\0")
+
+
+def both(*parts, limit=1 << 20, path=PATH):
+    """What the kernel's decoder says of some chunks, after a check that the decoder in Python says the same."""
+    python, kernel = OvniDecoder(limit), FORMAT.decoder(limit, None)
+    found = []
+    for decoder in (python, kernel):
+        decoder.begin(path, "auto")
+    for part in parts:
+        units = kernel.blocks(part)
+        assert records(units) == python.feed(part)
+        assert kernel.state == python.state
+        found += units
+    assert kernel.end() == python.end()
+    return found
+
+
+def rows(units):
+    return sum(unit.rows for unit in units if isinstance(unit, Block))
+
+
+def stream(*events):
+    return b"".join([HEADER, starts(0), *events])
+
+
+@pytest.mark.parametrize("trace", ["nosv-l2", "truncated-kill9"])
+def test_nearly_all_real_records_take_the_kernel(trace):
+    files = sorted((VECTORS / "ovni/traces" / trace).rglob("stream.obs"))
+    longest = max(files, key=lambda path: path.stat().st_size)
+    units = both(longest.read_bytes())
+    assert rows(units) >= 0.95 * len(records(units))
+
+
+def test_what_is_usual_takes_the_kernel():
+    usual = [
+        event("VU[", 1), event("VU]", 1), event("VTx", 2, u32(1, 0)), event("VTp", 3, u32(1, 0)), event("VS@", 4),
+        event("VTr", 5, u32(1, 0)), event("VTe", 6, u32(1, 0)), event("KCO", 7), event("KCI", 8), mark("OM[", 9, 1, -2**63),
+        mark("OM]", 10, 1, -2**63), mark("OM=", 11, 2, 5), event("VTc", 12, u32(3, 4)), event("OCn", 13, u32(4)),
+        event("OHC", 14, u32(2**32 - 1) + b"\xff" * 8), event("OF]", 15),
+        event("KCO", 16), event("OU[", 16), event("KCI", 3), event("KCO", 1), event("OU[", 2), event("OU]", 17), event("OU]", 17),
+    ]  # fmt: skip
+    units = both(stream(event("OF[", 0), *usual))
+    assert rows(units) == len(usual)
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        event("VU[", 0), event("OU[", 2) + event("KCO", 1) + event("OU]", 1), event("VU]", 2), event("VU[", 2, u32(1)), event("XYZ", 2), event("OHp", 2), TYPE,
+        event("VU[", 2, flags=0x20), event("VTx", 2, u32(1)) + event("VTe", 3, u32(1, 0)), mark("OM]", 2, 1, 1), b"\xff" * 30,
+    ],
+    ids=[
+        "clock", "late", "end", "payload", "unknown", "state", "jumbo", "flags", "other task", "mark", "noise",
+    ],
+)  # fmt: skip
+def test_what_is_not_is_left_to_python(unusual):
+    units = both(stream(event("VS@", 1), unusual, event("VS@", 4)))
+    assert 1 <= rows(units) <= 4
+
+
+def test_a_task_is_named_once_its_type_is_known():
+    units = both(
+        stream(
+            event("VTx", 1, u32(9, 0)), event("VTc", 1, u32(5, 4)), event("VTx", 1, u32(5, 0)), TYPE,
+            event("VTx", 2, u32(5, 1)), event("VTc", 2, u32(6, 4)), event("VTx", 2, u32(6, 0)), event("VTx", 2, u32(9, 1)),
+        ),
+        event("VTx", 3, u32(6, 1)),
+    )  # fmt: skip
+    assert [record.name for record in records(units)][2:] == [
+        None, None, None, "gemm", "gemm", "gemm", "gemm", None, "gemm",
+    ]  # fmt: skip
+
+
+def test_more_tasks_than_are_remembered():
+    both(
+        stream(*(event("VTc", n, u32(n, 4)) + event("VTx", n, u32(n // 2, 0)) for n in range(5000)))
+    )
+
+
+def test_more_open_spans_than_are_remembered():
+    both(stream(*(event("VU[", n) for n in range(OPEN_MAX + 9)), event("VS@", 10**4)))
+    both(stream(*(event("KCO", n) for n in range(OPEN_MAX + 9)), *[event("KCI", 10**4)] * 9))
+
+
+def test_more_rows_than_a_block_takes_are_several_blocks():
+    units = both(stream(event("VU[", 1), event("VU]", 1)) + event("VS@", 2) * 40_000)
+    assert [unit.rows for unit in units if isinstance(unit, Block)] == [16384, 16384, 7234]
+
+
+def test_more_names_than_are_remembered_begin_a_new_list():
+    """The blocks before keep theirs."""
+    named = (
+        jumbo("VYc", n, u32(n) + b"type %d\0" % n) + event("VTc", n, u32(n, n)) for n in range(9000)
+    )
+    units = both(stream(*named))
+    blocks = [unit for unit in units if isinstance(unit, Block)]
+    assert len({id(unit.name.texts) for unit in blocks}) > 1
+    assert all(unit.name.known <= len(unit.name.texts) <= 4096 for unit in blocks)
+
+
+def test_attributes_longer_than_a_block_takes_are_several_blocks():
+    path = f"/runs/ovni/loom.{'é' * 3000}/proc.7/thread.7/stream.obs"
+    units = both(stream(event("VTx", 1, u32(1, 0)) * 500), path=path)
+    assert len([unit for unit in units if isinstance(unit, Block)]) > 1
+
+
+def test_a_block_holds_no_more_than_its_rows():
+    *_, block = both(stream(*[event("VU[", 1), event("VU]", 1)] * 5))
+    assert block.rows == 10
+    for column in (block.offset, block.size, block.id, block.parent, block.start, block.end):
+        assert len(column.values) == 80
+        assert column.valid is None or len(column.valid) == 2
+    assert len(block.attributes.data) == sum(len(record.attributes) for record in block.records())
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 400))
+def test_either_goes_on_where_the_other_was(rng, cut):
+    data = damaged(ovni(rng), rng)
+    for first, second in ((OvniDecoder, FORMAT.decoder), (FORMAT.decoder, OvniDecoder)):
+        whole, one = OvniDecoder(4096), first(4096, None)
+        expected, found = whole.feed(data), fed(one, data[:cut])
+        saved = msgspec.msgpack.decode(msgspec.msgpack.encode(one.state), type=OvniState)
+        other = second(4096, saved)
+        assert found + fed(other, data[cut:]) == expected
+        assert other.state == whole.state
+
+
+def fed(decoder, data):
+    return records(decoder.blocks(data)) if type(decoder) is not OvniDecoder else decoder.feed(data)
+
+
+@given(st.randoms(use_true_random=False))
+def test_damaged_events_are_the_same(rng):
+    data, cut = damaged(ovni(rng), rng), rng.randrange(500)
+    both(data[:cut], data[cut:], limit=rng.choice([64, 200, 4096]))
+
+
+@pytest.mark.parametrize("count", [1_500, pytest.param(500_000, marks=pytest.mark.slow)])
+def test_damaged_events_are_the_same_by_the_thousand(count):
+    inputs, found, from_blocks = compare("ovni", count, seed=20261123)
+    assert inputs == count
+    assert from_blocks > found / 5
