@@ -17,6 +17,7 @@ import pytest
 
 from tests.docs.pages import Shell, blocks, environment
 from tests.formats.toy import PAGE, SOURCE
+from tests.query.asking import ask_all
 from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +28,11 @@ LINES = b"n 31 main\nk 31\ne one\nm 3\nwhat?\ne two\n"
 def tree(tmp_path_factory):
     copy = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "collector", copy / "collector")
-    (copy / "tests/decoding").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/decoding/test_conformance.py", "tests/conftest.py"):
-        shutil.copy(ROOT / name, copy / name)
-    for name in ("tests/system", "tests/metrics"):
-        shutil.copytree(ROOT / name, copy / name)
+    shutil.copy(ROOT / "pyproject.toml", copy / "pyproject.toml")
+    # All that tests import, and no vector but the one that the page makes.
+    shutil.copytree(
+        ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("vectors", "__pycache__")
+    )
     # The one file; the page's commands make the one vector.
     (copy / "collector/tailrace/decoding/formats/toy.py").write_text(SOURCE)
     return copy
@@ -51,18 +52,15 @@ def run(tree, environ, *command):
     return done.stdout
 
 
-def query(tree, environ, store, sql):
-    answer = run(tree, environ, "tailrace", "query", "--store", store, "--json", sql)
-    return [json.loads(line) for line in answer.splitlines()]
+EVENTS = "SELECT name, format FROM events WHERE kind = 'instant' ORDER BY \"offset\""
+GAPS = "SELECT reason, count FROM gaps ORDER BY reason"
 
 
-def check_table(tree, environ, store):
+def check_table(store):
     """The four events, the name of one of them, and what is missing."""
-    events = query(tree, environ, store, "FROM events WHERE kind = 'instant' ORDER BY \"offset\"")
-    assert [event["name"] for event in events] == ["main", "one", "m", "two"]
-    assert {event["format"] for event in events} == {"toy"}
-    gaps = query(tree, environ, store, "SELECT reason, count FROM gaps ORDER BY reason")
-    assert gaps == [{"reason": "malformed", "count": 1}, {"reason": "network", "count": 3}]
+    events, gaps = ask_all(store, [EVENTS, GAPS])
+    assert events == [(name, "toy") for name in ("main", "one", "m", "two")]
+    assert gaps == [("malformed", 1), ("network", 3)]
 
 
 def test_the_page_does_what_it_shows(tree, environ, tmp_path):
@@ -88,7 +86,9 @@ def test_its_files_are_imported(tree, environ, tmp_path):
     store = tmp_path / "store"
     said = run(tree, environ, "tailrace", "import", "--store", store, "--format", "toy", tmp_path)
     assert "4 missing" in said
-    check_table(tree, environ, store)
+    check_table(store)
+    said = run(tree, environ, "tailrace", "query", "--store", store, "--json", GAPS)
+    assert [json.loads(line)["reason"] for line in said.splitlines()] == ["malformed", "network"]
 
 
 def test_its_files_are_followed(tree, environ, tmp_path, collectors):
@@ -104,7 +104,7 @@ def test_its_files_are_followed(tree, environ, tmp_path, collectors):
         "the file",
     )
     collector.settle()
-    check_table(tree, environ, collector.store)
+    check_table(collector.store)
     collector.stop()
 
 
@@ -122,7 +122,7 @@ def test_it_is_received(tree, environ, collectors, transport):
         "the lines",
     )
     collector.settle()
-    check_table(tree, environ, collector.store)
+    check_table(collector.store)
     collector.stop()
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+from datetime import UTC, datetime, timedelta
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
+from tailrace.model.columns import COLUMNS
+from tailrace.spool.entry import HEAD_SIZE, Datagrams, Entry, EntryKind, pack_document
 
-SECOND = 10**9
+SECOND, MS = 10**9, 10**6
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
 
 
@@ -134,7 +136,7 @@ class Log:
         self.add(EntryKind.DATA, session, payload)
 
     def datagrams(self, session, payloads):
-        self.add(EntryKind.DATAGRAMS, session, pack_datagrams(payloads))
+        self.add(EntryKind.DATAGRAMS, session, Datagrams.pack(payloads).payload)
 
     def close(self, session, reason="eof"):
         self.add(EntryKind.CLOSE, session, reason.encode())
@@ -151,6 +153,9 @@ class Log:
         self.add(EntryKind.STOP, payload=payload)
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def run(entries, ingest=None):
     """Apply entries; the ingest and what it made of them as one row (a dict) after another."""
     ingest = ingest or Ingest()
@@ -161,9 +166,24 @@ def run(entries, ingest=None):
 
 
 def rows(batch):
-    names = ("day", "source", "format", "session", "stream", "substream", "seq", "kind", "name",
-             "category", "id", "parent", "start", "end", "time", "attributes", "offset")  # fmt: skip
-    return [
+    names = [column.name for column in COLUMNS]
+    found = [
         dict(zip(names, row, strict=True))
         for row in zip(*(batch.column(name) for name in names), strict=True)
     ]
+    for row in found:
+        if row["wall"] is not None:
+            row["wall"] = EPOCH + timedelta(microseconds=row["wall"])
+    return found
+
+
+def as_seen(rows):
+    """Rows as readers see them, whenever commits were taken: begins that no span supersedes come last."""
+    whole = {(r["source"], r["session"], r["offset"]) for r in rows if r["kind"] == "span"}
+    begins = [
+        row
+        for row in rows
+        if row["kind"] == "begin" and (row["source"], row["session"], row["offset"]) not in whole
+    ]
+    begins.sort(key=lambda row: (row["source"], row["session"], row["offset"]))
+    return [row for row in rows if row["kind"] != "begin"] + begins

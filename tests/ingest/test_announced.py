@@ -12,6 +12,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import (
+    MS,
     SECOND,
     Log,
     heph_epoch,
@@ -127,8 +128,7 @@ def test_a_datagram_that_announces_a_session_is_of_the_session_as_a_whole(log):
     assert gaps(rows) == []
     assert [row["session"] for row in of(rows, "session") if row["name"] == "close"] == ["session0"]
     assert_conserved(ingest)
-    for cut in range(0, len(log.entries), 2):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(0, len(log.entries), 2))
 
 
 def test_a_late_announcement_does_not_bring_an_older_session_back(log):
@@ -147,6 +147,132 @@ def test_a_late_announcement_does_not_bring_an_older_session_back(log):
     assert gaps(rows) == []
     assert "resume" not in course(rows)
     assert_conserved(ingest)
+
+
+def test_first_words_that_come_after_the_next_programs_bring_no_older_session_back(log):
+    """All other words of the first program are lost; no collector ran. The second one goes on, and is told so."""
+    session = log.open(transport="udp")
+    log.now += SECOND
+    log.datagrams(session, [introduced(2) + events(0, stream=2)])
+    log.now += SECOND // 8
+    late = heph_epoch(10**18 + SECOND) + heph_session(1, turn=3, acknowledge=True)
+    log.datagrams(session, [late])
+    log.now += SECOND // 8
+    own = heph_event(3, 0, start=SECOND // 5)
+    log.datagrams(session, [own, heph_event(1, 4, start=SECOND * 9 // 10)])
+    log.datagrams(session, [introduced(2, turn=1) + own])
+    log.now += SECOND
+    log.datagrams(session, [introduced(1, turn=4) + events(5)])
+    ingest, rows = run(log.entries)
+    found = [(row["session"], row["stream"], row["seq"]) for row in of(rows, "span")]
+    assert found == [
+        ("session0", "2", 0), ("session0", "3", 0), ("session0.1", "1", 4), ("session0.1", "1", 5),
+    ]  # fmt: skip
+    assert told(ingest) == []
+    assert ingest.account("s").duplicates == 1
+    assert course(rows, "session0.1") == [
+        "restart", "epoch", "tailrace.session", "epoch", "tailrace.session",
+    ]  # fmt: skip
+    log.tick(3)
+    _, rows = run(log.entries)
+    assert "resume" not in course(rows)
+    assert_conserved(ingest)
+    assert_replays(log.entries, *range(len(log.entries)))
+
+
+@pytest.mark.parametrize(
+    ("age", "first", "late"),
+    [(1, 9, True), (1, 0, True), (3, 1, False)],
+    ids=["soon", "long unanswered", "later than datagrams may be"],
+)
+def test_an_older_epoch_is_of_a_program_before_while_datagrams_of_it_may_come(
+    log, age, first, late
+):
+    """Otherwise the next program's clock was set back. `first` and `age` are seconds: when the announced program
+    began, the other one at 10, and how long that one has lived."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [introduced(10) + events(0)])
+    log.now += age * SECOND
+    log.datagrams(session, [introduced(first), events(1)])
+    _, rows = run(log.entries)
+    assert numbers(rows)["session0"] == ([0, 1] if late else [0])
+
+
+def test_a_client_whose_clock_was_set_back_is_told_once_the_one_before_is_silent(log):
+    """Its first words look like late ones of a program before, and all that it sends has words."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [introduced(10) + events(0)])
+    log.now += SECOND // 2
+    words = [
+        heph_epoch(10**18 + 9 * SECOND) + heph_session(9, turn=turn, acknowledge=True)
+        for turn in (0, 1)
+    ]
+    log.datagrams(session, [words[0] + events(0, 1)])
+    ingest, _ = run(log.entries)
+    assert told(ingest) == []
+    log.tick(3)
+    log.datagrams(session, [words[1] + events(2), events(3)])
+    ingest, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0], "session0.1": [0, 1, 2, 3]}
+    assert [(number, said["streams"]) for number, said in told(ingest)] == [(session, {"1": 4})]
+    assert_conserved(ingest)
+
+
+@pytest.mark.parametrize(("apart", "late"), [(1, True), (3, False)])
+def test_an_older_epoch_without_an_announcement_was_said_when_its_program_began(log, apart, late):
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(10**18 + 10 * SECOND) + events(0)])
+    log.now += SECOND // 2
+    log.datagrams(session, [heph_epoch(10**18 + (10 - apart) * SECOND), events(1)])
+    _, rows = run(log.entries)
+    assert numbers(rows)["session0"] == ([0, 1] if late else [0])
+
+
+def test_an_older_epoch_of_a_session_that_is_known_is_no_late_word(log):
+    """The client has got the address of a program that has ended."""
+    first, second = log.open(transport="udp", peer="a"), log.open(transport="udp", peer="b")
+    log.datagrams(first, [introduced(1) + events(0)])
+    log.now += SECOND
+    log.datagrams(second, [introduced(2) + events(0, stream=2)])
+    log.close(first)
+    log.datagrams(second, [introduced(1, turn=1) + events(1), events(2)])
+    _, rows = run(log.entries)
+    assert numbers(rows) == {"session0": [0, 1, 2], f"session{second}": [0]}
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_an_announcement_says_how_slow_it_is_if_it_says_when_it_was_made(log, says):
+    """The announcements are repeated, since nobody heard the first ones. All but the last event may be slow."""
+    session, begin, apart = log.open(transport="udp"), log.now, SECOND * 7 // 10
+
+    def words(number, at):
+        made = {"now": at - number * apart} if says else {}
+        return heph_epoch(10**18 + number * apart) + heph_session(number, **made)
+
+    def send(at, *parts):
+        log.now = begin + at + 1000
+        log.datagrams(session, [b"".join(parts)])
+
+    send(610 * MS, words(0, 610 * MS))
+    send(889 * MS, words(1, 889 * MS))
+    send(1111 * MS, words(1, 1111 * MS), heph_event(3, 0, start=0))
+    send(1111 * MS, heph_event(1, 0, start=400 * MS))
+    _, rows = run(log.entries)
+    owners = {row["stream"]: row["session"] for row in of(rows, "span")}
+    assert owners == {"3": "session0.1", "1": "session0.1" if says else "session0"}
+    assert_replays(log.entries, *range(len(log.entries)))
+
+
+@pytest.mark.parametrize(("hour", "late"), [(0, True), (1, False)])
+def test_an_older_epoch_with_a_time_is_late_if_it_was_said_within_the_time(log, hour, late):
+    """Otherwise the clock of a new program was set back."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [introduced(10_000) + events(0)])
+    log.now += SECOND
+    epoch = 10**18 + (9_999 - hour * 3600) * SECOND
+    log.datagrams(session, [heph_epoch(epoch) + heph_session(1, now=SECOND // 2), events(1)])
+    _, rows = run(log.entries)
+    assert numbers(rows)["session0"] == ([0, 1] if late else [0])
 
 
 EPOCH, SESSION = heph_epoch(10**18), heph_session(7, acknowledge=True)
@@ -170,8 +296,7 @@ def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, words, befo
         ((_, answer),) = told(ingest)
         assert answer["streams"] == {"1": 3}
     assert_conserved(ingest)
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
 
 
 @pytest.mark.parametrize("words", [EPOCH, EPOCH + SESSION, SESSION])
@@ -202,8 +327,7 @@ def test_a_second_life_whose_first_words_come_alone_is_none_of_the_first(log, wo
         ((_, answer),) = told(ingest)
         assert answer["streams"] == {"1": 3000}
     log.close(peer)
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
     assert_conserved(run(log.entries)[0])
 
 
@@ -226,8 +350,7 @@ def test_first_words_that_come_alone_and_late_are_those_of_the_events_before(log
     assert sum(count for *_, count in gaps(rows) if count) == 31 - len(set(then) | set(range(20)))
     if words == EPOCH + SESSION:
         assert course(rows, "session0.1") == ["epoch", "tailrace.session", "close"]
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
     assert_conserved(ingest)
 
 
@@ -251,8 +374,7 @@ def test_a_report_or_a_goodbye_ends_the_doubt(log, says, same):
     assert ingest.tally("s").restarts == (0 if same else 1)
     assert ("resume" in course(rows, "session0")) == same
     assert ("restart" in course(rows, "session0.1")) == (not same)
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
 
 
 def test_a_run_in_doubt_that_another_connection_goes_on_with_is_a_run_of_its_own(log):
@@ -264,8 +386,7 @@ def test_a_run_in_doubt_that_another_connection_goes_on_with_is_a_run_of_its_own
     log.tick(3)
     _, rows = run(log.entries)
     assert numbers(rows) == {"session0": list(range(20)), "session0.1": [20, 21, 22, 23]}
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
 
 
 @pytest.mark.parametrize("settles", [True, False])
@@ -310,8 +431,7 @@ def test_what_came_before_the_first_announcement_that_was_not_lost_is_the_sessio
     assert sorted(numbers(rows)) == ["session0"]
     assert set(numbers(rows)["session0"]) == {*range(22), *then}
     assert ingest.tally("s").restarts == 0
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats.heph import format as heph
 from tailrace.ingest.datagram_records import decode_datagrams
+from tailrace.ingest.parts import decoding
+from tailrace.kernels import active
+from tailrace.model.block import Block
+from tailrace.spool.entry import Datagrams
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
 PIECES = [
@@ -32,18 +37,52 @@ def datagrams(draw):
     return many
 
 
+def records(chunk):
+    return [r for part in chunk for r in (part.records() if isinstance(part, Block) else part)]
+
+
 @pytest.mark.parametrize("format_", [f for f in FORMATS.values() if f.whole], ids=lambda f: f.name)
 @settings(max_examples=500, deadline=None)
 @given(datagrams())
 def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
     together = format_.decoder(65536, None)
     apart = format_.decoder(65536, None)
-    assert decode_datagrams(together, many, format_.whole) == decode_datagrams(apart, many, None)
+    packed = Datagrams.pack(many)
+    found = decode_datagrams(together, decoding(together), packed, format_.whole)
+    one_by_one = decode_datagrams(apart, decoding(apart), packed, None)
+    assert records(found) == records(one_by_one)
     assert together.state == apart.state
 
 
+def whole(*datagrams):
+    packed = Datagrams.pack(datagrams)
+    return FORMATS["heph"].whole(packed.payload, packed.sizes, packed.begin)
+
+
 def test_only_single_whole_events_count_as_whole():
-    whole = FORMATS["heph"].whole
-    event = heph_event(1, 0)
+    event, other = heph_event(1, 0), heph_event(2, 7, attributes=b"\x00\x01a\x01" + bytes(8))
     assert whole(event)
-    assert not any(map(whole, [event[:-1], event + event, event + b"\0", heph_epoch(1), b""]))
+    assert whole(event, other, event)
+    for odd in (event[:-1], event + event, event + b"\0", heph_epoch(1), b"", b"\0" * 42):
+        assert not whole(odd)
+        assert not whole(event, odd)
+        assert not whole(odd, event)
+    for magic in (EVENT_MAGIC, METADATA_MAGIC):
+        assert not whole(
+            heph_event(1, 0, attributes=b"\x00\x01a\x04\x00\x04" + magic.to_bytes(4, "big"))
+        )
+
+
+def test_sizes_beyond_the_bytes_are_not_whole():
+    event = heph_event(1, 0)
+    assert not FORMATS["heph"].whole(event, (len(event), len(event)), 0)
+    assert not FORMATS["heph"].whole(event, (len(event),), 1)
+
+
+@pytest.mark.skipif(not active(), reason="kernels are off or not built")
+@settings(max_examples=500, deadline=None)
+@given(st.lists(datagrams(), max_size=3))
+def test_the_kernel_calls_those_events_that_python_calls_so(many):
+    packed = Datagrams.pack([datagram for some in many for datagram in some])
+    given = packed.payload, packed.sizes, packed.begin
+    assert heph.all_events(*given) == heph._are_events(*given)

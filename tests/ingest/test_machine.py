@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -13,7 +14,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
-from tests.ingest.log import Log, heph_epoch, heph_event, heph_session, rows, run
+from tests.ingest.log import Log, as_seen, heph_epoch, heph_event, heph_session, rows, run
 
 JETS = b"\n".join(
     [
@@ -44,13 +45,20 @@ def assert_conserved(ingest, source="s"):
     assert account.imbalance == 0
 
 
-def assert_replays(entries, cut):
-    """An ingest that goes on from a snapshot says and holds what one that never stopped does."""
+def assert_replays(entries, *cuts):
+    """From each of these snapshots, and over all of them, an ingest says and holds what one does that never stopped."""
     whole, rows = run(entries)
-    first, before = run(entries[:cut])
-    second, after = run(entries[cut:], Ingest.restore(first.snapshot()))
-    assert before + after == rows
-    assert second.snapshot() == whole.snapshot()
+    state = whole.snapshot()
+    ingest, before, snapshots = Ingest(), [], {}
+    for begin, cut in itertools.pairwise([0, *sorted(cuts), len(entries)]):
+        ingest, more = run(entries[begin:cut], ingest)
+        before += more
+        snapshots[cut] = len(before), ingest.snapshot()
+    assert as_seen(before) == as_seen(rows)
+    for cut, (count, snapshot) in snapshots.items():
+        second, after = run(entries[cut:], Ingest.restore(snapshot))
+        assert as_seen(before[:count] + after) == as_seen(rows), cut
+        assert second.snapshot() == state, cut
 
 
 def test_heph_events_become_rows_with_unwrapped_numbers_and_wall_time():
@@ -79,7 +87,7 @@ def test_jets_ends_become_spans_with_the_begins_fields():
         1,
     )
     assert spans[1]["category"] == "Core"
-    assert [row["id"] for row in of(rows, "begin")] == [1, 2]
+    assert of(rows, "begin") == []
     assert of(rows, "gap") == []
     assert ingest.tally("s").flaws == {}
     assert_conserved(ingest)
@@ -390,6 +398,78 @@ def test_an_announced_session_may_lack_what_the_disk_lost_whatever_became_of_its
     ingest.apply(log.entries[-1]._replace(position=lost + 200, end=lost + 300))
     batch, _ = ingest.yielded.take()
     assert damaged(rows(batch)) == ([f"session{session}"] if replayed else [])
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_damage_that_no_session_is_left_to_name_is_named_by_the_next_one(replayed):
+    """The disk lost how a session began, whose rows are in the table."""
+    log = Log()
+    session = log.open()
+    log.data(session, heph_event(1, 0))
+    lost = log.entries[-1].position
+    ingest, _ = run([])
+    ingest.pass_over(lost, replayed=replayed)
+    assert ingest.tell_lacking() == (lost if replayed else 0)
+    ingest.apply(log.entries[-1])
+    assert not rows(ingest.yielded.take()[0])
+    following = log.open()
+    log.data(following, heph_event(1, 0))
+    log.tick(0)
+    _, named = run(log.entries[-3:], ingest)
+    assert damaged(named) == [f"session{following}"]
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("entries", [0, 1])
+def test_damage_that_waits_for_a_session_to_name_it_outlives_a_restart(replayed, entries):
+    log = Log()
+    ingest, _ = run([])
+    ingest.pass_over(100, replayed=replayed)
+    ingest.tell_lacking()
+    log.add(EntryKind.START, 0, b"1.2.3")
+    run(log.entries[:entries], ingest)
+    again = Ingest.restore(ingest.snapshot())
+    session = log.open()
+    log.data(session, heph_event(1, 0))
+    again, named = run(log.entries[entries:], again)
+    assert damaged(named) == [f"session{session}"]
+    log.data(session, heph_event(1, 1))
+    _, named = run(log.entries[-1:], Ingest.restore(again.snapshot()))
+    assert not damaged(named)
+
+
+def test_damage_of_the_replayed_log_that_no_row_names_yet_outlives_a_restart():
+    log = Log()
+    session = log.open()
+    log.data(session, heph_session(1) + heph_event(1, 0))
+    later = log.open()
+    log.data(later, heph_event(1, 0))
+    ingest, _ = run(log.entries[:2])
+    ingest.pass_over(ingest.position + 100, replayed=True)
+    run(log.entries[2:], ingest)
+    assert ingest.tell_lacking() == 100
+    again = Ingest.restore(ingest.snapshot())
+    assert again.tell_lacking() == 0
+    log.tick(0)
+    _, named = run(log.entries[-1:], again)
+    assert damaged(named) == [f"session{session}"]
+
+
+def test_a_replay_that_repeats_rows_of_damage_keeps_its_own_damage_for_later():
+    log = Log()
+    ingest, _ = run([])
+    ingest.pass_over(100)
+    again = Ingest.restore(ingest.snapshot())
+    session = log.open()
+    log.data(session, heph_event(1, 0))
+    run(log.entries[:-1], again)
+    again.pass_over(again.position + 7, replayed=True)
+    _, repeated = run(log.entries[-1:], again)
+    assert [attributes(row)["bytes"] for row in of(repeated, "gap")] == [100]
+    assert again.tell_lacking() == 7
+    log.tick(0)
+    _, named = run(log.entries[-1:], again)
+    assert [attributes(row)["bytes"] for row in of(named, "gap")] == [7]
 
 
 def test_a_start_is_nobodys_end():

@@ -157,8 +157,7 @@ def test_what_sessions_hold_is_bounded_after_every_entry_and_giving_way_is_said(
 def test_a_replay_gives_up_the_same(name):
     format_, round_of = ATTACKS[name]
     entries = attack(format_, round_of, limits=SMALL, sessions=3, rounds=12)
-    for cut in range(4, len(entries), 11):
-        assert_replays(entries, cut)
+    assert_replays(entries, *range(4, len(entries), 11))
 
 
 @pytest.mark.parametrize("name", list(ATTACKS))
@@ -233,17 +232,14 @@ def test_an_end_whose_begin_was_given_up_is_a_row_that_says_so():
     assert_conserved(ingest)
 
 
-def test_names_that_differ_only_beyond_what_is_kept_stay_different():
+def test_a_long_name_of_an_open_span_is_kept_whole():
     log = Log()
     number = log.open("jets")
     names = ["n" * 2000 + str(n) for n in range(3)]
     log.data(number, HEADER + b"".join(begin(n, name) for n, name in enumerate(names, 1)))
     log.data(number, b"".join(end(n) for n in range(1, 4)))
     _, table = run(log.entries)
-    assert [r["name"] for r in of(table, "begin")] == names
-    kept = [r["name"] for r in of(table, "span")]
-    assert len(set(kept)) == 3
-    assert all(len(name) == 1024 and name.startswith("n" * 1000) for name in kept)
+    assert [r["name"] for r in of(table, "span")] == names
 
 
 def test_announced_sessions_are_bounded_as_well():

@@ -146,9 +146,7 @@ def test_none_may_be_followed():
 
 
 def told(paces, name, second):
-    columns = [()] * 15
-    columns[10], columns[11] = (second, None), (None, None)
-    paces.take("s", name, columns, None, BEGIN + second * SECOND)
+    paces.take("s", name, second, None, BEGIN + second * SECOND)
 
 
 # Through the ingest

@@ -259,6 +259,43 @@ def test_a_burst_out_of_order_is_the_new_runs_though_all_before_it_was_slow(log)
 
 
 @pytest.mark.parametrize("cut", range(7))
+def test_how_fast_datagrams_are_is_known_from_the_runs_before(log, cut):
+    """Two outages held up the first words of the second and the third run, and all events of the second are lost."""
+    session = log.open(transport="udp")
+    begin = log.now
+    for at, sent in (
+        (0, [heph_epoch(FIRST), heph_event(1, 0, start=0)]),
+        (860, [heph_epoch(FIRST + 600 * MS)]),
+        (1810, [heph_epoch(FIRST + 1710 * MS)]),
+        (1910, [heph_event(1, 0, start=100 * MS)]),
+        (1911, [heph_event(1, n, start=201 * MS) for n in (2, 1)]),
+    ):
+        log.now = begin + at * MS
+        log.datagrams(session, sent)
+    log.tick(2)
+    ingest, rows = run(log.entries)
+    assert by_session(rows) == {"session0": [0], "session0.2": [0, 2, 1]}
+    assert not of(rows, "gap")
+    assert_conserved(ingest)
+    assert_replays(log.entries, cut)
+
+
+def test_a_clock_that_was_set_back_between_two_runs_tells_nothing_of_later_ones(log):
+    """By the first run's clock, every event of the third run would be a minute late."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_epoch(FIRST), heph_event(1, 0, start=0)])
+    log.now += SECOND
+    epoch = FIRST - 59 * SECOND
+    log.datagrams(session, [heph_epoch(epoch), *map(new, range(3))])
+    log.now += SECOND
+    log.datagrams(session, [heph_epoch(epoch + SECOND), new(0), heph_event(2, 1, start=900 * MS)])
+    log.tick(3)
+    _, rows = run(log.entries)
+    late = [row["session"] for row in of(rows, "span") if row["stream"] == "2"]
+    assert late == ["session0.1"]
+
+
+@pytest.mark.parametrize("cut", range(7))
 def test_a_replay_across_a_restart_goes_on_as_the_first_run_did(log, cut):
     session = log.open(transport="udp")
     log.datagrams(session, [heph_epoch(FIRST), *map(old, range(0, 100, 3))])

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.answers import STREAMS_IN_ONE, STREAMS_MOST
+from tailrace.ingest.answers import HOLES_MAX, STREAMS_IN_ONE, STREAMS_MOST
 from tests.ingest.log import Log, heph_event, heph_session, run
 
 
@@ -98,6 +98,25 @@ def test_a_question_that_comes_before_an_answer_is_refused_is_answered_all_the_s
     answer.taken = False
     assert list(answers) == []
     assert told(ingest) == {session: {1: 2, 2: 1}}
+
+
+def test_holes_for_which_an_answer_had_no_room_are_named_with_the_next_news():
+    """A client that keeps none of the events waits for nothing else."""
+    log = Log()
+    session = log.open()
+    streams = range(HOLES_MAX + 6)
+    log.data(session, heph_session(1, acknowledge=True))
+    log.data(session, b"".join(heph_event(s, n) for n in (0, 2) for s in streams))
+    ingest, _ = run(log.entries)
+    numbers = told(ingest)[session]
+    cut = {stream for stream, number in numbers.items() if number == 1}
+    assert len(cut) == 6
+    assert told(ingest) == {}
+    before = len(log.entries)
+    log.data(session, heph_event(min({*streams} - cut), 1))
+    run(log.entries[before:], ingest)
+    assert {s: n for s, n in told(ingest)[session].items() if s in cut} == dict.fromkeys(cut, 3)
+    assert told(ingest) == {}
 
 
 def test_what_is_not_taken_is_told_another_time():

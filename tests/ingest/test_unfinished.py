@@ -107,8 +107,7 @@ def test_what_gave_way_before_a_snapshot_does_after_it(limited):
     log.data(sessions[0], part(9 * KIB)[3 * KIB :])
     log.data(sessions[3], heph_event(3, 1))
     log.close(sessions[3], "too many pending bytes")
-    for cut in range(len(log.entries)):
-        assert_replays(log.entries, cut)
+    assert_replays(log.entries, *range(len(log.entries)))
 
 
 def test_a_file_gives_its_record_up_and_nobody_is_cut_off():

@@ -100,3 +100,8 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
 def test_a_replay_from_anywhere_says_the_same(seed, data):
     entries = wild(seed)
     assert_replays(entries, data.draw(st.integers(0, len(entries))))
+
+
+def test_a_replay_tells_the_other_connections_of_a_producer_in_the_same_order():
+    """Seed 198: two connections hear of the same numbers, and there is a place for one of them."""
+    assert_replays(wild(198), 43)

@@ -162,7 +162,7 @@ def main(arguments):
     for name in arguments:
         (vector,) = (vector for vector in ALL if vector.name == name)
         for way, rows in rows_of(vector).items():
-            sys.stdout.writelines(f"{way}: {json.dumps(row)}\n" for row in rows)
+            sys.stdout.writelines(f"{way}: {json.dumps(row, default=str)}\n" for row in rows)
     if not arguments:
         save()
 

@@ -55,6 +55,7 @@ def test_a_span_has_the_times_and_attributes_it_was_given(collector, emitter):
     session, *found = received(collector)
     assert session.name == "tailrace.session"
     assert json.loads(session.option)["clock"] == "logical"
+    assert "now" not in json.loads(session.option)
     attributes = [("cell", 1, 3), ("load", 3, 0.5), ("result", 4, "good")]
     assert found == [
         (1, 0, 0, 1_000_000, 1_000_010, "step", attributes),
@@ -76,6 +77,7 @@ def test_without_a_clock_of_its_own_times_are_since_the_epoch_that_comes_first(c
     said = json.loads(session.option)
     assert said["process"] == "solver"
     assert "clock" not in said
+    assert event.start <= said["now"] < 10**10
     assert json.loads(goodbye.option)["streams"] == {"1": 1}
 
 

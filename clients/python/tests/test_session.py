@@ -38,6 +38,13 @@ def test_an_announcement_says_who_it_is_behind_the_epoch():
     assert Session(epoch=0).id != session.id
 
 
+def test_an_announcement_says_when_it_was_made():
+    times = iter([3, 2**40])
+    session = Session(epoch=0, ticks=lambda: next(times))
+    found = [said(session.announcement())[0][1]["now"] for _ in range(2)]
+    assert found == [3, 2**40]
+
+
 def test_a_clock_of_its_own_is_announced_and_has_no_epoch():
     (announced,) = said(Session(epoch=None, asks=False).announcement())
     fields = announced[1]

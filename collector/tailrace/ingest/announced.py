@@ -37,6 +37,8 @@ class Announced:
         """Whether the next answer names all streams."""
         self.owed: dict[str, None] = {}
         """Streams that the client asked about and was not told of since, in the order of its turns."""
+        self.cut: dict[str, None] = {}
+        """Streams whose number stops at a hole that the last answer about them had no room to name."""
 
     @property
     def name(self) -> str:
@@ -86,17 +88,20 @@ class Announced:
 
     def next_told(self, most: int) -> list[str]:
         """Return at most so many streams that the client is told of next, and take them for told. Those of which
-        something came are first: the client waits for them, while a question is about all streams."""
+        something came are first: the client waits for them, while a question is about all streams. Streams in `cut`
+        follow, as the client's word on other holes makes room for theirs."""
         counters = self.incarnation.counters
         if counters is None:
             return []
         if self.asked:
             self.owed |= dict.fromkeys((*counters.state.streams, *counters.state.unfollowed))
             self.asked = False
-        streams = list(islice(counters.news | self.owed, most))
+        due = counters.news | self.owed
+        streams = list(islice(due | self.cut if due else due, most))
         for stream in streams:
             counters.news.pop(stream, None)
             self.owed.pop(stream, None)
+            self.cut.pop(stream, None)
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
@@ -207,7 +212,7 @@ class Announcements:
         known.incarnation.state.id = ""
         incarnation.announce(id_)
         known.incarnation, known.state.incarnation = incarnation, incarnation.state
-        known.asked, known.owed = True, {}
+        known.asked, known.owed, known.cut = True, {}, {}
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:

@@ -112,6 +112,7 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     }
     for _, name, first in oldest[HOLES_MAX:]:
         stops[name] = min(first, stops.get(name, first))
+    known.cut |= dict.fromkeys(stops)
     standing = []
     for name in names:
         holes = asked.get(name)

@@ -6,7 +6,8 @@ of the spool's entries. A session above its own limit gives way. Where sources o
 much, the sessions that hold most give way first, and a session that holds little loses nothing.
 
 A session that gives way goes down to seven eighths of the limit. So at least an eighth of the limit in
-new state comes between two looks at all sessions.
+new state comes between two looks at all sessions. Within a session, the largest containers give way, down to
+the size of the next one.
 """
 
 from __future__ import annotations
@@ -110,10 +111,10 @@ class Budget:
 
 
 def _level(held: list[int], excess: int) -> int:
-    """Return the bytes that each session may keep so that all together hold `excess` bytes less. `held`
-    has the sessions' bytes in falling order."""
+    """Return the bytes that each holder may keep so that all together hold `excess` bytes less. `held`
+    has the holders' bytes in falling order."""
     above = 0
-    for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=True), 1):
+    for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=False), 1):
         above += size
         if above - count * following >= excess:
             return max(0, (above - excess) // count)
@@ -121,12 +122,14 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free bytes, from the largest container first."""
-    for holding in sorted(holdings, key=_by_size, reverse=True):
-        if size <= 0:
-            break
+    """Free bytes. The largest containers give way, down to the size of the next one."""
+    largest = sorted(holdings, key=_by_size, reverse=True)
+    level = _level([holding.held for holding in largest], size)
+    for holding in largest:
         before = holding.held
-        holding.give_way(size)
+        if size <= 0 or before <= level:
+            break
+        holding.give_way(before - level)
         size -= before - holding.held
 
 

@@ -91,8 +91,8 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int) -> list[Present]:
-        """Return the other open sessions of the same producer."""
-        present = self._present.get((host, epoch), ())
+        """Return the other open sessions of the same producer, by name: they come in another order after a restart."""
+        present = sorted(self._present.get((host, epoch), ()), key=attrgetter("name"))
         return [other for other in present if other is not session]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:

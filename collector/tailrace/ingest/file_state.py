@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.ingest.payloads import FileFacts
 

@@ -184,11 +184,25 @@ class Generations:
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
         """Set the current incarnation aside, and begin a new one."""
-        state, old = self._state, self.current.state
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
+        self.current = self._next()
+
+    def begin_late(self, why: str, now: int) -> Incarnation:
+        """Begin an incarnation that was over before the current one began, though its first words come only now.
+        Return it. It lingers."""
+        self._finish_previous(now)
+        late = self.previous = self._next()
+        late.state.ended, late.state.ended_at = f"restart: {why}", now
+        self._tally.restarts += 1
+        late.own.session("restart", {"opened": late.own.wall(now)} | self._of_file(), now)
+        return late
+
+    def _next(self) -> Incarnation:
+        """Return a new incarnation."""
+        state, reached = self._state, self.current.state.reached
         state.restarts += 1
-        self.current = self._attach(
-            IncarnationState(f"{state.info.session}.{state.restarts}", reached=old.reached)
+        return self._attach(
+            IncarnationState(f"{state.info.session}.{state.restarts}", reached=reached)
         )
 
     def decide(self, *, anew: bool, now: int) -> None:

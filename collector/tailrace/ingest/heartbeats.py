@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tailrace.config.schema import OWN_SOURCE, LedgerConfig
 from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.parts import Listed
 from tailrace.ingest.payloads import Heartbeat, OpenInfo
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
 from tailrace.ledger.findings import Account
@@ -62,17 +63,19 @@ class HeartbeatSession:
             None, beat.number, STREAM, None, None, None, incarnation.own.wall(now), None, about, None, None,
         )  # fmt: skip
         incarnation.state.reached += size
-        incarnation.take([(value,) for value in record], now)
+        incarnation.take([Listed([(value,) for value in record])], now)
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
         if self._incarnation:
             self._incarnation.expire(now)
 
-    def damaged(self, size: int) -> None:
-        """Write that up to `size` unreadable bytes of the spool may have been heartbeats."""
+    def damaged(self, size: int) -> bool:
+        """Write that up to `size` unreadable bytes of the spool may have been heartbeats. Return whether there
+        is a session to say it of."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
+        return self._incarnation is not None
 
     def end(self, reason: str, now: int) -> None:
         """End the session: the life of the daemon is over."""

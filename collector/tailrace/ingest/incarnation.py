@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
-from typing import Any
+from itertools import chain, compress
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departures
 from tailrace.ingest.farewell import is_whole
 from tailrace.ingest.lead import Lead
-from tailrace.ingest.marks import Numbered, marks_of
+from tailrace.ingest.marks import Numbered
 from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
+from tailrace.ingest.parts import Listed, Packed, Part, begun_in
 from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.siblings import Siblings
+from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ingest.unreadable import Unreadable
 from tailrace.ledger.commons import Commons
@@ -25,10 +27,11 @@ from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.handover import hand_over
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
+from tailrace.model.block import Block, Integers
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
-from tailrace.normalize import COUNTER, END, KIND, STREAM, Columns, Spans
+from tailrace.normalize import KIND, Columns
 
 
 class Incarnation:
@@ -50,11 +53,14 @@ class Incarnation:
         emit: Emit,
         quarantine: Quarantine,
         wall: Callable[[int], int],
+        at_last: Callable[[Callable[[], None]], None],
     ) -> None:
         """Take up a state. `bits` is the width of the producer's counters, None if it has none. With
         `datagrams`, events may come after those of the next incarnation. `departures` has earlier sessions,
-        among them those of the same `host`. `wall` converts a time of the log to wall time."""
+        among them those of the same `host`. `wall` converts a time of the log to wall time.
+        `at_last` calls a function when rows are taken next."""
         self.state = state
+        self._at_last = at_last
         self._datagrams = datagrams and bits is not None
         self._source = source
         self._paces = paces
@@ -64,6 +70,7 @@ class Incarnation:
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
+        self._watch_begins()
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
         self.counters: Counters | None = None
@@ -93,6 +100,7 @@ class Incarnation:
         """Write a row that says how many entries of each kind were given up."""
         self.report(now)
         add_counts(self._tally.evicted, what)
+        self._watch_begins()
         self.own.session("evicted", {"evicted": what}, now)
 
     @property
@@ -121,39 +129,93 @@ class Incarnation:
 
     # Records
 
-    def take(self, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Take records of events and other rows, given as columns. Return how many were taken: the next
-        record shows that another incarnation has begun."""
-        taken = len(columns[KIND])
+    def take(self, parts: Sequence[Part], now: int) -> int:
+        """Take events and other rows. Return how many were taken: the next one shows that another incarnation
+        has begun."""
         if self.counters:
-            taken = self._counted(self.counters, columns, now)
-            columns = [column[:taken] for column in columns]
+            taken: Sequence[Part] = self._counted(self.counters, parts, now)
         else:
-            changing: Columns = [list(column) for column in columns]
-            self._spans.take(changing, now)
-            self._rows.write(changing, [None] * taken)
-        if self._datagrams and taken:
-            self.lead.hear(columns[END], now)
-        state = self.state
-        self._paces.take(self._source, state.name, columns, state.ticks_per_second, now)
-        self._rows.count(columns[KIND], now)
+            taken = parts
+            self._match(parts, now)
+        for part in taken:
+            self._note_times(part, now)
+            self._rows.count(part.kinds, now)
         self.report(now)
         if self._siblings:
-            self._siblings.tell(columns[STREAM], now)
-        return taken
+            self._siblings.tell(chain.from_iterable(part.streams for part in taken), now)
+        return sum(part.rows for part in taken)
 
-    def _counted(self, counters: Counters, columns: Sequence[Sequence[Any]], now: int) -> int:
-        """Take events with a counter, which may be late or duplicates. Return how many were taken."""
-        seqs, restart = counters.observe(columns[STREAM], columns[COUNTER], marks_of(columns), now)
-        taken = len(seqs)
-        if restart:
-            columns = [column[:taken] for column in columns]
+    def _counted(self, counters: Counters, parts: Sequence[Part], now: int) -> list[Part]:
+        """Take events with a counter, which may be late or duplicates. Return those that were taken.
+
+        All are counted before the first row is written: counting may write rows of other incarnations."""
+        counted: list[tuple[Part, Integers | list[int | None]]] = []
+        streams: dict[str, None] = {}
+        begun_anew = False
+        for part in parts:
+            if not begun_anew:
+                seqs = part.count(counters, now)
+                counted.append((part, seqs))
+                begun_anew = isinstance(seqs, list) and len(seqs) < part.rows
+            streams |= dict.fromkeys(part.streams)
+        counters.heard(streams, now)
+        return [self._write_counted(part, seqs) for part, seqs in counted]
+
+    def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:
+        """Write the rows of the events that were counted, without the duplicates. Return these events."""
+        if isinstance(part, Packed) and isinstance(seqs, Integers):
+            self._rows.write_block(part.block, seqs=seqs)
+            return part
+        part, seqs = part.listed(), seqs if isinstance(seqs, list) else seqs.list(part.rows)
+        if len(seqs) < part.rows:
+            part = Listed([column[: len(seqs)] for column in part.columns])
+        columns = part.columns
         if DUPLICATE in seqs:
             keep = [seq != DUPLICATE for seq in seqs]
             columns = [list(compress(column, keep)) for column in columns]
             seqs = list(compress(seqs, keep))
         self._rows.write(columns, seqs)
-        return taken
+        return part
+
+    def _match(self, parts: Sequence[Part], now: int) -> None:
+        """Take records that have ids and no counter."""
+        kinds: Counter[str] = Counter()
+        for part in parts:
+            kinds.update(part.kinds)
+        self._spans.count(kinds, begun_in(parts))
+        for part in parts:
+            if isinstance(part, Packed):
+                self._match_block(part.block, now)
+            else:
+                self._match_listed([list(column) for column in part.columns], now)
+        self._watch_begins()
+
+    def _match_block(self, block: Block, now: int) -> None:
+        for rows in match_block(self._spans, block):
+            if isinstance(rows, Matched):
+                self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
+            else:
+                self._match_listed(rows.columns, now)
+
+    def _match_listed(self, columns: Columns, now: int) -> None:
+        rows, flaws = self._spans.take(columns, now)
+        add_counts(self._tally.flaws, flaws)
+        self._rows.write(rows, [None] * len(rows[KIND]))
+
+    def _watch_begins(self) -> None:
+        """Have begins written that still wait for their ends when rows are taken."""
+        if self._spans.waiting:
+            self._at_last(self._write_begins)
+
+    def _write_begins(self) -> None:
+        self._rows.write_begins(self._spans.begins())
+
+    def _note_times(self, part: Part, now: int) -> None:
+        """Note how far the producer's clock is."""
+        if self._datagrams and part.rows:
+            self.lead.hear(part.latest_end, now)
+        state = self.state
+        self._paces.take(self._source, state.name, part.latest_tick, state.ticks_per_second, now)
 
     def note(self, record: Record, now: int) -> None:
         """Take a record about the session: an epoch, a header, a footer, an option."""
@@ -163,9 +225,9 @@ class Incarnation:
             self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
-        if facts.epoch is not None and self._datagrams:
-            self.lead.hear([0], now)  # a producer says its epoch when its clock has begun
-        self._rows.count([record.kind], now)
+        if self._datagrams:
+            self._hear_clock(facts, now)
+        self._rows.count({record.kind: 1}, now)
         # Offsets do not advance in documents, so the row's time decides which document is the last.
         self._rows.write(
             [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
@@ -182,6 +244,13 @@ class Incarnation:
         if facts.goodbye and is_whole(state, facts.goodbye):
             state.goodbye_at = now
         self.report(now)
+
+    def _hear_clock(self, facts: SessionFacts, now: int) -> None:
+        """Note how far the producer's clock is, at least, when it says its epoch or announces itself."""
+        if facts.epoch is not None:
+            self.lead.hear(0, now)  # a producer says its epoch when its clock has begun
+        if facts.announces and self.state.epoch is not None:
+            self.lead.hear(facts.announces.now, now)
 
     def _hear_epoch(self, epoch: int) -> None:
         if self._siblings:
@@ -312,6 +381,7 @@ class Incarnation:
                     Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
                 )
         self.settle(now)
+        self._write_begins()
         state, closed_at = self.state, self.own.wall(now)
         closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(state.spans)}
         if state.forgotten_spans.count:

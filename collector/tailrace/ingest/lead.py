@@ -2,12 +2,10 @@
 
 An event with end `e` arrives at `e - lead` or later, so the event that travelled fastest gives the lead.
 The lead then falls by one part in `_DRIFT` of the time that passes, so that it follows a clock of another
-speed.
+speed. The next incarnation at an address takes the lead over, because both share a clock.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from tailrace.ingest.state import IncarnationState
 
@@ -33,9 +31,19 @@ class Lead:
         held up together."""
         return self._state.heard_times
 
-    def hear(self, ends: Sequence[int | None], now: int) -> None:
-        """Take the ends (ns) of events that arrive now."""
-        latest = max((end for end in ends if end is not None), default=None)
+    def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
+        """Take over the lead of an earlier incarnation, whose zero was so long (ns) before this one's. Do nothing
+        if this incarnation's first words, which come now, are then late by more than `most` (ns): somebody may
+        have set the clock."""
+        known = earlier.at(now)
+        if known is None or known - apart + now > most:
+            return
+        state, before = self._state, earlier._state
+        state.lead, state.lead_at = known - apart, now
+        state.heard_at, state.heard_times = before.heard_at, before.heard_times
+
+    def hear(self, latest: int | None, now: int) -> None:
+        """Take the latest end (ns) of events that arrive now, None if they have none."""
         if latest is None:
             return
         if now != self._state.heard_at:

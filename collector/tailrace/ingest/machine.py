@@ -26,7 +26,7 @@ from tailrace.ingest.upgrade import upgraded
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account
-from tailrace.spool.entry import LAST, Entry, EntryKind, unpack_datagrams, unpack_document
+from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_document
 
 DAY_NS = 86_400 * 10**9
 
@@ -74,7 +74,9 @@ class Ingest:
                 self._waiting.add(number)
         attach = partial(self.shared.incarnation, INFO, bits=COUNTER_BITS, paces=Paces(0))
         self.heartbeats = HeartbeatSession(self.state, self.tally(INFO.source), attach)
-        self._damage = Damage(self._sessions, self.shared, self.heartbeats, lacking or {})
+        self._damage = Damage(
+            self.state.damage, self._sessions, self.shared, self.heartbeats, lacking or {}
+        )
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
@@ -259,7 +261,7 @@ class Ingest:
     def _feed(self, session: Session, entry: Entry) -> None:
         number, now = entry.session, entry.time_ns
         if entry.kind == EntryKind.DATAGRAMS:
-            session.datagrams(unpack_datagrams(entry.payload), now)
+            session.datagrams(Datagrams(entry.payload), now)
         elif entry.kind == EntryKind.DATA:
             session.data(entry.payload, now, entry.position)
             self._hold(session, now)

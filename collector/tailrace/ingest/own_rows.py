@@ -9,19 +9,22 @@ from typing import Any
 from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Finding
-from tailrace.model.columns import Row
+from tailrace.model.columns import BlockRows, Row
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
-Emit = Callable[[str, Sequence[Sequence[Any]], int], None]
-"""Takes an incarnation's name, columns in the table's order and about how many bytes they are."""
+Emit = Callable[[str, Sequence[Sequence[Any]] | BlockRows, int], None]
+"""Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
 """Takes the name of a quarantine file, a position in it and a frame."""
 
-ROW_BYTES = 96
-"""Bytes that a row adds to those of its record, about."""
+ROW_BYTES = 600
+"""Bytes that a row of Python values takes beyond those of its record, about: in the batch, and while it is written."""
+
+PACKED_ROW_BYTES = 96
+"""The same of a row in a block."""
 
 
 class OwnRows:
@@ -123,7 +126,7 @@ class OwnRows:
         self,
         kind: str,
         name: str,
-        attributes: Mapping[str, object],
+        attributes: Mapping[str, Any],
         *,
         stream: str = "",
         seq: int | None = None,
@@ -131,9 +134,12 @@ class OwnRows:
         time: int | None = None,
         offset: int | None = None,
     ) -> None:
-        if kind == Kind.GAP and not attributes["count"]:
+        missing = attributes["count"] or None if kind in {Kind.GAP, Kind.HEAL} else None
+        if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = json.dumps(attributes, separators=(",", ":"))
         at = self._incarnation.reached if offset is None else offset
-        row = Row(stream, None, seq, kind, name, None, id_, None, None, None, time, text, at)
+        row = Row(
+            stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None
+        )  # fmt: skip
         self._emit(self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text))

@@ -10,13 +10,9 @@ Paces are no part of the ingest's state: after a restart they are measured anew.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from enum import StrEnum
-from itertools import chain, islice
+from itertools import islice
 from math import inf
-from typing import Any
-
-from tailrace.normalize import END, START
 
 WINDOW = 60 * 10**9
 """Nanoseconds over which a pace is measured, and after which a session is silent or stalled."""
@@ -26,9 +22,6 @@ STEP = 5 * 10**9
 RECENT = 3
 """Steps whose ticks an event must exceed for the clock to advance: the streams of a session may be
 behind one another, and a nonsense tick must not hold for long."""
-
-LAST = 16
-"""Records looked at, the last of a batch: fewer records take less time."""
 
 
 class Progress(StrEnum):
@@ -112,12 +105,11 @@ class Paces:
         self,
         source: str,
         session: str,
-        columns: Sequence[Sequence[Any]],
+        tick: int | None,
         ticks_per_second: float | None,
         now: int,
     ) -> None:
-        """Take records of a session, given as columns in `Record`'s field order."""
-        tick = _latest(columns)
+        """Take the latest tick of records of a session, None if they have none."""
         if tick is None:
             return
         pace = self._followed.get(session)
@@ -158,9 +150,3 @@ class Paces:
                 return False
             self._others[first] = followed.pop(first).source
         return True
-
-
-def _latest(columns: Sequence[Sequence[Any]]) -> int | None:
-    """Return the latest tick of the last records, None if they have none."""
-    ticks = chain(columns[START][-LAST:], columns[END][-LAST:])
-    return max((tick for tick in ticks if tick is not None), default=None)

@@ -10,10 +10,11 @@ from tailrace.decoding.contract import Decoder, FileDecoder, HoldingDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.budget import report
-from tailrace.ingest.datagram_records import apart, decode_datagrams
+from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_event_each
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.parts import Decoded, decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
@@ -24,6 +25,7 @@ from tailrace.ledger.copies import Copies
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import EVENTS, KIND
+from tailrace.spool.entry import Datagrams
 
 _kind = itemgetter(KIND)
 
@@ -49,6 +51,7 @@ class Session:
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
         if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
             self.decoder.begin(state.file.facts.path, state.info.dialect)
+        self._decode = decoding(self.decoder)
         state.decoder, state.left_out, state.waiting = None, 0, b""
         self._whole = format_.whole
         datagrams, numbered = state.info.transport == "udp", format_.counter_bits is not None
@@ -101,59 +104,65 @@ class Session:
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
-        records = self.decoder.feed(payload)
-        if records or not self.state.record_since:
+        chunk = self._chunk(payload)
+        if chunk or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
         pending = self.decoder.pending
         if pending <= len(payload):
             self.state.begun = position if pending else 0
-        self._succession.take(records, now)
+        self._succession.take(chunk, now)
         self.generations.note_news()
+
+    def _chunk(self, data: bytes) -> Decoded:
+        """Return what the decoder makes of bytes, and count what came in blocks."""
+        chunk = self._decode(data)
+        self._commons.packed += packed(chunk)
+        return chunk
 
     def give_way(self, now: int) -> None:
         """Give up the unfinished record: memory is short, and no other session holds a larger one."""
         self._own.session("gave_way", {"bytes": self.decoder.pending}, now)
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
-        self._succession.take(self.decoder.give_up(), now)
+        self._succession.take([self.decoder.give_up()], now)
 
-    def datagrams(self, payloads: list[bytes], now: int) -> None:
+    def datagrams(self, datagrams: Datagrams, now: int) -> None:
         """Take datagrams."""
-        self._received(sum(map(len, payloads)), now)
+        self._received(datagrams.length, now)
         if self._copies:
-            self._without_copies(self._copies, payloads, now)
+            self._without_copies(self._copies, datagrams, now)
             return
         self.generations.reach()
-        records = decode_datagrams(self.decoder, payloads, self._whole)
+        chunk = decode_datagrams(self.decoder, self._chunk, datagrams, self._whole)
         if not self._commons.state.mixed:
-            kinds = list(map(_kind, records))
-            events = kinds.count(Kind.SPAN) + kinds.count(Kind.COUNTER)
-            self._commons.state.mixed = not events == len(records) == len(payloads)
-        self.generations.current.datagrams(len(payloads))
-        for some in apart(records, payloads, self.state.received):
+            self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
+        self.generations.current.datagrams(len(datagrams))
+        for some in apart(chunk, datagrams, self.state.received):
             self._succession.take(some, now)
             self._succession.datagram_over()
         self.generations.note_news()
 
-    def _without_copies(self, copies: Copies, payloads: list[bytes], now: int) -> None:
+    def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> None:
         """Take datagrams of a producer that numbers nothing: count copies, and decode all others."""
         waiting: list[Record] = []
-        for payload in payloads:
+        for payload in datagrams:
             events = copies.events_of(payload, now)
             if events is not None:
-                self._succession.take(waiting, now)
+                self._succession.take([waiting], now)
                 waiting = []
                 self._succession.readable(len(payload))
                 self.state.skipped += len(payload)
                 self.generations.current.copies(events)
                 continue
-            records = decode_datagrams(self.decoder, [payload], None)
+            records = self.decoder.feed(payload)
+            if self.decoder.pending:
+                records += self.decoder.end()
             kinds = list(map(_kind, records))
             if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
         self.generations.reach()
-        self._succession.take(waiting, now)
+        self._succession.take([waiting], now)
 
     def _received(self, size: int, now: int) -> None:
         self.generations.take_turn(self.decoder.pending)
@@ -169,7 +178,7 @@ class Session:
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Take a part of a document beside the session's file."""
-        self._succession.take(self._file.document(name, part, more=more), now)
+        self._succession.take([self._file.document(name, part, more=more)], now)
 
     def loss(self, loss: FileLoss) -> None:
         """Take note of bytes that the session lacks."""
@@ -184,7 +193,7 @@ class Session:
 
     def closed(self, reason: str, now: int) -> None:
         """End the session: its connection, peer or file is over."""
-        self._succession.take(self.decoder.end(), now)
+        self._succession.take([self.decoder.end()], now)
         report(self, now)
         self.generations.close(reason, self._file.as_read(), now)
 

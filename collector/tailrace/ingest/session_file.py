@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 from msgspec.structs import replace
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import Decoder, EndingDecoder, FileDecoder
 from tailrace.ingest.file_state import FileState

@@ -82,7 +82,7 @@ class Shared:
             source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
             host=host_of(info.peer), departures=departures,
             emit=partial(self._yielded.emit, info, tally), quarantine=self._yielded.keep,
-            wall=self._wall,
+            wall=self._wall, at_last=self._yielded.at_last,
         )  # fmt: skip
 
     def _wall(self, time: int) -> int:

@@ -10,12 +10,12 @@ import msgspec
 from tailrace.ingest.departures import Departure
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.stream import CountersState, Marks
-from tailrace.normalize import ForgottenSpans, OpenSpan
 
 T = TypeVar("T")
 
@@ -173,6 +173,23 @@ class SessionState(msgspec.Struct, omit_defaults=True):
         return self.file.offset if self.file else self.received
 
 
+class DamageState(msgspec.Struct, omit_defaults=True):
+    """Bytes of the log that the disk lost, and that no row names yet."""
+
+    lacking: dict[str, int] = {}
+    """By open session's number, or announced session's source and id, the bytes that it may lack."""
+    of_heartbeats: int = 0
+    """The bytes that the daemon's own stream may lack."""
+    unsaid: int = 0
+    """The bytes of which all sessions say that they may lack them, once there is a session."""
+
+    def add(self, other: DamageState) -> None:
+        for key, size in other.lacking.items():
+            self.lacking[key] = self.lacking.get(key, 0) + size
+        self.of_heartbeats += other.of_heartbeats
+        self.unsaid += other.unsaid
+
+
 class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
@@ -191,6 +208,7 @@ class IngestState(msgspec.Struct):
     """How far the wall clock is ahead of the log's time (ns)."""
     heartbeats: IncarnationState | None = None
     """The daemon's own stream, while this or an earlier life of the daemon has one."""
+    damage: DamageState = msgspec.field(default_factory=DamageState)
 
 
 def encode(value: object) -> bytes:

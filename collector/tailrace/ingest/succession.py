@@ -4,6 +4,9 @@ While the previous incarnation lingers (see `generations`), each event goes to t
 (`owning`), and a repeated epoch or announcement to the incarnation that said it first. All of a datagram
 that announces a session is of that session.
 
+A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
+else came. That one is then the previous incarnation, and the current one goes on.
+
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
 A new incarnation begins in doubt, and the next event, report or goodbye decides. If that fits the
@@ -18,11 +21,13 @@ from typing import Any
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.marks import event_after, numbered
+from tailrace.ingest.marks import numbered
 from tailrace.ingest.owning import candidates, owns
+from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged
 from tailrace.ingest.state import SessionState, Tally
+from tailrace.model.block import Block
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import COUNTER, KIND, OFFSET, SIZE
+from tailrace.normalize import COUNTER, KIND
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""
@@ -48,26 +53,36 @@ class Succession:
         self._generations = generations
         self._unordered = unordered
         self._speaker: Incarnation | None = None
-        """The incarnation of the session that the current datagram announces, if any."""
+        """The incarnation that the current datagram is of, if its announcement or late epoch says so."""
 
-    def take(self, records: list[Record], now: int) -> None:
+    def take(self, chunk: Decoded, now: int) -> None:
         """Take the records of a chunk, in order."""
-        if not records:
-            return
+        parts: list[Part] = []
+        for at, records in enumerate(chunk):
+            if isinstance(records, Block):
+                parts.append(Packed(records))
+            elif records:
+                parts = self._mixed(chunk, at, records, parts, now)
+        self._events(parts, now)
+
+    def _mixed(
+        self, chunk: Decoded, at: int, records: list[Record], before: list[Part], now: int
+    ) -> list[Part]:
+        """Take the list of records at an index of a chunk, and the events `before` it. Return the events that
+        are still to be taken."""
         columns = list(zip(*records, strict=True))
         kinds = columns[KIND]
         if _APART.isdisjoint(kinds):
-            self._block(columns, now)
-            return
+            return [*before, Listed(columns)]
         begin = 0
         pieces: list[Record] = []
         for i, kind in enumerate(kinds):
             if kind not in _APART:
                 continue
-            self._block([column[begin:i] for column in columns], now)
-            begin = i + 1
+            self._events([*before, *_between(columns, begin, i)], now)
+            before, begin = [], i + 1
             if kind == Kind.SESSION:
-                self._note(records, i, now)
+                self._note(Place(chunk, at, i), now)
             elif kind == Kind.MALFORMED:
                 pieces.append(self._placed(records[i]))
                 if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
@@ -75,7 +90,7 @@ class Succession:
                     pieces = []
             else:
                 self._generations.current.claim(self._placed(records[i]), now)
-        self._block([column[begin:] for column in columns], now)
+        return _between(columns, begin, len(kinds))
 
     def datagram_over(self) -> None:
         """Note that the next records may be of another incarnation than the last ones."""
@@ -85,27 +100,27 @@ class Succession:
 
     # Records
 
-    def _block(self, columns: Sequence[Sequence[Any]], now: int) -> None:
-        """Take records of events and other rows, given as columns."""
-        if not columns[KIND]:
+    def _events(self, parts: list[Part], now: int) -> None:
+        """Take events and other rows, one behind the other."""
+        if not parts:
             return
-        self.readable(sum(columns[SIZE]))
+        self.readable(sum(part.length for part in parts))
         if shift := self._shift:
-            columns = list(columns)
-            columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
+            parts = [part.placed(shift) for part in parts]
         generations = self._generations
         if generations.doubt and self._speaker in (None, generations.current):
-            self._ask_events(columns, now)
+            self._ask_events(merged(parts), now)
         if self._speaker:
-            self._speaker.take(columns, now)
+            self._speaker.take(parts, now)
             return
-        while columns[KIND]:
+        while parts:
             if generations.previous:
+                columns = merged(parts)
                 taken = self._take_apart(generations.previous, columns, now)
             else:
-                taken = generations.current.take(columns, now)
-            columns = [column[taken:] for column in columns]
-            if columns[KIND]:
+                taken = generations.current.take(parts, now)
+            parts = _behind(parts, taken)
+            if parts:
                 generations.restart("counter", now)
 
     def _take_apart(self, previous: Incarnation, columns: Sequence[Sequence[Any]], now: int) -> int:
@@ -118,7 +133,8 @@ class Succession:
         while done < size:
             rest = [column[done:] for column in columns]
             at = next(candidates(previous, rest, epoch), size - done)
-            taken = current.take([column[:at] for column in rest], now) if at else 0
+            first = [Listed([column[:at] for column in rest])]
+            taken = current.take(first, now) if at else 0
             done += taken
             if taken < at:
                 return done
@@ -128,17 +144,16 @@ class Succession:
                 repeats = not previous.silent(previous.state.ended_at - linger)
                 is_late = owns(previous, one, current, now, repeats=repeats)
                 owner = previous if is_late else current
-                if not owner.take(one, now):
+                if not owner.take([Listed(one)], now):
                     return done
                 done += 1
         return done
 
-    def _note(self, records: list[Record], index: int, now: int) -> None:
-        """Take the record at an index, which is about the session: an epoch, a header, a footer, an
-        option."""
-        record = records[index]
+    def _note(self, place: Place, now: int) -> None:
+        """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
+        record = place.record
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
-        owner = self._owner(facts, records, index, now)
+        owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)
 
@@ -158,23 +173,25 @@ class Succession:
 
     # Epochs, headers, reports and goodbyes
 
-    def _owner(
-        self, facts: SessionFacts, records: list[Record], index: int, now: int
-    ) -> Incarnation:
-        """Return the incarnation of the record at an index, which states facts about the session."""
+    def _owner(self, facts: SessionFacts, place: Place, now: int) -> Incarnation:
+        """Return the incarnation of the record at a place, which states facts about the session."""
         generations = self._generations
         if facts.announces:
-            announced = self._announced(facts.announces, records, index, now)
+            announced = self._announced(facts.announces, place, now)
             self._speaker = announced if self._unordered else None
             return announced
         if self._speaker and self._speaker is not generations.current:
             return self._speaker
         if earlier := generations.earlier(facts.epoch):
             return earlier
+        if facts.epoch is not None and self._is_late(facts.epoch, place, now):
+            self._speaker = generations.begin_late("epoch", now)
+            generations.know(facts.epoch, self._speaker.state.name)
+            return self._speaker
         if facts.starts and generations.current.state.records and not self._lacks_header(now):
             generations.restart("header", now)
         elif facts.epoch is not None:
-            self._hear_epoch(facts.epoch, records, index, now)
+            self._hear_epoch(facts.epoch, place, now)
         if generations.doubt:
             self._ask_statement(facts, now)
         return generations.current
@@ -186,24 +203,45 @@ class Succession:
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
 
-    def _hear_epoch(self, epoch: int, records: list[Record], index: int, now: int) -> None:
+    def _is_late(self, epoch: int, place: Place, now: int) -> bool:
+        """Return whether an epoch that was not heard before is of an incarnation that was over before the current
+        one began: it is older, and a datagram of that time may come now.
+
+        A client announces its session until it is answered, so an epoch with an announcement that does not say
+        when it was made may be as young as the current incarnation. An epoch that is later than datagrams may be
+        shows that the clock was set back."""
+        current = self._generations.current
+        known, lead = current.state.epoch, current.lead.at(now)
+        if not self._unordered or known is None or lead is None or epoch >= known:
+            return False
+        said = place.announcement_after()
+        if said and said.id in self._announcements:
+            return False  # its client goes on from another address
+        apart = known - epoch
+        if said:
+            apart = 0 if said.now is None else max(0, apart - said.now)
+        return now + lead + apart <= self._generations.linger
+
+    def _hear_epoch(self, epoch: int, place: Place, now: int) -> None:
         """Begin a new incarnation where an epoch is not that of the current incarnation."""
         generations = self._generations
         known = generations.current.state.epoch
         if known is None:
-            self._introduced("epoch", records, index, now)
+            self._introduced("epoch", place, now)
         elif known != epoch:
+            before = generations.current.lead
             generations.restart("epoch", now, clocked=True)
+            generations.current.lead.go_on(before, epoch - known, now, generations.linger)
         generations.know(epoch, generations.current.state.name)
 
-    def _introduced(self, why: str, records: list[Record], index: int, now: int) -> None:
+    def _introduced(self, why: str, place: Place, now: int) -> None:
         """Hear the first epoch or announcement of an incarnation that has events already.
 
         The events may be another producer's. The event that follows in the same chunk decides. Where
         no event follows, a new incarnation begins in doubt."""
         generations = self._generations
         current = generations.current
-        event = event_after(records, index)
+        event = place.event_after()
         if generations.doubt or current.empty:
             return
         if event is not None:
@@ -214,9 +252,7 @@ class Succession:
 
     # Announcements
 
-    def _announced(
-        self, said: Announcement, records: list[Record], index: int, now: int
-    ) -> Incarnation:
+    def _announced(self, said: Announcement, place: Place, now: int) -> Incarnation:
         """Return the incarnation of the session that the client announces. The connection continues that
         incarnation unless it came before the current one."""
         generations, number = self._generations, self._state.number
@@ -226,14 +262,19 @@ class Succession:
         ):
             known.hear(said, None)
             return known.incarnation
+        late = self._speaker
+        if known is None and late and not late.state.id:
+            known = self._announcements.add(said.id, late, self._state.info, number)
+            known.hear(said, None)
+            return late
         if known is None:
             if generations.current.state.id:
                 generations.restart("session", now)
             elif self._unordered:
-                self._introduced("session", records, index, now)
+                self._introduced("session", place, now)
             known = self._announcements.add(said.id, generations.current, self._state.info, number)
         elif known.incarnation is not generations.current:
-            generations.resume(known, records[index].offset, now)
+            generations.resume(known, place.record.offset, now)
         known.hear(said, number)
         return known.incarnation
 
@@ -265,3 +306,16 @@ class Succession:
     def _decide(self, *, anew: bool, now: int) -> None:
         self._generations.decide(anew=anew, now=now)
         self._speaker = self._speaker and self._generations.current
+
+
+def _between(columns: Sequence[Sequence[Any]], begin: int, stop: int) -> list[Part]:
+    """Return some rows of columns as a part, or nothing."""
+    return [Listed([column[begin:stop] for column in columns])] if begin < stop else []
+
+
+def _behind(parts: list[Part], taken: int) -> list[Part]:
+    """Return the parts without the first `taken` rows."""
+    if taken == sum(part.rows for part in parts):
+        return []
+    columns = merged(parts)
+    return _between(columns, taken, len(columns[KIND]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import Tally
-from tailrace.model.columns import Batch
+from tailrace.model.columns import Batch, BlockRows
 
 
 class QuarantinedBytes(NamedTuple):
@@ -26,13 +26,29 @@ class Yielded:
         self.quarantined: list[QuarantinedBytes] = []
         self.day = 0
         """Day of the last entry by the wall clock (days since 1970)."""
+        self._last: dict[Callable[[], None], None] = {}
+
+    @property
+    def some(self) -> bool:
+        """Return whether there are rows to take."""
+        return bool(len(self.batch) or self._last)
+
+    def at_last(self, write: Callable[[], None]) -> None:
+        """Call `write` when rows are taken next, once: it emits rows of what is still open then."""
+        self._last[write] = None
 
     def emit(
-        self, info: OpenInfo, tally: Tally, name: str, columns: Sequence[Sequence[Any]], size: int
+        self,
+        info: OpenInfo,
+        tally: Tally,
+        name: str,
+        rows: Sequence[Sequence[Any]] | BlockRows,
+        size: int,
     ) -> None:
-        """Add rows of an incarnation, given as columns in the table's order and their bytes, about."""
-        self.batch.extend(self.day, info.source, info.format, name, columns, size)
-        tally.rows += len(columns[0])
+        """Add rows of an incarnation (see `Batch.extend`), which are about so many bytes."""
+        before = len(self.batch)
+        self.batch.extend(self.day, info.source, info.format, name, rows, size)
+        tally.rows += len(self.batch) - before
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
         """Add a frame to a session's quarantine file."""
@@ -40,6 +56,9 @@ class Yielded:
 
     def take(self) -> tuple[Batch, list[QuarantinedBytes]]:
         """Return what was collected since the last call."""
+        for write in self._last:
+            write()
+        self._last.clear()
         batch, quarantined = self.batch, self.quarantined
         self.batch, self.quarantined = Batch(), []
         return batch, quarantined

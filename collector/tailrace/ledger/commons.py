@@ -42,6 +42,8 @@ class Commons:
         self._forget_first = forget_first
         self._shares = Shares()
         self.drops = Drops(state.drops)
+        self.packed = 0
+        """Records that came in blocks since the daemon started."""
 
     @property
     def alone(self) -> bool:

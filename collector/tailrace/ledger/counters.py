@@ -46,13 +46,15 @@ from tailrace.model.record import Kind
 DUPLICATE = -1
 """In place of a sequence number: the event was seen before."""
 
+RESTART = -2
+"""In place of a sequence number: the event is the first of a new incarnation, and not counted."""
+
 _NEWS_MAX = 256
 """Streams without a place whose clients are still to be told; further ones are told when they are heard again."""
 
 LATEST = 2**63 - 1
 """A mark later than all events."""
 
-_RESTART = -2
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -120,6 +122,14 @@ class Counters:
         the number DUPLICATE, an event of an uncounted stream None. After a restart, the
         first event of the new incarnation and all later ones are not counted.
         """
+        seqs, restart = self.count(streams, counts, marks, now)
+        self.heard(dict.fromkeys(streams), now)
+        return seqs, restart
+
+    def count(
+        self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
+    ) -> tuple[list[int | None], bool]:
+        """Count events as `observe` does; call `heard` afterwards."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -139,18 +149,31 @@ class Counters:
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
-            if number == _RESTART:
+            if number == RESTART:
                 restart = True
                 break
             append(number)
         self.state.seen += len(seqs)
-        heard = dict.fromkeys(streams)
-        for name in heard:
+        return seqs, restart
+
+    def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
+        """Count an event, without the sum of events seen. Return its number, or `RESTART`."""
+        stream = self.state.streams.get(name)
+        if stream is not None and stream.counted and count == stream.next & self.mask:
+            seq = stream.next
+            stream.next = seq + 1
+            self.marks.count += stream.remember(seq, count, mark, self.window)
+            return seq
+        return self._unexpected(name, stream, count, mark, now)
+
+    def heard(self, names: dict[str, None], now: int) -> None:
+        """Note that events of these streams came; close the windows that passed thereby."""
+        table = self.state.streams
+        for name in names:
             if (stream := table.get(name)) is not None:
                 stream.heard = now
-        self.windows.heard(heard.keys(), now)
-        self.news |= heard
-        return seqs, restart
+        self.windows.heard(names.keys(), now)
+        self.news |= names
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Return whether an event would count as a restart."""
@@ -244,7 +267,7 @@ class Counters:
             stream.extra += 1
             return None
         if self.begins_anew(name, count, mark):
-            return _RESTART
+            return RESTART
         before = stream.ranges
         distance = (count - stream.next) & self.mask
         number: int | None

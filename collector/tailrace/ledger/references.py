@@ -19,7 +19,7 @@ ranges, the hull of the lower half counts as defined.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice, takewhile
 
 import msgspec
@@ -183,6 +183,21 @@ class References:
             )
             return "forward_reference"
         return None
+
+    @property
+    def newest(self) -> tuple[int, int] | None:
+        """Return the first and the last id of the highest range; None if no id is defined."""
+        state = self.state
+        return (state.firsts[-1], state.lasts[-1]) if state.firsts else None
+
+    @property
+    def awaits(self) -> tuple[Container[int], ...]:
+        """Return the ids that were referred to and are not defined."""
+        return self.state.unknown, self.state.unresolved
+
+    def define_up_to(self, id_: int) -> None:
+        """Define the ids behind the highest range up to this one, of which `awaits` has none."""
+        self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:
         """Return whether a referenced id is defined. Remember it as unknown if not."""

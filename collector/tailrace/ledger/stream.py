@@ -95,7 +95,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
-            more += _put(self.recent, seq % window, mark)
+            more += _put(self.recent, seq % window, mark, window)
         if count < HEAD:
             more += self._remember_near_zero(seq - count, count, mark)
         return more
@@ -106,7 +106,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
         if zero == self.zero:
-            _put(self.head, count, mark)
+            _put(self.head, count, mark, HEAD)
         return len(self.head) - before
 
     def mark_of(self, seq: int, window: int) -> int:
@@ -255,9 +255,11 @@ def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
     return taken
 
 
-def _put(marks: Marks, slot: int, mark: int) -> int:
-    """Write a mark into its slot. Return how many slots were added for it."""
-    more = max(0, slot + 1 - len(marks))
+def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
+    """Write a mark into its slot, of `most` at most. Return how many slots were added.
+
+    Beyond `HEAD` all slots are added at once: kernels take a stream from then on."""
+    more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.extend([NEVER] * more)
     marks[slot] = mark

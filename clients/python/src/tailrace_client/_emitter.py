@@ -55,6 +55,8 @@ class Emitter:
         """The session's name in the collector's table: `session` in the column `producer` of the view
         `sessions`. None while the emitter is off."""
         self._own_clock = clock
+        self._ticks: Callable[[], int] | None = None
+        """Returns the time since the epoch (ns); None with a clock of the program's own."""
         self._process = process
         self._acknowledge = acknowledge
         self._sender: Sender | None = None
@@ -85,7 +87,9 @@ class Emitter:
         if self._own_clock is not None:
             return 0
         self.epoch = time.time_ns()  # noqa: TID251 - the epoch
-        return time.monotonic_ns()
+        zero = time.monotonic_ns()
+        self._ticks = lambda: time.monotonic_ns() - zero
+        return zero
 
     def _forked(self) -> None:
         if self.recorder:
@@ -95,7 +99,7 @@ class Emitter:
     def _begin(self) -> None:
         if self._sender and self.recorder:
             asks = self._acknowledge and self._sender.transport.answers
-            session = Session(epoch=self.epoch, process=self._process, asks=asks)
+            session = Session(epoch=self.epoch, ticks=self._ticks, process=self._process, asks=asks)
             self.session = session.name
             self._sender.begin(self.recorder, session)
 

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -106,9 +106,16 @@ class Dialogue(Protocol):
 class Session:
     """One process's conversation with a collector, over any number of connections."""
 
-    def __init__(self, *, epoch: int | None, process: str | None = None, asks: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        epoch: int | None,
+        ticks: Callable[[], int] | None = None,
+        process: str | None = None,
+        asks: bool = True,
+    ) -> None:
         """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation
-        to wall time. `asks`: whether answers are wanted."""
+        to wall time. `ticks` returns the time since the epoch (ns). `asks`: whether answers are wanted."""
         self.id = os.urandom(16).hex()
         """A secret, since whoever knows it can go on with the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
@@ -117,7 +124,7 @@ class Session:
         self.turn = 0
         self.answered = -1
         """The highest turn that was answered; -1 if none was."""
-        self._epoch = epoch
+        self._epoch, self._ticks = epoch, ticks
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
             "pid": os.getpid(),
@@ -130,6 +137,8 @@ class Session:
     def announcement(self) -> bytes:
         """Return the epoch and the announcement of this session."""
         fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
+        if self._ticks is not None:
+            fields["now"] = self._ticks()
         epoch = b"" if self._epoch is None else _wire.epoch(self._epoch)
         return epoch + _option("tailrace.session", fields)
 

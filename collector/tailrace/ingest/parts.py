@@ -1,0 +1,233 @@
+"""What a decoder makes of a chunk, in parts: events listed in columns, or packed in blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailrace.decoding.contract import BlockDecoder, Decoder
+from tailrace.ingest.marks import NUMBERED, Numbered, marks_of, numbered
+from tailrace.kernels import active
+from tailrace.ledger.block_count import count_block
+from tailrace.ledger.counters import Counters
+from tailrace.model.block import Block, Integers, Values
+from tailrace.model.record import Announcement, Kind, Record, SessionFacts
+from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
+
+if TYPE_CHECKING or active():
+    from tailrace.model._columns import greatest, present, shifted
+
+Columns = Sequence[Sequence[Any]]
+
+_LATEST_OF = 16
+"""Records at the end of a part that are asked for the latest tick: fewer records take less time."""
+
+
+class Listed:
+    """Rows as lists, in the order of `Record`'s fields."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.rows = len(columns[KIND])
+
+    @property
+    def length(self) -> int:
+        """Return how many bytes of the input the rows cover."""
+        return sum(self.columns[SIZE])
+
+    @property
+    def streams(self) -> Iterable[str]:
+        return self.columns[STREAM]
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Return how many rows there are of each kind."""
+        kinds = self.columns[KIND]
+        spans = kinds.count(Kind.SPAN)
+        return {Kind.SPAN: spans} if spans == len(kinds) else Counter(kinds)
+
+    @property
+    def latest_end(self) -> int | None:
+        return max((end for end in self.columns[END] if end is not None), default=None)
+
+    @property
+    def latest_tick(self) -> int | None:
+        """Return the latest tick of the last rows, None if they have none."""
+        starts, ends = self.columns[START], self.columns[END]
+        ticks = chain(starts[-_LATEST_OF:], ends[-_LATEST_OF:])
+        return max((tick for tick in ticks if tick is not None), default=None)
+
+    def count(self, counters: Counters, now: int) -> list[int | None]:
+        """Count the events. Return their sequence numbers, up to the first event of another incarnation."""
+        columns = self.columns
+        return counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)[0]
+
+    def listed(self) -> Listed:
+        return self
+
+    def placed(self, shift: int) -> Listed:
+        """Return the rows with their offsets moved."""
+        columns = list(self.columns)
+        columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
+        return Listed(columns)
+
+
+class Packed:
+    """Rows in a block."""
+
+    __slots__ = ("block",)
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    @property
+    def rows(self) -> int:
+        return self.block.rows
+
+    @property
+    def length(self) -> int:
+        return self.block.length
+
+    @property
+    def streams(self) -> Iterable[str]:
+        """Return each stream once."""
+        stream = self.block.stream
+        return [stream.texts[code] for code in present(stream.codes, self.rows, stream.known)]
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Return how many rows there are of each kind."""
+        kind, rows = self.block.kind, self.rows
+        codes = bytes(memoryview(kind.codes).cast("B")[: 4 * rows])
+        # Codes are below 256, so each has one byte that is not 0, but for the first.
+        counts = {text: codes.count(code) for code, text in enumerate(kind.texts) if code}
+        first = {kind.texts[0]: rows - sum(counts.values())}
+        return {text: count for text, count in (first | counts).items() if count}
+
+    @property
+    def latest_end(self) -> int | None:
+        return _latest(self.block.end, self.rows, 0)
+
+    @property
+    def latest_tick(self) -> int | None:
+        """Return the latest tick of the last rows, None if they have none."""
+        begin = max(0, self.rows - _LATEST_OF)
+        ticks = [_latest(column, self.rows, begin) for column in (self.block.start, self.block.end)]
+        return max((tick for tick in ticks if tick is not None), default=None)
+
+    def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
+        """Count the events (see `count_block`)."""
+        return count_block(counters, self.block, now)
+
+    def listed(self) -> Listed:
+        return Listed(self.block.columns())
+
+    def placed(self, shift: int) -> Packed:
+        """Return the rows with their offsets moved."""
+        block = self.block
+        offsets = shifted(block.offset.values, block.rows, shift)
+        if offsets is None:
+            raise OverflowError(f"an offset and {shift} have more than 64 bits")
+        return Packed(block._replace(offset=Integers(offsets)))
+
+
+Part = Listed | Packed
+
+
+def merged(parts: Sequence[Part]) -> Columns:
+    """Return the rows of some parts as one list for each column."""
+    listed = [part.listed().columns for part in parts]
+    if len(listed) == 1:
+        return listed[0]
+    return [list(chain.from_iterable(columns)) for columns in zip(*listed, strict=True)]
+
+
+def begun_in(parts: Iterable[Part]) -> Iterator[int | None]:
+    """Yield the ids of the begins in some parts."""
+    for part in parts:
+        columns = part.listed().columns
+        for kind, id_ in zip(columns[KIND], columns[ID], strict=True):
+            if kind == Kind.BEGIN:
+                yield id_
+
+
+Decoded = list[Block | list[Record]]
+"""The records of a chunk, in order, with blocks between them."""
+
+
+def decoding(decoder: Decoder) -> Callable[[bytes], Decoded]:
+    """Return the function that lets a decoder take bytes."""
+    if isinstance(decoder, BlockDecoder):
+        blocks = decoder.blocks
+        return lambda data: _gathered(blocks(data))
+    feed = decoder.feed
+    return lambda data: [records] if (records := feed(data)) else []
+
+
+def packed(chunk: Decoded) -> int:
+    """Return how many records are in blocks."""
+    return sum(item.rows for item in chunk if isinstance(item, Block))
+
+
+def _gathered(items: Iterable[Block | Record]) -> Decoded:
+    """Return blocks, and lists of the records between them."""
+    found: Decoded = []
+    records: list[Record] = []
+    for item in items:
+        if not isinstance(item, Block):
+            if not records:
+                found.append(records)
+            records.append(item)
+            continue
+        found.append(item)
+        records = []
+    return found
+
+
+class Place(NamedTuple):
+    """The place of a record: its index in one of the lists of a chunk."""
+
+    chunk: Decoded
+    part: int
+    row: int
+
+    @property
+    def record(self) -> Record:
+        records = self.chunk[self.part]
+        if isinstance(records, Block):
+            raise TypeError("a block has no records of its own")
+        return records[self.row]
+
+    def announcement_after(self) -> Announcement | None:
+        """Return the announcement in the record directly behind, None if there is none."""
+        records = self.chunk[self.part]
+        if isinstance(records, Block) or self.row + 1 == len(records):
+            return None
+        facts = records[self.row + 1].detail
+        return facts.announces if isinstance(facts, SessionFacts) else None
+
+    def event_after(self) -> Numbered | None:
+        """Return the first event with a counter behind the record, None if there is none."""
+        begin = self.row + 1
+        for records in islice(self.chunk, self.part, None):
+            if isinstance(records, Block):
+                return numbered(records.columns())[0]
+            for record in islice(records, begin, None):
+                if record.kind in NUMBERED:
+                    return numbered([(value,) for value in record])[0]
+            begin = 0
+        return None
+
+
+def _latest(column: Values, rows: int, begin: int) -> int | None:
+    """Return the greatest value of the rows from `begin` on, None if there is none."""
+    if not isinstance(column, Integers) or begin == rows:
+        return None
+    if column.valid is None:
+        values = memoryview(column.values).cast("B")[8 * begin :]
+        return greatest(values, rows - begin)
+    return max((v for v in column.list(rows, begin) if v is not None), default=None)

@@ -1,0 +1,47 @@
+"""Counts the events of a block: the kernel those that come in order, the ledger all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.kernels import active
+from tailrace.ledger.counters import DUPLICATE, RESTART, Counters
+from tailrace.ledger.stream import HEAD
+from tailrace.model.block import Block, Integers
+
+if TYPE_CHECKING or active():
+    from tailrace.ledger._observe import InOrder
+
+
+def count_block(counters: Counters, block: Block, now: int) -> Integers | list[int | None]:
+    """Count the events of a block, as `Counters.count` counts those of lists.
+
+    Return their sequence numbers as a column or, where an event has none or was seen before, as a list. A list that
+    is shorter than the block ends before the first event of the next incarnation."""
+    table = counters.state.streams
+    kernel = InOrder(block, table, counters.mask, counters.window, HEAD)
+    special: dict[int, int | None] = {}
+    at = 0
+    while (at := kernel.take(at)) < block.rows:
+        kernel.write_back()
+        stream, count, mark = kernel.event(at)
+        known = stream in table
+        number = counters.count_one(stream, count, mark, now)
+        if number == RESTART:
+            break
+        if number is None or number == DUPLICATE:
+            special[at] = number
+        else:
+            kernel.put(at, number)
+        # A new stream may take the places of others.
+        kernel.read(at) if known else kernel.read_all()
+        at += 1
+    kernel.write_back()
+    counters.state.seen += at
+    seqs = Integers(kernel.seqs)
+    if not special and at == block.rows:
+        return seqs
+    numbers = seqs.list(at)
+    for row, number in special.items():
+        numbers[row] = number
+    return numbers

@@ -1,0 +1,88 @@
+"""Two sessions' open spans: one gets records as lists, the other the same records in blocks, and both must agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans
+from tailrace.ledger.references import References, ReferencesState
+from tailrace.model.block import Block
+from tailrace.model.columns import BlockRows
+from tailrace.model.record import Kind, Record
+from tailrace.normalize import COUNTER, DETAIL, FLAW, SIZE
+
+ROW = [name for i, name in enumerate(Record._fields) if i not in {SIZE, COUNTER, FLAW, DETAIL}]
+APART = {Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL}
+
+
+class Side:
+    """The spans of a session and what became of its records."""
+
+    def __init__(self, limits: LedgerConfig) -> None:
+        self.state = ({}, ReferencesState(), ForgottenSpans())
+        opened, referred, forgotten = self.state
+        self.references = References(limits, "", referred)
+        self.spans = Spans(limits, self.references, opened, forgotten)
+        self.flaws: Counter[str] = Counter()
+        self.by_kernel = 0
+
+    def listed(self, columns: Iterable[Any]) -> list[Any]:
+        """Take records as lists; return their rows."""
+        found, flaws = self.spans.take([list(column) for column in columns], 5)
+        self.flaws.update(flaws)
+        rows = [found[Record._fields.index(name)] for name in ROW]
+        return list(zip(*rows, found[FLAW], found[DEPTH], found[END_OFFSET], strict=True))
+
+    def packed(self, block: Block) -> list[Any]:
+        """Take records in a block; return their rows."""
+        found = []
+        for part in match_block(self.spans, block):
+            if isinstance(part, Matched):
+                rows = BlockRows(part.block, None, None, part.depths, part.end_offsets)
+                names = [*ROW, "flaw", "depth", "end_offset"]
+                columns = (part.block.column(rows.column(name)) for name in names)
+                found += zip(*columns, strict=True)
+                self.by_kernel += part.block.rows
+            else:
+                found += self.listed(part.columns)
+        return found
+
+    def expire(self) -> None:
+        self.references.expire(10**18)
+
+
+class Sides:
+    """A side that gets lists, and one that gets blocks."""
+
+    def __init__(self, **limits: int) -> None:
+        self.lists, self.blocks = Side(LedgerConfig(**limits)), Side(LedgerConfig(**limits))
+
+    def take(self, units: Iterable[Block | Record]) -> None:
+        """Take blocks and the records between them, and compare rows, flaws and states."""
+        expected, found = [], []
+        for unit in units:
+            if isinstance(unit, Block):
+                expected += self.lists.listed(unit.columns())
+                found += self.blocks.packed(unit)
+            elif unit.kind not in APART:
+                one = [(value,) for value in unit]
+                expected += self.lists.listed(one)
+                found += self.blocks.listed(one)
+        assert found == expected
+        self.compare()
+
+    def compare(self) -> None:
+        """Compare what outlives a chunk."""
+        one, two = self.lists, self.blocks
+        assert two.flaws == one.flaws
+        assert list(two.state[0]) == list(one.state[0])
+        assert msgspec.msgpack.encode(two.state) == msgspec.msgpack.encode(one.state)
+        assert two.references.findings == one.references.findings
+        assert (two.spans.held, two.spans.evicted) == (one.spans.held, one.spans.evicted)
+        assert two.spans.begins() == one.spans.begins()

@@ -1,0 +1,98 @@
+"""The kernel and the ledger in Python count the events of a block as the ledger counts those of lists."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.marks import marks_of
+from tailrace.kernels import active
+from tailrace.ledger.block_count import count_block
+from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.counters import Counters
+from tailrace.ledger.stream import CountersState
+from tailrace.model.block import Integers
+from tailrace.model.record import Kind, Record
+from tailrace.normalize import COUNTER, STREAM
+from tests.model.packing import packed
+
+pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
+BITS = 12
+WINDOW = 16
+
+
+def event(stream, count, time, size):
+    return Record(
+        0, size, Kind.SPAN, str(stream), None, count % 2**BITS,
+        None, None, None, None, time, time + 3, None, None, None,
+    )  # fmt: skip
+
+
+@st.composite
+def traffic(draw):
+    """Events of some streams: most in order, some late, doubled, lost, far away, of a stream that begins anew,
+    or in a stream that counts nothing."""
+    at = [
+        draw(st.sampled_from([0, 0, 3, 60, 2**BITS - 70])) for _ in range(draw(st.integers(1, 4)))
+    ]
+    events, time = [], 1000
+    for _ in range(draw(st.integers(1, 40))):
+        stream = draw(st.integers(0, len(at) - 1))
+        time += draw(st.integers(0, 50))
+        what = draw(st.sampled_from(["run", "run", "run", "lost", "late", "far", "anew", "stuck"]))
+        if what == "run":
+            for _ in range(draw(st.integers(1, 90))):
+                events.append(event(stream, at[stream], time, 50))
+                at[stream] += 1
+                time += 1
+        elif what == "lost":
+            at[stream] += draw(st.integers(1, 2 * WINDOW))
+        elif what == "late":
+            back = draw(st.integers(1, 2 * WINDOW))
+            events.append(event(stream, max(0, at[stream] - back), max(0, time - back), 50))
+        elif what == "far":
+            events.append(event(stream, draw(st.integers(0, 2**BITS - 1)), time, 50))
+        elif what == "anew":
+            events.append(event(stream, 0, draw(st.integers(0, 5)), 50))
+        else:
+            events += [event(stream, at[stream], time + n, 50) for n in range(4)]
+    cuts = draw(st.lists(st.integers(1, 200), max_size=4))
+    return events, sorted({0, *(cut for cut in cuts if cut < len(events)), len(events)})
+
+
+def ledger(limits):
+    return Counters(limits, BITS, CountersState(), Commons(CommonsState(), lambda: False))
+
+
+def as_lists(counters, events, now):
+    columns = list(zip(*events, strict=True))
+    seqs, restart = counters.observe(columns[STREAM], columns[COUNTER], marks_of(columns), now)
+    return seqs, restart
+
+
+def as_block(counters, events, now):
+    seqs = count_block(counters, packed(events), now)
+    counters.heard(dict.fromkeys(each.stream for each in events), now)
+    numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
+    return numbers, len(numbers) < len(events)
+
+
+@settings(max_examples=300, deadline=None)
+@given(traffic(), st.sampled_from([2, 100]))
+def test_a_block_is_counted_like_lists(made, places):
+    events, cuts = made
+    limits = LedgerConfig(reorder_events=WINDOW, streams_max=places)
+    listed, block = ledger(limits), ledger(limits)
+    for begin, stop in pairwise(cuts):
+        at = begin
+        while at < stop:
+            found = as_lists(listed, events[at:stop], at)
+            assert as_block(block, events[at:stop], at) == found
+            assert block.state == listed.state
+            assert (block.news, block.findings) == (listed.news, listed.findings)
+            assert block.marks.count == listed.marks.count
+            seqs, restart = found
+            at += len(seqs) + restart
