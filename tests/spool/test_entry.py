@@ -9,13 +9,12 @@ from tailrace.spool.entry import (
     HEAD,
     HEAD_SIZE,
     PAYLOAD_MAX,
+    Datagrams,
     Entry,
     EntryKind,
     encode,
     find,
-    pack_datagrams,
     scan,
-    unpack_datagrams,
 )
 
 SALT = 0x7A11_4ACE
@@ -160,14 +159,17 @@ def test_a_frame_that_is_not_whole_is_not_found(entries, draw):
 
 @given(st.lists(st.binary(max_size=100), max_size=50))
 def test_datagrams_keep_their_boundaries(datagrams):
-    assert unpack_datagrams(pack_datagrams(datagrams)) == datagrams
+    packed = Datagrams.pack(datagrams)
+    assert list(Datagrams(packed.payload)) == datagrams
+    assert (len(packed), packed.length) == (len(datagrams), sum(map(len, datagrams)))
+    assert packed.payload[packed.begin :] == b"".join(datagrams)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.data())
 def test_a_payload_that_is_not_datagrams_is_refused(datagrams, draw):
-    payload = pack_datagrams(datagrams)
+    payload = Datagrams.pack(datagrams).payload
     cut = draw.draw(st.integers(0, len(payload) - 1))
     with pytest.raises(ValueError, match="datagrams"):
-        unpack_datagrams(payload[:cut])
+        Datagrams(payload[:cut])
     with pytest.raises(ValueError, match="datagrams"):
-        unpack_datagrams(payload + b"x")
+        Datagrams(payload + b"x")

@@ -197,7 +197,7 @@ def test_damage_in_an_older_segment_says_what_and_where_and_what_can_still_be_re
 
 def test_entries_are_found_behind_damage_of_any_length(open_spool):
     """Here of four of the largest, so that the fifth begins where a search window ends."""
-    spool = open_spool(segment_size=2**23, max_size=2**25)
+    spool = open_spool(segment_size=2**23, max_size=2**26)
     for index in range(6):
         spool.append(DATA, index, os.urandom(PAYLOAD_MAX))
         spool.sync()
@@ -205,7 +205,7 @@ def test_entries_are_found_behind_damage_of_any_length(open_spool):
     spool.close()
     for bad in written[:4]:
         damage(newest_segment(spool), HEADER_SIZE + bad.position, os.urandom(HEAD_SIZE))
-    spool = open_spool(segment_size=2**23, max_size=2**25)
+    spool = open_spool(segment_size=2**23, max_size=2**26)
     assert [(bad.position, bad.end) for bad in spool.recovery.damage] == [(0, written[4].position)]
     assert spool.recovery.fault is None
     assert readable(spool) == written[4:]

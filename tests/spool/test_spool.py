@@ -237,6 +237,22 @@ def test_it_is_full_until_enough_is_released(open_spool):
     assert not spool.full
 
 
+def test_its_files_stay_within_the_limit_however_much_is_written_at_once(open_spool):
+    """Sources look before each chunk, and seldom syncs bring many chunks to disk at once."""
+    limit = 8 * 2**20
+    for chunk in (700, 30_000, 2**19, PAYLOAD_MAX):
+        spool = open_spool(segment_size=2**20, max_size=limit)
+        for _ in range(3):
+            while spool.held <= spool.held_max:
+                spool.append(DATA, 1, bytes(chunk))
+            spool.sync()
+            assert spool.full
+            assert limit // 2 < spool.size <= limit
+            spool.release(spool.durable)
+            assert not spool.full
+        spool.close()
+
+
 def test_segments_are_never_so_large_that_they_fill_the_spool_alone(open_spool):
     spool = open_spool(segment_size=2**20, max_size=2**16)
     for _ in range(100):

@@ -15,7 +15,8 @@ import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import StoreError
 from tailrace.spool.disk import SYSTEM, Disk

@@ -27,12 +27,13 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate, compress, pairwise
 from operator import eq
-from typing import Literal, NamedTuple
-from zlib import crc32
+from typing import Literal, NamedTuple, Self
+
+from zlib_ng.zlib_ng import crc32
 
 PAYLOAD_MAX = 2**20
 """As much as a source reads at once at most, and small enough to be read in one piece."""
@@ -59,7 +60,7 @@ class EntryKind(IntEnum):
     DATA = 3
     """Bytes of a session."""
     DATAGRAMS = 4
-    """Several datagrams of one session; see `pack_datagrams`."""
+    """Several datagrams of one session; see `Datagrams`."""
     CLOSE = 5
     """A session is over; the reason as text."""
     TICK = 6
@@ -174,23 +175,42 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
             yield from compress(offsets, map(eq, found, range(first, first + 8 * words, 8)))
 
 
-def pack_datagrams(datagrams: list[bytes]) -> bytes:
-    """Join datagrams into one payload: u32 count, that many u32 sizes, then their bytes."""
-    sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
-    return sizes + b"".join(datagrams)
+class Datagrams:
+    """Datagrams of one peer, packed into one payload: u32 count, that many u32 sizes, then their bytes."""
 
+    __slots__ = ("begin", "payload", "sizes")
 
-def unpack_datagrams(payload: bytes) -> list[bytes]:
-    """Return the datagrams of a payload. Raise ValueError when their sizes do not match the payload."""
-    try:
-        (count,) = struct.unpack_from("<I", payload)
-        sizes = struct.unpack_from(f"<{count}I", payload, 4)
-    except struct.error as error:
-        raise ValueError("a payload of datagrams is shorter than its table of sizes") from error
-    bounds = list(accumulate(sizes, initial=4 + 4 * count))
-    if bounds[-1] != len(payload):
-        raise ValueError(f"datagrams of {bounds[-1]} bytes in a payload of {len(payload)}")
-    return [payload[start:end] for start, end in pairwise(bounds)]
+    def __init__(self, payload: bytes) -> None:
+        """Take a payload. Raise ValueError when its sizes do not match it."""
+        try:
+            (count,) = struct.unpack_from("<I", payload)
+            self.sizes: tuple[int, ...] = struct.unpack_from(f"<{count}I", payload, 4)
+        except struct.error as error:
+            raise ValueError("a payload of datagrams is shorter than its table of sizes") from error
+        self.payload = payload
+        self.begin = 4 + 4 * count
+        """Where in the payload the datagrams begin."""
+        if self.begin + self.length != len(payload):
+            end = self.begin + self.length
+            raise ValueError(f"datagrams of {end} bytes in a payload of {len(payload)}")
+
+    @classmethod
+    def pack(cls, datagrams: Sequence[bytes]) -> Self:
+        sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
+        return cls(sizes + b"".join(datagrams))
+
+    @property
+    def length(self) -> int:
+        """Return how many bytes the datagrams have."""
+        return sum(self.sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[bytes]:
+        payload = self.payload
+        bounds = accumulate(self.sizes, initial=self.begin)
+        return (payload[start:end] for start, end in pairwise(bounds))
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:

@@ -45,7 +45,7 @@ class Log:
         """The position below which everything is on disk."""
         self.shortage: str | None = None
         """Why there is no room for the next segment, or for the entries of the last `write`; else None."""
-        self._segment_size = segment_size
+        self.segment_size = segment_size
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
@@ -132,9 +132,9 @@ class Log:
         """Preallocate room for the next entries, or set `shortage` to the reason why that failed."""
         shortage = None
         try:
-            self._writer.extend(self._segment_size)
+            self._writer.extend(self.segment_size)
             if self._spare is None:
-                self._spare = Spare.prepare(self.directory, self._segment_size, self._disk)
+                self._spare = Spare.prepare(self.directory, self.segment_size, self._disk)
         except FullError as error:
             shortage = str(error)
         self.shortage = shortage
@@ -180,14 +180,14 @@ class Log:
     def _fitting(self, entries: list[Entry], start: int) -> int:
         """Return the index behind the last entry that fits into the newest segment."""
         newest = self._writer.segment
-        stop = newest.first + self._segment_size - HEADER_SIZE
+        stop = newest.first + self.segment_size - HEADER_SIZE
         fitting = max(start, bisect_right(entries, stop, key=attrgetter("end")))
         # An empty segment takes an entry of any size.
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
         if self._spare is None:
-            self._spare = Spare.prepare(self.directory, self._segment_size, self._disk)
+            self._spare = Spare.prepare(self.directory, self.segment_size, self._disk)
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
         sealed, self._writer, self._spare = self._writer, writer, None
         self._segments = [*self._segments, writer.segment]

@@ -48,6 +48,10 @@ class Spool:
     def __init__(self, log: Log, config: SpoolConfig, clock: Clock) -> None:
         self._log = log
         self._max_size = config.max_size
+        chunk = min(PAYLOAD_MAX, log.segment_size)
+        self.held_max = config.max_size - 2 * log.segment_size - chunk
+        """Bytes of entries at which sources wait: the newest segment and the spare may be nearly empty,
+        and a chunk may be on its way."""
         self._lock = (
             threading.Lock()
         )  # guards appended entries; never held while waiting for the disk
@@ -68,8 +72,8 @@ class Spool:
         A torn tail is cut off; `recovery` reports it. Raise LockedError when another process has the
         spool open, StoreError when it cannot be used, FullError when there is no room to make it.
         """
-        # A quarter at most, so that the newest segment and the preallocated one do not fill the spool.
-        segment_size = min(config.segment_size, config.max_size // 4)
+        # An eighth at most, so that the newest segment and the preallocated one leave room for the rest.
+        segment_size = min(config.segment_size, config.max_size // 8)
         return cls(Log.open(directory, segment_size, disk), config, clock)
 
     def close(self) -> None:
@@ -116,6 +120,11 @@ class Spool:
         return self._end - self._log.durable
 
     @property
+    def held(self) -> int:
+        """Bytes of the entries that are here, on disk or on their way to it."""
+        return self._end - self.begin
+
+    @property
     def size(self) -> int:
         """Bytes on disk, preallocated ones included."""
         return self._log.size
@@ -137,11 +146,12 @@ class Spool:
     def full(self) -> bool:
         """Whether sources must wait.
 
-        Either the spool holds `max_size` and `release` could help, or the disk has no room for the
-        next segment (the rest of the newest one is for entries that are on their way). Then call `sync`
-        now and then, even with nothing to write: it tries again to make room.
+        Either the spool holds what fits into `max_size` and `release` could help, or the disk has no
+        room for the next segment (the rest of the newest one is for entries that are on their way). Then
+        call `sync` now and then, even with nothing to write: it tries again to make room.
         """
-        return self.shortage is not None or (self.size >= self._max_size and self._log.releasable)
+        crowded = self.size >= self._max_size or self.durable - self.begin > self.held_max
+        return self.shortage is not None or (crowded and self._log.releasable)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
         """Append an entry that happened now, in memory; return its position."""

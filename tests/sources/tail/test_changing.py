@@ -110,14 +110,14 @@ async def test_a_file_that_grew_past_our_place_again_is_another_incarnation(
 async def test_a_file_rewritten_between_two_chunks_is_not_read_across(
     autojump_clock, follow, files, intake, settle
 ):
-    files.write("a", b"a" * 500_000)
+    files.write("a", b"a" * 4 * CHUNK_MAX)
     intake.fills_after = 2
     follow()
     await settle()
-    files.write("a", b"b" * 500_000)
+    files.write("a", b"b" * 4 * CHUNK_MAX)
     intake.drain()
     await settle()
-    assert intake.contents == [b"a" * 2 * CHUNK_MAX, b"b" * 500_000]
+    assert intake.contents == [b"a" * 2 * CHUNK_MAX, b"b" * 4 * CHUNK_MAX]
 
 
 async def test_bytes_sorted_in_place_were_overwritten(

@@ -117,7 +117,7 @@ def test_what_only_looks_like_a_beginning_tears_no_member():
 
 def test_all_that_a_torn_member_says_is_content():
     """However little of it makes however much."""
-    data = member(bytes(300_000))
+    data = member(bytes(CHUNK_MAX + 10_000))
     for cut in range(12, len(data)):
         expected = zlib.decompressobj(31).decompress(data[:cut])
         assert content(events(data[:cut])) == expected
@@ -125,7 +125,7 @@ def test_all_that_a_torn_member_says_is_content():
 
 def test_a_member_inside_a_member_is_content():
     """Compressed data compressed again is stored as it is, its beginning included."""
-    inner = member(lines(1, 100_000)) + member(noise(1, 300_000))
+    inner = member(lines(1, 100_000)) + member(noise(1, 2 * CHUNK_MAX))
     outer = member(inner)
     assert inner in outer or outer.count(b"\x1f\x8b\x08") > 1
     assert others(events(outer)) == [InflationBegun(BEGIN)]

@@ -89,6 +89,26 @@ async def test_a_copy_that_waited_for_a_place_ends_as_others_do(
     assert intake.sessions[0].closed == "deleted"
 
 
+async def test_a_file_that_is_read_when_it_is_gone_leaves_its_session_to_its_copy(
+    autojump_clock, followed, files, intake, settle
+):
+    """It waited for a place until then. The next life of the collector knows the copy by the session."""
+    tail = await followed(b"first", files_max=1)
+    files.write("b", TEXT)
+    await settle()
+    files.write("b.gz", packed(TEXT))
+    (files / "b").unlink()
+    await settle()
+    (files / "a").unlink()
+    await settle()
+    await tail.stop()
+    tail.start()
+    await settle()
+    assert intake.contents == [b"first", TEXT]
+    assert intake.sessions[1].state.facts.path == str(files / "b.gz")
+    assert intake.sessions[1].closed is None
+
+
 async def test_a_packed_file_that_is_begun_again_is_no_copy_of_the_one_before(
     autojump_clock, follow, files, intake, settle
 ):

@@ -14,6 +14,7 @@ import trio
 from hypothesis import Phase, given, settings, strategies as st
 from trio.testing import MockClock
 
+from tailrace.sources.source import CHUNK_MAX
 from tests.sources.tail.recorder import Recorder, Tail
 
 PLAIN = ("a", "b", "sub/c")
@@ -163,7 +164,7 @@ steps = st.one_of(
             ["create", "append", "append", "truncate", "rewrite", "rename", "gzip", "delete"]
         ),
         st.sampled_from(NAMES),
-        st.one_of(st.integers(0, 400), st.integers(0, 300_000)),
+        st.one_of(st.integers(0, 400), st.integers(0, 2 * CHUNK_MAX + 50_000)),
     ),
     st.tuples(st.sampled_from(["fill", "drain"]), st.just(""), st.just(0)),
     st.tuples(

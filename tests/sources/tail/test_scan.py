@@ -122,6 +122,45 @@ def test_a_link_is_followed_within_the_root_and_not_out_of_it(tmp_path):
     }
 
 
+@pytest.fixture
+def swapped(monkeypatch):
+    """A function that gives a link to be replaced by a file, or deleted, just before it is read."""
+    readlink, swaps = os.readlink, {}
+
+    def swap_and_read(path, **options):
+        if os.fspath(path) in swaps:
+            swaps.pop(os.fspath(path))()
+        return readlink(path, **options)
+
+    monkeypatch.setattr(os, "readlink", swap_and_read)
+    return lambda path, swap: swaps.update({str(path): swap})
+
+
+@pytest.mark.parametrize("way", ["replaced", "deleted"])
+@pytest.mark.parametrize("place", ["root/link", "root", "file"])
+def test_a_link_that_changes_while_it_is_followed_ends_nothing(tmp_path, swapped, place, way):
+    tree(tmp_path, "real/a", "real/b")
+    link = tmp_path / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / ("real/a" if place == "file" else "real"))
+    (tmp_path / "new").write_bytes(b"")
+
+    def swap():
+        if way == "deleted":
+            link.unlink()
+        else:
+            (tmp_path / "new").rename(link)
+
+    swapped(link, swap)
+    pattern = tmp_path / ("file" if place == "file" else "root")
+    search = Searched(pattern)
+    assert search.paths() == []
+    assert not search.search.covers(str(link))
+    assert search.failures == []
+    there = [str(link)] if way == "replaced" else []
+    assert search.paths(COARSE) == there
+
+
 def test_loops_of_links_end(tmp_path):
     tree(tmp_path, "a/file")
     (tmp_path / "a/up").symlink_to("..")

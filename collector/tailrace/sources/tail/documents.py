@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import Files
 from tailrace.model.spelling import spelled
@@ -135,7 +136,7 @@ class DocumentWatch:
         if len(data) > self._files.document_max:
             self._failed("document_max")
             return None
-        document.crc = zlib.crc32(data)
+        document.crc = crc32(data)
         self._cache[place] = data
         self._cache.move_to_end(place)
         while len(self._cache) > CACHED or (

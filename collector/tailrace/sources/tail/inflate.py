@@ -13,8 +13,9 @@ How the bytes are cut into `feed` calls never changes the whole output.
 
 from __future__ import annotations
 
-import zlib
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, cast
+
+from zlib_ng import zlib_ng
 
 from tailrace.ingest.payloads import Member
 from tailrace.sources.source import CHUNK_MAX
@@ -29,6 +30,25 @@ _HOLD = 2 * 65_536
 """Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
 """Bytes of content that no accident yields."""
+
+
+_ERROR = cast("type[Exception]", zlib_ng.error)
+
+
+class _Decompressor(Protocol):
+    """zlib-ng's decompressor of one member; the types that come with zlib-ng leave `copy` out."""
+
+    unused_data: bytes
+    unconsumed_tail: bytes
+    eof: bool
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+
+    def copy(self) -> _Decompressor: ...
+
+
+def _decompressor() -> _Decompressor:
+    return cast("_Decompressor", zlib_ng.decompressobj(_GZIP))
 
 
 class Content(NamedTuple):
@@ -67,7 +87,7 @@ class Inflater:
         """Where `_input` begins in the file."""
         self._content = at.content
         self._input = b""
-        self._member: zlib._Decompress | None = None
+        self._member: _Decompressor | None = None
         self._more = False
         """Whether the member has more content that needs no more input."""
         self._expected = True
@@ -121,7 +141,7 @@ class Inflater:
                 break
             begin = data.find(_BEGIN, begin + 1)
         if begin == 0:
-            self._member = zlib.decompressobj(_GZIP)
+            self._member = _decompressor()
             self._more = self._expected = False
             self._cleared = self._raw + 1
             return InflationBegun(self.place)
@@ -134,11 +154,11 @@ class Inflater:
         self._use(size)
         return Bad(size, data, self.place)
 
-    def _inflate(self, member: zlib._Decompress, data: bytes) -> bytes:
+    def _inflate(self, member: _Decompressor, data: bytes) -> bytes:
         before = member.copy()
         try:
             content = member.decompress(data, CHUNK_MAX)
-        except zlib.error:
+        except _ERROR:
             content, size = _up_to_error(before, data)
             self._use(size)
             self._member = None
@@ -150,7 +170,7 @@ class Inflater:
             self._member, self._expected = None, True
         return content
 
-    def _is_torn_here(self, member: zlib._Decompress, last: bool) -> bool | None:
+    def _is_torn_here(self, member: _Decompressor, last: bool) -> bool | None:
         """Return whether the member is over where another one seems to begin, None if that takes more
         input."""
         if (inflates := _inflates(self._input, last)) is False:
@@ -174,7 +194,7 @@ class Inflater:
 
 def _inflates(data: bytes, last: bool) -> bool | None:
     """Return whether a member really begins here, None if that takes more input."""
-    found = _trial(zlib.decompressobj(_GZIP), data[:_PROBE])
+    found = _trial(_decompressor(), data[:_PROBE])
     if found == "goes on" and len(data) < _PROBE and not last:
         return None
     return found != "fails"
@@ -187,9 +207,7 @@ def _unsure(data: bytes, last: bool) -> int:
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
 
 
-def _trial(
-    member: zlib._Decompress, data: bytes
-) -> Literal["fails", "ends", "goes on", "far enough"]:
+def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
     """Inflate these bytes on trial; return what comes of it."""
     size = 0
     rest = data
@@ -204,11 +222,11 @@ def _trial(
                 return "far enough"
             if not rest and len(content) < CHUNK_MAX:
                 return "goes on"
-    except zlib.error:
+    except _ERROR:
         return "fails"
 
 
-def _up_to_error(member: zlib._Decompress, data: bytes) -> tuple[bytes, int]:
+def _up_to_error(member: _Decompressor, data: bytes) -> tuple[bytes, int]:
     """Return all content before the byte that cannot be inflated, and the number of bytes before it."""
     content, at = b"", 0
     step = 1 << len(data).bit_length()
@@ -216,7 +234,7 @@ def _up_to_error(member: zlib._Decompress, data: bytes) -> tuple[bytes, int]:
         trial = member.copy()
         try:
             more = trial.decompress(data[at : at + step])
-        except zlib.error:
+        except _ERROR:
             continue
         member, content, at = trial, content + more, at + len(data[at : at + step])
     return content, at

@@ -39,10 +39,13 @@ class Roots:
         self._places: dict[str, set[str]] = {}
         self._all: Counter[str] = Counter()
 
-    def add(self, root: str, *, is_file: bool) -> str:
+    def add(self, root: str, *, is_file: bool) -> str | None:
         """Add a root, which may be a link; return where it really is now. With a file, add the
-        documents that the format has beside it."""
-        real = os.path.realpath(root)
+        documents that the format has beside it. Return None, and add nothing, if the link changed
+        meanwhile."""
+        real = followed(root)
+        if real is None:
+            return None
         places = {real}
         if is_file:
             places.update(normpath(join(dirname(real), name)) for name in self._documents(real))
@@ -86,6 +89,14 @@ class Roots:
             yield fd
         finally:
             os.close(fd)
+
+
+def followed(path: str) -> str | None:
+    """Return where a path leads, or None if a link on the way was replaced or deleted meanwhile."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return None
 
 
 def _place(fd: int) -> str:

@@ -22,7 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.sources.tail.roots import Roots
+from tailrace.sources.tail.roots import Roots, followed
 
 COARSE = 2.0
 RELIST = 60.0
@@ -136,12 +136,17 @@ class Search:
         if found is not None and stat.S_ISDIR(found.st_mode):
             yield from self._descend(pattern, seen)
         elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
-            self._roots.add(root, is_file=True)
-            yield Found(root, named=True)
+            if self._roots.add(root, is_file=True) is None:
+                self._unseen.add(root)
+            else:
+                yield Found(root, named=True)
 
     def _descend(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
         root = pattern.root
         real_root = self._roots.add(root, is_file=False)
+        if real_root is None:
+            self._unseen.add(root)
+            return
         places = [_Place(root, _everywhere({pattern.parts}))]
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
@@ -149,7 +154,10 @@ class Search:
             # Search directories before links to them, so that a file is found at its own path.
             is_link = not places
             place = (places or links).pop()
-            if is_link and not _inside(os.path.realpath(place.path), real_root):
+            target = followed(place.path) if is_link else place.path
+            if target is None:
+                self._unseen.add(place.path)
+            elif is_link and not _inside(target, real_root):
                 yield Outside(place.path)
             elif (found := self._stat(place.path)) is None:
                 self._unseen.add(place.path)

@@ -243,19 +243,24 @@ class Watch:
     def _end(self, file: Followed, now: float) -> None:
         """Give the session of a file that is gone to a copy, or have the rest of the file read. Raise
         OSError."""
-        heir = lineage.heir(self._catalog, file, now)
-        if heir is not None:
-            heir.take_over(file)
-            self._turns.take(heir)
-            self._schedule.put(heir, now)
-            self._forget(file)
-        elif (
+        if not self._bequeath(file, now) and (
             now - file.location.gone_at >= MISSING_LINGER
             or self._once
             or not file.location.is_missing
         ):
             file.final = True
             self._enqueue(file)
+
+    def _bequeath(self, file: Followed, now: float) -> bool:
+        """Give the session of a file that is gone to a copy. Return whether there was one. Raise OSError."""
+        heir = lineage.heir(self._catalog, file, now)
+        if heir is None:
+            return False
+        heir.take_over(file)
+        self._turns.take(heir)
+        self._schedule.put(heir, now)
+        self._forget(file)
+        return True
 
     def _read(self) -> Iterator[Wait]:
         """Hand on about one chunk, of one file or of several."""
@@ -273,6 +278,10 @@ class Watch:
                 continue
             try:
                 more = file.read()
+                is_over = not more and file.final and file.location.gone is not None
+                # Before it was read, nothing told which file is its copy.
+                if is_over and self._bequeath(file, self._clock.monotonic()):
+                    continue
             except OSError as error:
                 self._set_back(file, error, self._clock.monotonic())
                 continue
