@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import duckdb
 
-from tailrace.query.names import learn
-from tailrace.query.parts import hide
-from tailrace.query.views import define
+from tailrace.model.columns import COLUMNS
+from tailrace.query.catalog import Catalog
+from tailrace.query.views import TYPES
 from tests.query.tables import SCHEMA
 
 
 class Views:
     def __init__(self):
         self.connection = duckdb.connect(config={"threads": 1})
-        columns = ", ".join(
-            f'"{f.name}" {"BIGINT" if f.type == "int64" else "VARCHAR" if f.type == "string" else "DATE"}'
-            for f in SCHEMA
-        )
+        columns = ", ".join(f'"{c.name}" {TYPES[c.type]}' for c in COLUMNS)
         self.connection.execute(f"CREATE TABLE stored ({columns})")
-        define(self.connection)
+        self.connection.execute("CREATE SCHEMA part")
+        self._catalog = Catalog()
 
     def of(self, rows, sql):
         self.connection.execute("DELETE FROM stored")
@@ -29,8 +27,8 @@ class Views:
                 f"INSERT INTO stored VALUES ({marks})",  # noqa: S608 - question marks
                 values,
             )
-        hide(self.connection)
-        learn(self.connection)
+        self._catalog.forget()
+        self._catalog.prepare(self.connection, sql)
         self.connection.execute(sql)
         names = [column[0] for column in self.connection.description]
         return [dict(zip(names, row, strict=True)) for row in self.connection.fetchall()]

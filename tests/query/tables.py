@@ -17,7 +17,8 @@ from tailrace.store.layout import create, table_root
 DAY = date(2026, 11, 21)
 SECOND = 10**9
 
-_TYPES = {"date": pa.date32(), "string": pa.string(), "long": pa.int64()}
+_TYPES = {"date": pa.date32(), "string": pa.string(), "long": pa.int64(),
+          "timestamp": pa.timestamp("us", "UTC")}  # fmt: skip
 SCHEMA = pa.schema([pa.field(c.name, _TYPES[c.type], c.nullable) for c in COLUMNS])
 
 
@@ -41,11 +42,16 @@ def clocked(*, epoch=None, ticks_per_second=SECOND, **values):
 
 
 def gap(count, seq=None, reason="network", **values):
-    return row("gap", name=reason, seq=seq, attributes={"count": count}, **values)
+    return finding("gap", count, seq, reason, **values)
 
 
 def heal(count, seq=None, reason="network", **values):
-    return row("heal", name=reason, seq=seq, attributes={"count": count}, **values)
+    return finding("heal", count, seq, reason, **values)
+
+
+def finding(kind, count, seq, reason, **values):
+    about = {"missing": count or None, "attributes": {"count": count}} | values
+    return row(kind, name=reason, seq=seq, **about)
 
 
 def make(store, *commits, options=None):
@@ -63,6 +69,19 @@ def commit(store, rows, *, options=None):
         pa.Table.from_arrays(columns, schema=SCHEMA),
         mode="append",
         storage_options=options,
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def commit_many(store, count, **values):
+    """A version with `count` rows that differ in `seq` only: 0, 1, 2 ..."""
+    same = row(**values)
+    columns = [pa.repeat(pa.scalar(same[f.name], f.type), count) for f in SCHEMA]
+    columns[SCHEMA.names.index("seq")] = pa.array(range(count), pa.int64())
+    write_deltalake(
+        table_root(str(store)),
+        pa.Table.from_arrays(columns, schema=SCHEMA),
+        mode="append",
         post_commithook_properties=NO_HOOKS,
     )
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.query import engine as engine_module
+from tailrace.query import catalog, engine as engine_module
 from tailrace.query.answer import PAGE_ROWS
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
@@ -127,10 +127,10 @@ def test_a_damaged_file_is_an_error_and_no_crash(tmp_path):
     engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
     for file in tmp_path.glob("events/day=*/*.parquet"):
         file.write_bytes(file.read_bytes()[:-9] + b"\x00" * 9)
-    with pytest.raises(QueryError):
+    with pytest.raises(StoreError, match=f"{tmp_path}/events: cannot be read"):
         engine.ask("FROM events")
     with pytest.raises(StoreError, match=f"{tmp_path}/events: cannot be read"):
-        Engine(str(tmp_path))
+        Engine(str(tmp_path)).ask("FROM gaps")
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,48 @@ def test_what_takes_too_long_is_ended(tmp_path):
     assert len(dicts(engine.ask("FROM events"))) == 1
 
 
-def test_what_takes_too_long_is_ended_when_a_snapshot_is_taken_up_as_well(tmp_path, monkeypatch):
-    """A large table is looked through for names then."""
+def test_what_takes_too_long_is_ended_when_a_snapshot_is_looked_through_as_well(
+    tmp_path, monkeypatch
+):
+    """A large table is looked through for sessions that were read again."""
     engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
-    commit(tmp_path, [row()])
-    monkeypatch.setattr(engine_module, "learn", lambda connection: connection.execute(ENDLESS))
+    monkeypatch.setattr(catalog, "REPLACING", f"({ENDLESS})")
     with pytest.raises(QueryError, match="time"):
-        engine.refresh()
+        engine.ask("FROM events")
+
+
+def test_a_statement_defines_the_views_that_it_names_and_no_others(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    views = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name <> 'stored'"
+
+    def defined():
+        return {name for (name,) in engine.connection.execute(views).fetchall()}
+
+    engine.ask("SELECT 1 AS one")
+    assert defined() == set()
+    engine.ask('SELECT count(*) FROM "Gaps"')
+    assert defined() == {"gaps", "all_gaps", "findings", "courses", "session_words", "shown"}
+    engine.ask("WITH s AS (FROM streams) FROM s")
+    assert defined() > {"gaps", "streams", "open_begins"}
+    assert not defined() & {"events", "spans", "sessions"}
+
+
+@pytest.mark.parametrize(
+    "sql", ["SHOW TABLES", "DESCRIBE", "FROM duckdb_views()", "FROM pragma_table_info('spans')"]
+)
+def test_a_statement_that_lists_views_finds_them_all(tmp_path, sql):
+    engine = Engine(make(tmp_path, [row()]))
+    found = str(dicts(engine.ask(sql)))
+    if "pragma" in sql:
+        assert "duration" in found
+    else:
+        assert [view.name for view in VIEWS if f"'{view.name}'" not in found] == []
+
+
+def test_a_view_that_does_not_exist_is_answered_with_one_that_does(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    with pytest.raises(QueryError, match='Did you mean "spans"'):
+        engine.ask("FROM span")
 
 
 def test_a_limit_of_memory_is_kept_without_files_in_the_working_directory(tmp_path, monkeypatch):
@@ -295,3 +330,31 @@ def test_there_is_no_end_of_deleting_faster_than_reading(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="faster"):
         engine.ask("SELECT sum(start) FROM events")
     assert DeltaTable(str(tmp_path / "events")).version() >= 4 * engine_module.ATTEMPTS
+
+
+class Watched:
+    """A connection, and the statements that it was given."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self.given = []
+
+    def execute(self, sql, *parameters):
+        self.given.append(sql)
+        return self._connection.execute(sql, *parameters)
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+
+def test_a_statement_of_our_own_is_planned_once_and_a_users_is_examined_first(tmp_path):
+    engine = Engine(make(tmp_path, [row(seq=1), gap(3, 5)]))
+    engine.prepare_all()
+    engine.connection = watched = Watched(engine.connection)
+    sql = "SELECT remaining FROM gaps WHERE source = ?"
+    assert list(engine.rows(sql, ["sim"])) == [(3,)]
+    assert watched.given == [sql]
+    watched.given.clear()
+    assert engine.ask(sql, parameters=["sim"]).next_page() == [(3,)]
+    assert watched.given[-1] == sql
+    assert any(given.startswith("EXPLAIN") for given in watched.given[:-1])

@@ -5,6 +5,7 @@ answered. Nothing here measures time: without the limits these statements run fo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -208,9 +209,9 @@ def _wait_for_child(pid):
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            children = (task / "children").read_text().split()
-            if children:
-                return int(children[0])
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                if children := (task / "children").read_text().split():
+                    return int(children[0])
         time.sleep(0.02)
     raise AssertionError("no statement was begun")
 

@@ -40,12 +40,11 @@ def shown(views, rows, view="events"):
 
 def test_an_et3_trace_is_named_by_its_maps_at_the_end(views):
     begin = {"$name": "method:31", "method_id": 31, "receiver": 9}
-    end = {"$name": "method:31", "method_id": 31}
     alloc = {"$late": {"class": "class:4"}, "class_id": 4, "size": 24}
     rows = [
         row("begin", id=1, start=1, attributes=begin, offset=1),
         row("instant", name="alloc", start=2, attributes=alloc, offset=2),
-        row("span", id=1, start=1, end=3, attributes=end, offset=3),
+        row("span", id=1, start=1, end=3, attributes=begin, offset=1, end_offset=3),
         name("method:31", "Main#run", offset=4),
         name("class:4", "Main$Node", offset=4),
         row("begin", session="b", id=1, start=1, attributes=begin, offset=5),
@@ -53,7 +52,6 @@ def test_an_et3_trace_is_named_by_its_maps_at_the_end(views):
     assert shown(views, rows) == [
         ("Main#run", '{"method_id":31,"receiver":9}'),
         ("alloc", '{"class_id":4,"size":24,"class":"Main$Node"}'),
-        ("Main#run", '{"method_id":31}'),
         (None, json.dumps(begin)),
     ]
     assert shown(views, rows, "spans") == [
@@ -278,41 +276,25 @@ def test_what_is_not_known_is_still_asked_for(views):
     ]
 
 
-def test_a_span_asks_once_for_what_its_begin_asked_for(views):
-    begin = row("begin", id=1, start=1, attributes='{"$name":"k","pc":1}')
-    span = row("span", id=1, start=1, end=2, attributes='{"$name":"k"}', offset=1)
-    late = row("span", id=2, start=1, end=2, attributes='{"$name":"other"}', offset=2)
-    unlike = row("begin", id=2, start=1, attributes='{"$name":"unlike"}', offset=3)
-    assert shown(views, [begin, span, unlike, late], "spans") == [
-        (None, '{"$name":"k","pc":1}'),
-        (None, '{"$name":"other","$begin":{"$name":"unlike"}}'),
-    ]
-    alone = row("begin", id=1, start=1, attributes='{"$name":"k"}')
-    assert shown(views, [alone, span], "spans") == [(None, '{"$name":"k"}')]
-    assert shown(views, [begin, span, name("k", "work")], "spans") == [("work", '{"pc":1}')]
-
-
-def test_members_of_a_begin_are_filled_in_for_its_span_and_while_it_is_open(views):
+def test_a_span_asks_for_the_names_of_both_of_its_records(views):
     rows = [
-        row("begin", id=1, start=1, name="a", attributes='{"$late":{"type":"t"},"x":1}'),
-        row("span", id=1, start=1, end=2, name="a", attributes='{"$late":{"why":"w"}}', offset=1),
-        row("begin", id=2, start=1, name="b", attributes='{"$late":{"type":"t"}}', offset=2),
+        row(
+            "span",
+            id=1,
+            start=1,
+            end=2,
+            name="a",
+            attributes='{"$late":{"why":"w","type":"t"},"x":1}',
+        ),
+        row("begin", id=2, start=1, attributes='{"$name":"n","$late":{"type":"t"}}', offset=2),
         name("t", "Task"),
         name("w", "Done"),
+        name("n", "b"),
     ]
     assert shown(views, rows, "spans") == [
-        ("a", '{"why":"Done","x":1,"type":"Task"}'),
+        ("a", '{"x":1,"why":"Done","type":"Task"}'),
         ("b", '{"type":"Task"}'),
     ]
-
-
-def test_begins_without_ids_end_by_the_name_they_are_stored_with(views):
-    rows = [
-        row("begin", start=1, attributes={"$name": "k"}),
-        row("span", start=1, end=2, offset=1),
-        name("k", "work"),
-    ]
-    assert shown(views, rows, "spans") == [(None, None)]
 
 
 UNASKED = [

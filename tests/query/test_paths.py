@@ -55,7 +55,7 @@ room, store = sys.argv[1:]
 engine = Engine(store, limits=Limits(memory=40 * 2**20, threads=1), room=room)
 for sql in json.load(sys.stdin):
     try:
-        rows = [list(map(str, r)) for r in engine.rows(sql)]
+        rows = [list(map(str, r)) for r in engine.ask(sql).next_page()]
         print(json.dumps([sql, True, rows]))
     except TailraceError as error:
         print(json.dumps([sql, False, str(error)]))

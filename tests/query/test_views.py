@@ -8,7 +8,6 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tailrace.model.record import as_int64
 from tailrace.normalize import wall_times
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
@@ -38,6 +37,7 @@ def views():
 
 def test_the_documented_columns_are_those_of_the_views(tmp_path):
     engine = Engine(make(tmp_path, [row()]))
+    engine.prepare_all()
     for view in VIEWS:
         described = engine.connection.execute(f"DESCRIBE {view.name}").fetchall()
         assert [(c.name, c.type) for c in view.columns] == [(d[0], d[1]) for d in described]
@@ -52,6 +52,8 @@ def test_events_are_all_rows_as_they_are_stored(tmp_path):
         row("annotation", substream=7, attributes={"x": [1]}, offset=90),
     ]
     store = make(tmp_path, rows[:2], rows[2:])
+    for r in rows:
+        r.pop("wall")
     events = ask(
         store,
         "SELECT * EXCLUDE (wall, aligned), wall::VARCHAR AS wall FROM events"
@@ -154,60 +156,46 @@ def test_a_span_is_one_row_whether_it_ended_or_not(views):
     rows = [
         clocked(epoch=1000, ticks_per_second=500_000_000),
         row("begin", id=1, start=0, name="outer", attributes={"pc": 1}, offset=1),
-        row("begin", id=2, parent=1, start=2, name="inner", attributes={"pc": 2}, offset=2),
-        row("span", id=2, parent=1, start=2, end=5, name="inner", offset=3),
+        row("begin", id=2, parent=1, depth=1, start=2, name="inner", attributes={"pc": 2}, offset=2),
+        row(
+            "span", id=2, parent=1, depth=1, start=2, end=5, name="inner", attributes={"pc": 2},
+            offset=2, end_offset=3,
+        ),
         row("end", id=9, end=6, offset=4),
-    ]
+    ]  # fmt: skip
     spans = views.of(rows, "SELECT * FROM spans ORDER BY id")
-    keys = ("name", "parent", "start", "end", "open", "ticks", "duration", "time", "attributes")
-    assert [tuple(span[key] for key in keys) for span in spans] == [
-        ("outer", None, 0, None, True, None, None, 1000, '{"pc": 1}'),
-        ("inner", 1, 2, 5, False, 3, 6, 1004, '{"pc": 2}'),
-    ]
-
-
-def test_a_span_has_the_members_of_its_end_and_then_those_of_its_begin(views):
-    rows = [
-        row("begin", id=1, start=0, attributes='{"$flaw":"orphan","pc":18446744073709551615}'),
-        row("span", id=1, start=0, end=1, attributes='{"$flaw":"end_before_start"}', offset=1),
-    ]
-    (span,) = views.of(rows, "SELECT attributes FROM spans")
-    assert span["attributes"] == (
-        '{"$flaw":"end_before_start","pc":18446744073709551615,"$begin":{"$flaw":"orphan"}}'
+    keys = (
+        "name",
+        "parent",
+        "depth",
+        "start",
+        "end",
+        "open",
+        "ticks",
+        "duration",
+        "time",
+        "attributes",
     )
-
-
-def unique(pairs):
-    """A JSON object as a dict; a name that it has twice is a failure."""
-    members = dict(pairs)
-    assert len(members) == len(pairs), pairs
-    return members
-
-
-names = st.sampled_from(["", "a", "b", "/", "~1", "ä\n", "$name", '"'])
-values = st.sampled_from(
-    [None, 0, -1, 2**64 - 1, 0.1, "", "x", [1, None], {"a": None, "b": {"": 1}}]
-)
-objects = st.none() | st.dictionaries(names, values, max_size=4)
-
-
-@settings(max_examples=200, deadline=None)
-@given(objects, objects)
-@example({"id": "rec_1"}, {"id": "rec_1", "parent_id": "rec_0"})
-def test_no_attribute_of_a_span_stands_there_twice_and_none_is_lost(views, ours, begins):
-    rows = [
-        row("begin", id=1, start=0, attributes=None if begins is None else json.dumps(begins)),
-        row("span", id=1, start=0, end=1, attributes=None if ours is None else json.dumps(ours)),
+    assert [tuple(span[key] for key in keys) for span in spans] == [
+        ("outer", None, None, 0, None, True, None, None, 1000, '{"pc": 1}'),
+        ("inner", 1, 1, 2, 5, False, 3, 6, 1004, '{"pc": 2}'),
     ]
-    (span,) = views.of(rows, "SELECT attributes FROM spans")
-    both = json.loads(span["attributes"] or "{}", object_pairs_hook=unique)
-    changed = both.pop("$begin", {})
-    assert both == (begins or {}) | (ours or {})
-    assert changed == {
-        name: value
-        for name, value in (begins or {}).items()
-        if name in (ours or {}) and json.dumps(ours[name]) != json.dumps(value)
-    }
+    assert [(span["offset"], span["end_offset"]) for span in spans] == [(1, None), (2, 3)]
+
+
+def test_a_begin_is_seen_until_its_span_is(views):
+    """So readers see the same, whenever commits were taken."""
+    begin = row("begin", id=2, start=2, name="x", offset=2)
+    span = row("span", id=2, start=2, end=5, name="x", offset=2, end_offset=3)
+    elsewhere = row("span", session="b", id=2, start=2, end=5, name="x", offset=2, end_offset=3)
+    kinds = "SELECT kind, session FROM events ORDER BY ALL"
+    assert [tuple(e.values()) for e in views.of([begin, elsewhere], kinds)] == [
+        ("begin", "a"), ("span", "b"),
+    ]  # fmt: skip
+    for rows in ([begin, span], [span]):
+        assert views.of(rows, kinds) == [{"kind": "span", "session": "a"}]
+        (session_,) = views.of(rows, "FROM sessions")
+        assert (session_["rows"], session_["events"]) == (1, 1)
 
 
 def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
@@ -268,43 +256,20 @@ def test_a_session_that_another_one_stands_for_is_shown_no_more(views):
     assert shown(rows) == (["aa", "c"], 0)
 
 
-def test_an_unsigned_id_finds_its_begin(views):
-    huge = as_int64(2**64 - 1)
-    rows = [
-        row("begin", id=huge, start=3, attributes={"x": 1}),
-        row("span", id=huge, start=3, end=4, offset=1),
-    ]
-    (span,) = views.of(rows, "SELECT id, open, attributes FROM spans")
-    assert span == {"id": huge, "open": False, "attributes": '{"x": 1}'}
-
-
-def test_begins_without_ids_are_matched_by_stream_start_and_name(views):
-    rows = [
-        row("begin", stream="t1", start=1, name="work"),
-        row("begin", stream="t2", start=1, name="work", offset=1),
-        row("begin", stream="t1", start=1, name=None, offset=2),
-        row("span", stream="t1", start=1, end=2, name="work", offset=3),
-    ]
-    spans = views.of(rows, "SELECT stream, name, open FROM spans ORDER BY ALL")
-    assert [tuple(span.values()) for span in spans] == [
-        ("t1", "work", False), ("t1", None, True), ("t2", "work", True),
-    ]  # fmt: skip
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(["begin", "span"]), st.sampled_from("ab"),
                           st.integers(1, 2), st.integers(0, 2)), max_size=12))  # fmt: skip
-def test_repeated_ids_never_multiply_spans(views, marks):
+def test_a_span_supersedes_the_begins_at_its_place_and_no_others(views, marks):
     rows = [
-        row(kind, session=session_, id=id_, start=start, end=9, offset=i, attributes={"n": i})
-        for i, (kind, session_, id_, start) in enumerate(marks)
+        row(kind, session=session_, id=id_, start=5, end=9, offset=place, attributes={"n": i})
+        for i, (kind, session_, id_, place) in enumerate(marks)
     ]
-    spans = views.of(rows, 'SELECT open, session, id, start, "offset" FROM spans')
-    closed = [span["offset"] for span in spans if not span["open"]]
+    spans = views.of(rows, "SELECT open, (attributes ->> '$.n')::INTEGER AS n FROM spans")
+    closed = [span["n"] for span in spans if not span["open"]]
     assert sorted(closed) == [i for i, mark in enumerate(marks) if mark[0] == "span"]
-    ended = {mark[1:] for mark in marks if mark[0] == "span"}
-    assert sorted(span["offset"] for span in spans if span["open"]) == [
-        i for i, mark in enumerate(marks) if mark[0] == "begin" and mark[1:] not in ended
+    ended = {(mark[1], mark[3]) for mark in marks if mark[0] == "span"}
+    assert sorted(span["n"] for span in spans if span["open"]) == [
+        i for i, mark in enumerate(marks) if mark[0] == "begin" and (mark[1], mark[3]) not in ended
     ]
 
 
@@ -352,7 +317,7 @@ def test_a_heal_beyond_its_gap_counts_as_far_as_the_gap_goes(views):
 def test_a_row_over_a_range_is_repaid_by_any_of_its_numbers(views):
     over = {"count": 5, "of_range": True, "last": 30}
     rows = [
-        row("gap", name="network", seq=10, attributes=over), gap(2, 31, offset=1),
+        row("gap", name="network", seq=10, missing=5, attributes=over), gap(2, 31, offset=1),
         heal(1, 28, offset=2), heal(1, 10, offset=3), heal(1, 32, offset=4),
     ]  # fmt: skip
     gaps = views.of(rows, "SELECT first, last, count, remaining FROM gaps ORDER BY first")
@@ -373,7 +338,8 @@ def test_gaps_without_numbers_are_repaid_from_the_oldest_on(views):
 
 def test_kinds_of_missing_records_are_repaid_apart(views):
     def totals(kind, of, count, offset):
-        return row(kind, name="network", attributes={"count": count, "of": of}, offset=offset)
+        about = {"count": count, "of": of}
+        return row(kind, name="network", missing=count, attributes=about, offset=offset)
 
     rows = [
         totals("gap", "begin", 2, 1), totals("gap", "instant", 2, 2),
@@ -547,7 +513,7 @@ def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
         gap(3, 4, offset=4), heal(1, 5, offset=5),
         row("begin", stream="2", id=1, start=3, offset=6),
         row("begin", stream="2", id=2, start=4, offset=7),
-        row("span", stream="2", id=1, start=3, end=5, offset=8),
+        row("span", stream="2", id=1, start=3, end=5, offset=6, end_offset=8),
         row("end", stream="2", id=5, end=6, offset=9),
         gap(7, stream="3", offset=10),
     ]  # fmt: skip

@@ -13,12 +13,16 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.errors import ConfigError, QueryError, StoreError
+from tailrace.errors import BrokenOffError, ConfigError, QueryError, StoreError
 from tests.query import writer
-from tests.query.tables import commit, compact, gap, make, row, vacuum
+from tests.query.tables import commit, commit_many, compact, gap, make, row, vacuum
 from tests.store.s3_server import RunningS3
 
 WRITER = Path(writer.__file__)
+
+FILES = 6
+ROWS = 50_000
+"""So many rows that an answer is not buffered as a whole."""
 
 
 def seqs(result):
@@ -162,6 +166,36 @@ def test_beside_a_writer_whose_upkeep_deletes_at_once_every_answer_is_of_one_ver
     finally:
         process.kill()
         process.wait()
+
+
+def deleting_once(asking, store):
+    """Replace the files of a snapshot's answer once, when its first rows are there."""
+    begin = asking.begin
+
+    def once(*arguments, **named):
+        asking.begin = begin
+        begun = begin(*arguments, **named)
+        compact(store)
+        vacuum(store)
+        return begun
+
+    asking.begin = once
+
+
+@pytest.mark.parametrize("limits", [None, tailrace.Limits()])
+def test_an_answer_whose_files_are_deleted_meanwhile_is_asked_again(tmp_path, limits):
+    store = tailrace.open(make(tmp_path), limits=limits)
+    for _ in range(FILES):
+        commit_many(tmp_path, ROWS)
+    store.refresh()
+    result = store.events()
+    deleting_once(result._asking, tmp_path)
+    with pytest.raises(BrokenOffError, match="the answer is incomplete, ask again"):
+        result.batches().read_all()
+    commit_many(tmp_path, ROWS)
+    store.refresh()
+    deleting_once(result._asking, tmp_path)
+    assert result.arrow().num_rows == (FILES + 1) * ROWS
 
 
 def test_threads_ask_one_store_while_it_goes_on(tmp_path):

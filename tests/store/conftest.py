@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
+from tailrace.store.arrow import to_arrow, with_day
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.schema import VERSION_PROPERTY
 from tailrace.store.table import Table
@@ -33,6 +37,12 @@ def numbered():
 
 
 @pytest.fixture
+def arrow():
+    """`arrow(batch)`: its rows as another writer of the table would give them to the library."""
+    return lambda batch: pa.concat_tables(map(with_day, to_arrow(batch)))
+
+
+@pytest.fixture
 def store(tmp_path):
     """The path of a store that does not exist yet."""
     return tmp_path / "store"
@@ -44,29 +54,51 @@ def root(store):
     return store / "events"
 
 
+def _open(path, collector="one", *, options=None, config=None, clock=None, refills=lambda _: True):
+    return Table.open(
+        str(path),
+        options=options or {},
+        collector=collector,
+        config=config or StoreConfig(),
+        clock=clock or SystemClock(),
+        refills=refills,
+    )
+
+
 @pytest.fixture
 def open_table(store):
     """Open the table in `store` as a collector."""
 
-    def open_(
-        collector="one",
-        *,
-        path=store,
-        options=None,
-        config=None,
-        clock=None,
-        refills=lambda _: True,
-    ):
-        return Table.open(
-            str(path),
-            options=options or {},
-            collector=collector,
-            config=config or StoreConfig(),
-            clock=clock or SystemClock(),
-            refills=refills,
-        )
+    def open_(collector="one", *, path=store, **options):
+        return _open(path, collector, **options)
 
     return open_
+
+
+@pytest.fixture(scope="session")
+def _written_stores(tmp_path_factory):
+    """Stores by what was written to them, each made once."""
+
+    @cache
+    def make(commits, rows):
+        path = tmp_path_factory.mktemp("written") / "store"
+        table = _open(path)
+        for number in range(commits):
+            table.commit(WRITER.numbered("s", number * rows, rows), number + 1)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def write_table(_written_stores, store, open_table):
+    """A function that opens a table of commits (version and position number n), of so many rows each."""
+
+    def write(commits, rows):
+        shutil.copytree(_written_stores(commits, rows), store)
+        return open_table()
+
+    return write
 
 
 @pytest.fixture

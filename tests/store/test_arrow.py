@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from itertools import chain, groupby
+from operator import attrgetter
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.model.columns import COLUMNS, ROW, Batch
-from tailrace.model.record import Kind
-from tailrace.store.arrow import to_arrow
-from tailrace.store.schema import SCHEMA
+from tailrace.kernels import active
+from tailrace.model.block import Integers
+from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, Part
+from tailrace.model.record import Kind, Record
+from tailrace.store.arrow import CODED, to_arrow, with_day
+from tests.model.packing import packed
 
 TEXT = st.text(max_size=20)
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -40,21 +45,56 @@ def test_every_value_comes_out_in_its_row_and_column(runs):
         batch.extend(day, source, format_, session, columns, 1)
         when = date(1970, 1, 1) + timedelta(days=day)
         expected += [(when, source, batch.runs[-1].format, session, *row) for row in rows]
-    table = to_arrow(batch)
-    assert table.schema == SCHEMA
-    columns = [table.column(column.name).to_pylist() for column in COLUMNS]
-    assert list(zip(*columns, strict=True)) == expected
+    found = to_arrow(batch)
+    assert [each.day for each in found] == [
+        day for day, _ in groupby(batch.runs, attrgetter("day"))
+    ]
+    whole = [with_day(each) for each in found]
+    assert all(each.schema.names == [column.name for column in COLUMNS] for each in whole)
+    rows = [
+        list(zip(*(each.column(name).to_pylist() for name in (*RUN, *ROW)), strict=True))
+        for each in whole
+    ]
+    assert list(chain.from_iterable(rows)) == expected
 
 
-def test_an_empty_batch_has_all_columns_and_no_rows():
-    assert to_arrow(Batch()).num_rows == 0
-    assert to_arrow(Batch()).schema == SCHEMA
+def test_a_timestamp_is_the_rows_time_cut_to_microseconds(numbered):
+    batch = numbered("s", 0, 5)
+    batch.parts[0].rows[ROW.index("time")] = times = [None, 1999, 0, -1999, 2**63 - 1]
+    ((_, rows),) = to_arrow(batch)
+    column = rows.column("wall")
+    assert column.type == pa.timestamp("us", "UTC")
+    microseconds = column.cast(pa.int64()).to_pylist()
+    assert microseconds == [None, 1, 0, -1, (2**63 - 1) // 1000]
+    assert batch.column("wall") == microseconds
+    assert batch.column("time") == times
+
+
+@settings(deadline=None)
+@given(RUNS)
+def test_a_dictionary_has_the_values_of_its_rows_and_no_others(runs):
+    batch = Batch()
+    for day, source, format_, session, rows in runs:
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        batch.extend(day, source, format_, session, columns, 1)
+    for _, rows in to_arrow(batch):
+        for name in CODED:
+            column = rows.column(name)
+            assert len(set(column.chunk(0).dictionary.to_pylist())) == len(
+                column.chunk(0).dictionary
+            )
+            assert set(column.chunk(0).dictionary.to_pylist()) == set(column.to_pylist()) - {None}
+
+
+def test_a_batch_without_rows_has_no_day():
+    assert to_arrow(Batch()) == []
 
 
 def test_a_kind_is_stored_as_its_word(numbered):
     batch = numbered("s", 0, 2)
-    batch.columns[ROW.index("kind")] = [Kind.SPAN, "gap"]
-    assert to_arrow(batch).column("kind").to_pylist() == ["span", "gap"]
+    batch.parts[0].rows[ROW.index("kind")] = [Kind.SPAN, "gap"]
+    [(_, rows)] = to_arrow(batch)
+    assert rows.column("kind").to_pylist() == ["span", "gap"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +108,7 @@ def test_a_kind_is_stored_as_its_word(numbered):
 )
 def test_a_value_that_its_column_cannot_hold_is_refused_by_name(numbered, column, value, error):
     batch = numbered("s", 0, 3)
-    batch.columns[ROW.index(column)] = [None, value, None]
+    batch.parts[0].rows[ROW.index(column)] = [None, value, None]
     with pytest.raises(error) as caught:
         to_arrow(batch)
     assert f"in column {column!r}" in caught.value.__notes__
@@ -76,6 +116,49 @@ def test_a_value_that_its_column_cannot_hold_is_refused_by_name(numbered, column
 
 def test_a_missing_value_is_refused_where_there_must_be_one(numbered):
     batch = numbered("s", 0, 3)
-    batch.columns[ROW.index("kind")][1] = None
-    with pytest.raises(Exception, match="'kind' is declared as non-nullable"):
+    batch.parts[0].rows[ROW.index("kind")][1] = None
+    with pytest.raises(TypeError, match="a row has no value") as caught:
         to_arrow(batch)
+    assert caught.value.__notes__ == ["in column 'kind'"]
+
+
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        offset=LONG, size=st.just(1), kind=st.sampled_from(["span", "counter"]), stream=TEXT,
+        substream=LONG | st.none(), counter=LONG | st.none(), name=TEXT | st.none(),
+        category=TEXT | st.none(), id=st.none(), parent=LONG | st.none(), start=LONG | st.none(),
+        end=LONG | st.none(), attributes=TEXT | st.none(), flaw=st.none(), detail=st.none(),
+    ),
+    min_size=1,
+    max_size=6,
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not active(), reason="kernels are off or not built")
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), RECORDS), min_size=1, max_size=5))
+def test_blocks_and_lists_become_the_same_rows(parts):
+    mixed, lists = Batch(), Batch()
+    for as_block, day, records in parts:
+        times = [record.end for record in records]
+        numbers = Integers.of([r.offset for r in records])
+        spans = (numbers, Integers.of([None, *times[1:]])) if day == 1 else ()
+        rows = BlockRows(packed(records), Integers.of(times), numbers, *spans)
+        listed = [Part(day, rows).column(name) for name in ROW]
+        mixed.extend(day, "s", "heph", "1", rows if as_block else listed, 1)
+        lists.extend(day, "s", "heph", "1", listed, 1)
+    assert len(mixed) == len(lists)
+    assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
+    found, expected = to_arrow(mixed), to_arrow(lists)
+    assert [(day, rows.to_pydict()) for day, rows in found] == [
+        (day, rows.to_pydict()) for day, rows in expected
+    ]
+    for _, rows in found:
+        rows.validate(full=True)
+        for name in CODED:
+            chunks = rows.column(name).chunks
+            assert set(chunks[0].dictionary.to_pylist()) == set(rows.column(name).to_pylist()) - {
+                None
+            }
+            assert all(chunk.dictionary.equals(chunks[0].dictionary) for chunk in chunks)

@@ -27,12 +27,8 @@ def _never(_position):
 
 
 @pytest.fixture
-def written(open_table, numbered):
-    """A table of COMMITS commits (version and position number n), ROWS rows each."""
-    table = open_table()
-    for number in range(COMMITS):
-        table.commit(numbered("s", number * ROWS, ROWS), number + 1)
-    return table
+def written(write_table):
+    return write_table(COMMITS, ROWS)
 
 
 def _data(root, version):
@@ -214,7 +210,7 @@ class Killed(BaseException):
     """In place of kill -9."""
 
 
-@pytest.mark.parametrize("step", ["fsync", "sync", "_put", "_moved", "write_deltalake"])
+@pytest.mark.parametrize("step", ["fsync", "sync", "_put", "_moved", "write_rows"])
 @pytest.mark.parametrize("after", [False, True])
 def test_setting_aside_can_be_cut_off_anywhere(
     written, open_table, root, seqs, monkeypatch, step, after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.errors import StoreError, SyncError
-from tailrace.store import durable, table as table_module
-from tailrace.store.arrow import to_arrow
+from tailrace.store import durable
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
 
@@ -55,6 +55,38 @@ def test_a_commit_syncs_its_data_then_its_log_file_and_all_directories(
     assert order == sorted(order)
 
 
+def test_a_data_file_and_its_name_are_on_disk_before_the_log_names_it(
+    open_table, numbered, root, synced
+):
+    table = open_table()
+    there = {}
+    synced.hook = lambda path: there.setdefault(path, DeltaLog(root).path(1).exists())
+    table.commit(numbered("s", 0, 5), 1)
+    [data] = _files(root, 1)
+    assert not any(there[path] for path in (data, data.parent, root))
+    assert there[DeltaLog(root).path(1)]
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_a_data_file_that_cannot_be_synced_ends_it_all_and_is_not_in_the_table(
+    open_table, numbered, root, synced, seqs, what
+):
+    table = open_table()
+
+    def fail(path):
+        if (path.suffix == ".parquet") if what == "file" else path.name.startswith("day="):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    synced.hook = fail
+    with pytest.raises(SyncError, match="cannot be brought to disk: Input/output error"):
+        table.commit(numbered("s", 0, 5), 1)
+    synced.hook = lambda path: None
+    with pytest.raises(SyncError):
+        table.commit(numbered("s", 0, 5), 1)
+    assert (DeltaLog(root).versions(), seqs()) == ([0], [])
+    assert not list(root.rglob("*.parquet"))
+
+
 def test_a_new_table_is_synced_up_to_the_directory_that_its_store_is_in(open_table, root, synced):
     open_table()
     assert {
@@ -66,12 +98,14 @@ def test_a_new_table_is_synced_up_to_the_directory_that_its_store_is_in(open_tab
     } <= set(synced)
 
 
-def test_what_others_wrote_below_a_commit_is_synced_with_it(open_table, numbered, root, synced):
+def test_what_others_wrote_below_a_commit_is_synced_with_it(
+    open_table, numbered, arrow, root, synced
+):
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
     for number in range(3):
         other = DeltaTable(str(root))
-        rows = to_arrow(numbered("o", number, 1))
+        rows = arrow(numbered("o", number, 1))
         write_deltalake(other, rows, mode="append", post_commithook_properties=durable.NO_HOOKS)
     synced.clear()
     table.commit(numbered("s", 5, 5), 2)
@@ -91,10 +125,12 @@ def test_at_start_what_a_killed_process_left_unsynced_is_synced(
     assert {DeltaLog(root).path(1), *_files(root, 1)} <= set(synced)
 
 
-def test_what_was_merged_and_vacuumed_away_below_a_commit_is_not_missed(open_table, numbered, root):
+def test_what_was_merged_and_vacuumed_away_below_a_commit_is_not_missed(
+    open_table, numbered, arrow, root
+):
     open_table()
     for number in range(3):
-        rows = to_arrow(numbered("o", number, 1))
+        rows = arrow(numbered("o", number, 1))
         write_deltalake(DeltaTable(str(root)), rows, mode="append")
     for path in _files(root, 2):
         path.unlink()
@@ -158,18 +194,18 @@ def test_the_checkpoint_before_stays_for_who_is_reading_it(open_table, numbered,
 
 
 def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(
-    open_table, numbered, root, synced, monkeypatch
+    open_table, numbered, arrow, root, synced, monkeypatch
 ):
     """A refusal opens the table anew, at a version that somebody else may not have synced."""
     table = open_table()
     table.commit(numbered("s", 0, 5), 1)
-    write_deltalake(DeltaTable(str(root)), to_arrow(numbered("o", 0, 1)), mode="append")
+    write_deltalake(DeltaTable(str(root)), arrow(numbered("o", 0, 1)), mode="append")
 
     def refuse(*args, **kwargs):
         raise OSError("refused")
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(table_module, "write_deltalake", refuse)
+        refusing.setattr(DeltaTable, "create_write_transaction", refuse)
         with pytest.raises(StoreError):
             table.commit(numbered("s", 5, 5), 2)
     synced.clear()

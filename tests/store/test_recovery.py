@@ -25,12 +25,9 @@ ROWS = 40
 
 
 @pytest.fixture
-def written(open_table, numbered):
-    """A table of COMMITS commits (version and position number n), ROWS rows each, without a journal:
-    what a power cut takes was not noted in it."""
-    table = open_table()
-    for number in range(COMMITS):
-        table.commit(numbered("s", number * ROWS, ROWS), number + 1)
+def written(write_table):
+    """A table without a journal: what a power cut takes was not noted in it."""
+    table = write_table(COMMITS, ROWS)
     Journal(Path(table.root)).path.unlink()
     return table
 
@@ -100,7 +97,7 @@ def test_a_hole_of_zeros_that_decodes_all_the_same_is_found(open_table, numbered
     table.commit(numbered("s", 0, 5), 1)
     batch = numbered("s", 5, 60_000)
     chance = random.Random(1)
-    batch.columns[ROW.index("substream")] = [chance.getrandbits(63) for _ in range(60_000)]
+    batch.parts[0].rows[ROW.index("substream")] = [chance.getrandbits(63) for _ in range(60_000)]
     table.commit(batch, 2)
     path = _data(root, 2)
     Journal(root).path.unlink()

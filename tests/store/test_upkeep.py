@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.turn import LOCK_NAME, STATE_NAME
 from tailrace.store.upkeep import DAY_NS, HOUR_NS, UpkeepReport
 from tailrace.units import Duration, Size
+from tests import program
 
 DAY = 20_000
 
@@ -243,9 +242,8 @@ def test_merging_by_steps_copies_each_row_a_few_times_at_most(fill, keep_up, clo
 
 
 def _command(store, *options):
-    command = [sys.executable, "-m", "tailrace", "upkeep", "--store", str(store), *options]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = [*program.COMMAND, "upkeep", "--store", str(store), *options]
+    return program.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_command_does_one_run_and_says_what_it_did(fill, store, root):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from tailrace.errors import QueryError, StoreError
-from tailrace.query.guard import Statement
+from tailrace.errors import BrokenOffError, QueryError
+from tailrace.query.guard import Parameters, Statement
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -63,21 +63,20 @@ class AnswerColumn:
             self.sql = f"c{index}::VARCHAR"
 
 
-class Answer:
-    """Rows as tuples in the order of `columns`. The first page is read when the answer is made."""
+class Rows:
+    """Rows as tuples, with DuckDB's values. The first page is read when this is made."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
+        self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
     ) -> None:
         self._connection = connection
-        self.columns = _columns(connection, statement, shape)
-        connection.execute(_converted(statement, self.columns), statement.parameters)
+        connection.execute(sql, parameters)
         self._first: Page | None = connection.fetchmany(PAGE_ROWS)
 
     def next_page(self) -> Page:
         """Return at most PAGE_ROWS rows; an empty page is the end.
 
-        Raise QueryError or StoreError when the rest cannot be read."""
+        Raise QueryError or BrokenOffError when the rest cannot be read."""
         if self._first is not None:
             page, self._first = self._first, None
             return page
@@ -85,6 +84,16 @@ class Answer:
             return self._connection.fetchmany(PAGE_ROWS)
         except duckdb.Error as error:
             raise _broken_off(error) from error
+
+
+class Answer(Rows):
+    """Rows as tuples in the order of `columns`, with values that are exact."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
+    ) -> None:
+        self.columns = _columns(connection, statement, shape)
+        super().__init__(connection, _converted(statement, self.columns), statement.parameters)
 
 
 class ArrowAnswer:
@@ -97,7 +106,7 @@ class ArrowAnswer:
         self._first: pyarrow.RecordBatch | None = next(self._reader, None)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch; None is the end. Raise QueryError or StoreError when the rest cannot be
+        """Return the next batch; None is the end. Raise QueryError or BrokenOffError when the rest cannot be
         read."""
         if self._first is not None:
             batch, self._first = self._first, None
@@ -138,8 +147,8 @@ def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
     return f"SELECT {taken} FROM (\n{statement.sql}\n) AS answer({given})"  # noqa: S608 - examined
 
 
-def _broken_off(error: Exception) -> QueryError | StoreError:
+def _broken_off(error: Exception) -> QueryError | BrokenOffError:
     of_files = isinstance(error, duckdb.IOException | OSError)
     if of_files and not _FAILED.match(str(error)):
-        return StoreError(f"the answer is incomplete, ask again: {error}")
+        return BrokenOffError(f"the answer is incomplete, ask again: {error}")
     return QueryError(str(error))

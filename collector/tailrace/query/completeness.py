@@ -89,6 +89,9 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
     """Return the completeness of an answer, from the snapshot's gaps and from the running collector.
 
     Raise QueryError or StoreError when the gaps cannot be read."""
+    if engine.empty:
+        awaited = sum(each.events for each in live.of(scope.selection))
+        return Completeness({}, 0, awaited, live.unasked, selected=False)
     sql = (
         "SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps"  # noqa: S608 - our own words
         f" WHERE {scope.gaps.sql} GROUP BY reason ORDER BY reason"

@@ -19,15 +19,13 @@ from typing import Any, TypeVar
 import duckdb
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.model.columns import COLUMNS, Column
-from tailrace.query.answer import Answer, ArrowAnswer, Shape, count
+from tailrace.model.columns import COLUMNS
+from tailrace.query.answer import Answer, ArrowAnswer, Rows, Shape, count
+from tailrace.query.catalog import Catalog, nothing, null
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits
-from tailrace.query.names import learn
-from tailrace.query.parts import hide
 from tailrace.query.table import TableReader
-from tailrace.query.views import TYPES, define
 from tailrace.store.refusal import line
 
 T = TypeVar("T")
@@ -69,6 +67,7 @@ class Engine:
         self.table = TableReader(store, self.options, version)
         if room is not None:
             self.table.enter(room)
+        self._catalog = Catalog()
         self.connection = connect(self.table, limits or Limits(), room)
 
     def beside(self) -> Engine:
@@ -88,18 +87,23 @@ class Engine:
 
         Raise StoreError when the table cannot be read."""
         self._source = source
-        show(self.connection, self.table, source)
+        self._show()
 
     @property
     def version(self) -> int:
         """Return the table's version in the snapshot."""
         return self.table.version()
 
+    @property
+    def empty(self) -> bool:
+        """Return whether the snapshot has no rows, because it has no files."""
+        return not self.table.file_uris()
+
     def refresh(self) -> bool:
         """Move to the newest snapshot, and return whether it is newer."""
         newer = self.table.refresh()
         if newer:
-            show(self.connection, self.table, self._source)
+            self._show()
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> Answer:
@@ -111,8 +115,12 @@ class Engine:
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the answer's rows one by one."""
-        answer = self.ask(sql, parameters=parameters)
+        """Run a statement of our own, in which nothing but parameters and quoted text is another's, and
+        yield the rows one by one.
+
+        It is not examined, which would plan it once more, and its columns are not converted: they must
+        be numbers, truth values or text."""
+        answer = self._run(sql, lambda: Rows(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 
@@ -134,10 +142,19 @@ class Engine:
     def close(self) -> None:
         self.connection.close()
 
+    def prepare_all(self) -> None:
+        """Define all views, so that they can be read from `connection`."""
+        self._based(lambda: self._catalog.prepare_all(self.connection))
+
     def _ask(self, sql: str, parameters: Parameters, run: Callable[[Statement], T]) -> T:
+        return self._run(sql, lambda: run(self._examined(sql, parameters)))
+
+    def _run(self, sql: str, run: Callable[[], T]) -> T:
+        """Run a statement once its views are defined; again if files of the snapshot are deleted meanwhile."""
         for _ in range(ATTEMPTS):
+            self._based(lambda: self._catalog.prepare(self.connection, sql))
             try:
-                return run(examine(self.connection, sql, parameters))
+                return run()
             except duckdb.InterruptException as error:
                 raise QueryError(str(error)) from error
             except (duckdb.Error, OSError) as error:  # a dataset raises OSError
@@ -145,12 +162,42 @@ class Engine:
                     raise QueryError(str(error)) from error
         raise too_fast(self.table)
 
+    def _examined(self, sql: str, parameters: Parameters) -> Statement:
+        """Return the statement if it may run. If it names what is unknown, define all views for DuckDB to suggest."""
+        try:
+            return examine(self.connection, sql, parameters)
+        except QueryError as error:
+            if self._catalog.whole or not isinstance(error.__cause__, duckdb.CatalogException):
+                raise
+        self.prepare_all()
+        return examine(self.connection, sql, parameters)
+
+    def _based(self, prepare: Callable[[], None]) -> None:
+        """Prepare views, which reads the table. If the snapshot's files are gone, use a newer one.
+
+        Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
+        for _ in range(ATTEMPTS):
+            try:
+                return prepare()
+            except duckdb.InterruptException as error:
+                raise QueryError(str(error)) from error
+            except (duckdb.Error, OSError) as error:  # a dataset raises OSError
+                if not self._overtaken():
+                    text = f"{self.table.root}: cannot be read: {line(error)}"
+                    raise StoreError(text) from error
+        raise too_fast(self.table)
+
     def _overtaken(self) -> bool:
         """Return whether a statement failed because files are gone. The views then show a new snapshot."""
         newer = overtaken(self.table)
         if newer:
-            show(self.connection, self.table, self._source)
+            self._show()
         return newer
+
+    def _show(self) -> None:
+        """Show the table's snapshot."""
+        self._catalog.forget()
+        show(self.connection, self.table, self._source)
 
 
 def connect(
@@ -164,8 +211,7 @@ def connect(
     if room is None:
         weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
     connection.execute("SET VARIABLE watched = true")
-    connection.execute(f"CREATE VIEW stored AS {_nothing()}")  # the other views bind to it quickly
-    define(connection)
+    connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
     if table.local:
         directories = f"{table.seen_at}/", f"{_literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
@@ -191,8 +237,6 @@ def show(
             if table.local:
                 view = f"CREATE OR REPLACE VIEW stored AS {_reading(table)}{_of(source)}"
                 connection.execute(view)
-            hide(connection)
-            learn(connection)
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
         except (duckdb.Error, OSError) as error:  # a dataset raises OSError
@@ -257,9 +301,9 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 def _reading(table: TableReader) -> str:
     """Return a SELECT of all rows of a local table."""
     if not table.file_uris():
-        return f"FROM ({_nothing()})"
+        return f"FROM ({nothing()})"
     lacking = table.lacking()
-    columns = ", ".join(_null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
+    columns = ", ".join(null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
     read = "read_parquet(getvariable('files'), hive_partitioning = false)"
     return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
 
@@ -267,15 +311,6 @@ def _reading(table: TableReader) -> str:
 def _of(source: str | None) -> str:
     """Return a WHERE clause that selects a source."""
     return "" if source is None else f" WHERE source = {quote(source)}"
-
-
-def _nothing() -> str:
-    """Return a SELECT of no rows with the table's columns."""
-    return f"SELECT {', '.join(map(_null, COLUMNS))} WHERE false"
-
-
-def _null(column: Column) -> str:
-    return f'NULL::{TYPES[column.type]} AS "{column.name}"'
 
 
 def _literal(path: str) -> str:

@@ -2,8 +2,8 @@
 
 A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
 that is stopped for longer cannot go on that way. It then compares a snapshot with what it gave before, by
-a *mark* for each session: the position in the session's bytes up to which it has given rows. It gives no
-row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
+a *mark* for each session: the position in the session's bytes up to which it has given rows; a span stands
+where its end stands. It gives no row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from tailrace.query.commits import Commits, Row
 from tailrace.query.engine import Engine
 from tailrace.query.table import AddedFile, TableReader
 
-SOURCE, SESSION, KIND, OFFSET = (
+SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
     [column.name for column in COLUMNS].index(name)
-    for name in ("source", "session", "kind", "offset")
+    for name in ("source", "session", "kind", "offset", "end_offset")
 )
 
-_DERIVED = frozenset({"gap", "heal", "session"})
-"""Kinds of rows whose offset is the number of bytes received, which is ahead of the offset of records."""
+_GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
+"""Kinds of rows with marks of their own. Derived rows have the number of bytes received as their offset,
+which is ahead of the offset of records; begins of open spans come when a commit is taken, behind later
+records."""
+
+_HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
+"""The columns that tell rows apart. Readers return the others in different types."""
 
 LOOK_EVERY = 16
 """A version that the log lacks usually does not exist yet. Once in this many misses, the whole log is
@@ -31,7 +36,7 @@ checked, in case it has been cleaned up."""
 
 ATTEMPTS = 5
 
-Key = tuple[str, str, bool]
+Key = tuple[str, str, str]
 
 
 class Mark:
@@ -92,7 +97,7 @@ class Follower:
             self._known.add(file.path)
 
     def _mark(self, row: Row) -> None:
-        key, offset = _key(row), row[OFFSET]
+        key, offset = _key(row), _place(row)
         mark = self._marks.get(key)
         if mark is None or offset > mark.offset:
             self._marks[key] = Mark(offset, [_hash(row)])
@@ -149,8 +154,8 @@ class Follower:
 def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
     """Return whether a row lies beyond its mark. Remove the row's hash if it lies at the mark."""
     offset, hashes = given.get(_key(row), _NOTHING)
-    if row[OFFSET] != offset:
-        return bool(row[OFFSET] > offset)
+    if (place := _place(row)) != offset:
+        return place > offset
     if (hash_ := _hash(row)) not in hashes:
         return True
     hashes[hash_] -= 1
@@ -160,23 +165,32 @@ def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
 
 
 def _key(row: Row) -> Key:
-    return row[SOURCE], row[SESSION], row[KIND] in _DERIVED
+    return row[SOURCE], row[SESSION], _GROUPS.get(row[KIND], "")
+
+
+def _place(row: Row) -> int:
+    """Return where the record stands that made the row come."""
+    place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
+    return place
 
 
 def _hash(row: Row) -> int:
-    """Return a hash of all columns but the day, which readers return in different types."""
-    return hash(row[1:])
+    return hash(tuple(row[i] for i in _HASHED))
 
 
 _NOTHING = (-1, Counter[int]())
 
 _AT_MARKS = """
-WITH rows AS (SELECT *, kind IN ('gap', 'heal', 'session') AS derived FROM stored),
+WITH rows AS (
+  SELECT *, coalesce(end_offset, "offset") AS place,
+    CASE WHEN kind IN ('gap', 'heal', 'session') THEN 'derived' WHEN kind = 'begin' THEN 'begin' ELSE '' END AS part
+  FROM stored
+),
 marks AS (
-  SELECT source, session, derived, max("offset") AS "offset"
+  SELECT source, session, part, max(place) AS place
   FROM rows
-  GROUP BY source, session, derived
+  GROUP BY source, session, part
 )
-SELECT * EXCLUDE (derived)
-FROM rows SEMI JOIN marks USING (source, session, derived, "offset")
+SELECT * EXCLUDE (place, part)
+FROM rows SEMI JOIN marks USING (source, session, part, place)
 """

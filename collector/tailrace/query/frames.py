@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from tailrace.errors import BrokenOffError, QueryError, StoreError, TailraceError
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 
@@ -20,6 +21,11 @@ LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
 """Characters of an error's text. A statement can make a text of any length."""
+
+FAILURES: dict[str, type[TailraceError]] = {
+    each.__name__: each for each in (BrokenOffError, QueryError, StoreError)
+}
+"""Classes of errors that keep their class on the way to the program."""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
 """Types of numbers that a frame carries as text."""
@@ -54,10 +60,20 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error's text, and whether the statement caused it, rather than the store."""
+    """An error's text, and the name of its class: an element of `FAILURES`."""
 
     text: str
-    of_statement: bool
+    error: str
+
+    @classmethod
+    def of(cls, error: TailraceError) -> Failure:
+        """Return the failure for an error. A class that is not in `FAILURES` becomes its base class there,
+        or StoreError."""
+        known = (name for name, each in FAILURES.items() if isinstance(error, each))
+        return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
+
+    def exception(self) -> TailraceError:
+        return FAILURES[self.error](self.text)
 
 
 def is_large(type_: str) -> bool:

@@ -12,7 +12,6 @@ import msgspec
 from tailrace.config.load import spool_path, store_path
 from tailrace.config.schema import OWN_SOURCE, Config
 from tailrace.errors import TailraceError
-from tailrace.query import admin
 from tailrace.query.filters import Selection
 from tailrace.store.running import RunningCollector, find, is_finished
 
@@ -114,6 +113,8 @@ def beside(snapshot: Versioned, ask: Look) -> Live:
 
 
 def _ask(config: Config, daemon: RunningCollector) -> Live:
+    from tailrace.query import admin  # noqa: PLC0415 - HTTP and TLS, only where a collector runs
+
     who = f"the collector that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
         return Live(unasked=f"{who} has no admin endpoint")

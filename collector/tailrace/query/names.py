@@ -8,13 +8,11 @@ there.
 
 All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an
 expression. Rows are not joined, and rows and columns that nobody asks for cost nothing. Still, a lookup
-reads attributes, the largest column, wherever a name is shown. So `learn` first checks whether there are
-any names, and without them rows are shown as stored.
+reads attributes, the largest column, wherever a name is shown. So `Catalog` first checks whether there
+are any names, and without them rows are shown as stored.
 """
 
 from __future__ import annotations
-
-import duckdb
 
 _NAMES = """
 -- The key that an event asks for, and the object of keys, or null. Only text that contains the word
@@ -118,11 +116,16 @@ filled AS (
 SELECT list(bucket ORDER BY number) AS names
 FROM (SELECT unnest(range(size)) AS number FROM sized)
 LEFT JOIN filled USING (number);
-
-CREATE TABLE part.known AS FROM part.learnt;
 """
 
-_ROWS = {"part.rows": "part.shown", "part.span_rows": "part.stored_spans"}
+GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
+"""Take the names of the snapshot."""
+
+ROWS = {
+    "part.rows": "part.current",
+    "part.span_rows": "part.stored_spans",
+    "part.session_rows": "(FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind))",
+}
 """The views of rows with names, and the views they are made from."""
 
 _ANSWERED = """
@@ -144,56 +147,15 @@ FROM (
 """
 
 
-def _views(select: str) -> str:
-    return ";".join(
-        f"CREATE OR REPLACE VIEW {view} AS {select.format(rows)}" for view, rows in _ROWS.items()
+def _views(create: str, select: str) -> str:
+    return ";\n".join(
+        f"{create} VIEW {view} AS {select.format(rows)}" for view, rows in ROWS.items()
     )
 
 
-AS_STORED = _views("FROM {}")
-ANSWERED = _views(_ANSWERED)
+AS_STORED = _views("CREATE OR REPLACE", "FROM {}")
+ANSWERED = _views("CREATE OR REPLACE", _ANSWERED)
 
-
-_BEGINS = """
--- The attributes of begins, for the spans that they became.
-CREATE VIEW part.begin_words AS
-SELECT source, session, id, start, arg_min(attributes, "offset") AS begun_with
-FROM part.rows SEMI JOIN (VALUES ('begin')) AS wanted(kind) USING (kind)
-GROUP BY source, session, id, start;
-
--- A member of an object by its name, as JSON; and members as text.
-CREATE MACRO part.value_of(object, name) AS (object -> part.pointer(name))::VARCHAR;
-CREATE MACRO part.members(object, names) AS coalesce(list_aggregate(
-  list_transform(names, lambda n: to_json(n)::VARCHAR || ':' || part.value_of(object, n)), 'string_agg', ','
-), '');
-
--- The members of a span's row, then those of its begin. A name that both have appears once, with the
--- span's value. If the begin has another value, that value is in the object `$begin`.
-CREATE MACRO part.united(ours, begins, added, changed) AS ours[:-2]
-  || CASE WHEN len(added) > 0 THEN ',' || part.members(begins, added) ELSE '' END
-  || CASE WHEN len(changed) > 0 THEN ',"$begin":{' || part.members(begins, changed) || '}' ELSE '' END
-  || '}';
-CREATE MACRO part.glued(ours, begins) AS CASE
-  WHEN len(list_intersect(json_keys(ours), json_keys(begins))) = 0 THEN ours[:-2] || ',' || begins[2:]
-  ELSE part.united(
-    ours, begins,
-    list_filter(json_keys(begins), lambda n: NOT list_contains(json_keys(ours), n)),
-    list_filter(
-      json_keys(begins),
-      lambda n: list_contains(json_keys(ours), n) AND part.value_of(ours, n) <> part.value_of(begins, n)
-    )
-  )
-END;
-CREATE MACRO part.joined(ours, begins) AS CASE
-  WHEN nullif(begins, '{}') IS NULL THEN ours
-  WHEN nullif(ours, '{}') IS NULL THEN begins
-  WHEN json_valid(ours) AND json_valid(begins) THEN CASE
-    WHEN json_type(ours) = 'OBJECT' AND json_type(begins) = 'OBJECT' THEN part.glued(ours, begins)
-    ELSE ours
-  END
-  ELSE ours
-END;
-"""
 
 _PRODUCERS = """
 -- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
@@ -209,7 +171,7 @@ FROM (
   SELECT source, session, part.place("offset", time), each.key, each.value::VARCHAR, true
   FROM (
     SELECT source, session, "offset", time, CASE WHEN json_valid(attributes) THEN attributes END AS words
-    FROM part.rows SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind)
+    FROM part.session_rows
   ), json_each(words) AS each
   WHERE contains(words, '"producer"') AND each.key IN ('hostname', 'cmd', 'exec', 'cwd')
     AND json_type(words, '$.producer') = 'OBJECT'
@@ -221,18 +183,10 @@ FROM (
   SELECT source, session, place, each.key, each.value::VARCHAR, false
   FROM part.session_words, json_each(words) AS each
   WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND each.key NOT IN
-    ('turn', 'acknowledge', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'part', 'value', '$flaw')
+    ('turn', 'acknowledge', 'now', 'clock', 'ticks_per_second', 'ranges', 'streams', 'more', 'part', 'value', '$flaw')
 )
 WHERE value IS NOT NULL
 GROUP BY source, session, word;
 """
 
-NAMES = f"{_NAMES} {AS_STORED}; {_BEGINS} {_PRODUCERS}"
-
-
-def learn(connection: duckdb.DuckDBPyConnection) -> None:
-    """Update the names from `stored`. Call this whenever `stored` has changed."""
-    given = connection.execute("SELECT EXISTS(FROM part.name_rows)").fetchall()[0][0]
-    if given:
-        connection.execute("CREATE OR REPLACE TABLE part.known AS FROM part.learnt")
-    connection.execute(ANSWERED if given else AS_STORED)
+NAMES = f"{_NAMES}\n{_views('CREATE', 'FROM {}')};\n{_PRODUCERS}"

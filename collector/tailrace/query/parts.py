@@ -8,15 +8,12 @@ bits, or is no JSON or no number, becomes null.
 
 from __future__ import annotations
 
-import duckdb
-
 PARTS = """
 -- A session and its restarts have one root.
 CREATE MACRO part.root(session) AS split_part(session, '.', 1);
 
 -- The rows of all sessions except replaced ones. A file that has grown is read again from its beginning
--- in a new session. Until that is done, the new session is left out; then the old one. See `hide`.
-CREATE TABLE part.hidden (root VARCHAR);
+-- in a new session. Until that is done, the new session is left out; then the old one. See `HIDE`.
 CREATE VIEW part.shown AS FROM stored;
 
 CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
@@ -103,8 +100,10 @@ CREATE MACRO part.unopened() AS CASE WHEN getvariable('watched') THEN 'open' ELS
 CREATE VIEW part.resuming AS
 SELECT DISTINCT source, session
 FROM (FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes '))
-ANTI JOIN (FROM part.shown SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind))
-  USING (source, session);
+ANTI JOIN (
+  SELECT DISTINCT source, session  -- or the join would hold all events
+  FROM part.shown SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind)
+) USING (source, session);
 
 -- Names that came after their events: the last name of each id in a session.
 CREATE VIEW part.late_names AS
@@ -120,21 +119,33 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten')
   AND attributes ->> '$."$flaw"' = 'begin_forgotten'
 GROUP BY source, session, id;
 
--- Spans without an end: begins for which no span with the same start has the same id or, without an id,
--- the same stream and name. Begins that are equal in all of these end together.
+-- Begins that no span supersedes. The row of a whole span stands where its begin stands. Spans that began
+-- and ended between two commits have no row of a begin, so begins are few: the spans are looked through for
+-- them, never the other way round.
+CREATE VIEW part.unsuperseded AS
+SELECT b.*
+FROM (FROM part.shown WHERE kind = 'begin') AS b
+ANTI JOIN (
+  SELECT source, session, "offset"
+  FROM part.shown AS s
+  SEMI JOIN (SELECT source, session, "offset" FROM part.shown WHERE kind = 'begin') AS t
+    ON s."offset" = t."offset" AND s.session = t.session AND s.source = t.source
+  WHERE kind = 'span'
+) AS e
+  ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source;
+
+-- All rows but superseded begins.
+CREATE VIEW part.current AS
+FROM part.shown WHERE kind <> 'begin'
+UNION ALL
+FROM part.unsuperseded;
+
+-- Spans without an end.
 CREATE VIEW part.open_begins AS
 SELECT b.*
-FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
-ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NOT NULL) AS s
-  ON s.id = b.id AND s.start = b.start AND s.session = b.session AND s.source = b.source
+FROM part.unsuperseded AS b
 ANTI JOIN part.parted_ends AS e
-  ON e.id = b.id AND e.session = b.session AND e.source = b.source
-UNION ALL
-SELECT b.*
-FROM (FROM part.shown WHERE kind = 'begin' AND id IS NULL) AS b
-ANTI JOIN (FROM part.shown WHERE kind = 'span' AND id IS NULL) AS s
-  ON s.start = b.start AND s.stream = b.stream AND s.name IS NOT DISTINCT FROM b.name
-  AND s.session = b.session AND s.source = b.source;
+  ON e.id = b.id AND e.session = b.session AND e.source = b.source;
 
 -- Spans, ended or still open.
 CREATE VIEW part.stored_spans AS
@@ -143,13 +154,13 @@ UNION ALL
 SELECT *, true AS open FROM part.open_begins
 UNION ALL
 SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
-FROM (FROM part.shown WHERE kind = 'begin' AND id IS NOT NULL) AS b
+FROM part.unsuperseded AS b
 JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source;
 
--- All gap and heal rows. An amount of 0 in a row means unknown, and becomes null.
+-- All gap and heal rows. An amount of null means unknown.
 CREATE VIEW part.findings AS
 SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
-  nullif(greatest(try_cast(part.member(attributes, '$.count') AS BIGINT), 0), 0) AS amount,
+  CASE WHEN missing > 0 THEN missing END AS amount,
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM part.shown
 WHERE kind IN ('gap', 'heal');
@@ -255,13 +266,15 @@ FROM part.open_begins
 GROUP BY source, format, session, stream;
 """
 
-_REPLACING = (
+REPLACING = (
     "FROM stored WHERE kind = 'session' AND name = 'open' AND contains(attributes, '\"replaces\"')"
 )
-_HIDE = f"""
+"""The sessions of files that are read again."""
+
+HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
 WITH pairs AS (
-  SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {_REPLACING}
+  SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {REPLACING}
 ),
 whole AS (
   SELECT part.root(session) AS root
@@ -273,14 +286,7 @@ SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
 SELECT root FROM pairs ANTI JOIN whole USING (root)
 """  # noqa: S608 - our own words
+"""Note which sessions are left out of `part.shown`."""
 
-
-def hide(connection: duckdb.DuckDBPyConnection) -> None:
-    """Hide the sessions that others replace. Call this whenever `stored` has changed."""
-    replacing = connection.execute(f"SELECT EXISTS({_REPLACING})").fetchall()[0][0]
-    if replacing:
-        connection.execute(_HIDE)
-    shown = "FROM stored"
-    if replacing:
-        shown += " WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"
-    connection.execute(f"CREATE OR REPLACE VIEW part.shown AS {shown}")
+SHOWN = "FROM stored"
+SHOWN_EXCEPT_HIDDEN = "FROM stored WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"

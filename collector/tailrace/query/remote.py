@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from tailrace.errors import QueryError, StoreError
+from tailrace.errors import QueryError
 from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
 from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
@@ -154,7 +154,7 @@ class Worker:
         except msgspec.DecodeError:
             text = errors.decode(errors="replace").strip().rpartition("\n")[2]
             raise QueryError(f"the statement's process failed: {text}") from None
-        raise (QueryError if failure.of_statement else StoreError)(failure.text)
+        raise failure.exception()
 
 
 class RemoteAnswer:
@@ -172,7 +172,7 @@ class RemoteAnswer:
     def next_page(self) -> Page:
         """Return the next rows; an empty page is the end.
 
-        Raise QueryError or StoreError when the rest cannot be read."""
+        Raise QueryError or BrokenOffError when the rest cannot be read."""
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -196,7 +196,7 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch; None is the end. Raise QueryError or StoreError when the rest cannot be
+        """Return the next batch; None is the end. Raise QueryError or BrokenOffError when the rest cannot be
         read."""
         if self._worker.finished:
             return None

@@ -81,7 +81,9 @@ class TableReader(TableSnapshot):
 
     def lacking(self) -> set[str]:
         """Return the columns that the table does not have yet because its schema is older."""
-        return set(SCHEMA.names) - {field.name for field in self._table.schema().fields}
+        return {field.name for field in SCHEMA.fields} - {
+            field.name for field in self._table.schema().fields
+        }
 
     def dataset(self) -> pyarrow.dataset.Dataset:
         """Return the snapshot as a dataset, for readers that cannot open its files themselves."""

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import duckdb
-
 from tailrace.model.columns import COLUMNS
-from tailrace.query.names import NAMES
-from tailrace.query.parts import PARTS
 
 
 class ViewColumn(NamedTuple):
@@ -31,7 +27,9 @@ class View(NamedTuple):
     """The order in which rows are shown, as in ORDER BY; empty for no order."""
 
 
-TYPES = {"date": "DATE", "string": "VARCHAR", "long": "BIGINT"}
+TYPES = {
+    "date": "DATE", "string": "VARCHAR", "long": "BIGINT", "timestamp": "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
 _STORED = {c.name: ViewColumn(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
 
 
@@ -48,24 +46,24 @@ _ALIGNED = ViewColumn(
 
 EVENTS = View(
     "events",
-    "every row of the table, with the names and wall times that are known now",
+    "every row of the table but begins of ended spans, with the names and wall times that are known now",
     (
         *_as_stored("day source format session stream substream seq kind name category id parent"),
-        *_as_stored("start end"),
+        *_as_stored("depth start end"),
         ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
         _WALL,
         _ALIGNED,
-        *_as_stored("attributes offset"),
+        *_as_stored("missing attributes offset end_offset"),
     ),
     """
     SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.kind,
-      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.start, e."end",
+      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.depth, e.start, e."end",
       coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second)) AS time,
       part.readable(coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second))) AS wall,
       try_cast(e.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
-      e.attributes, e."offset"
+      e.missing, e.attributes, e."offset", e.end_offset
     FROM part.rows AS e
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN part.late_names AS n USING (source, session, id)
@@ -77,7 +75,7 @@ SPANS = View(
     "one row for each span, ended or still open",
     (
         *_as_stored("day source format session stream substream seq name category id parent"),
-        *_as_stored("start"),
+        *_as_stored("depth start"),
         ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
         ViewColumn("open", "BOOLEAN", "whether the span has begun and not ended"),
         ViewColumn("ticks", "BIGINT", "duration: end minus start"),
@@ -92,25 +90,23 @@ SPANS = View(
         ViewColumn(
             "attributes",
             "VARCHAR",
-            "JSON object: the members of the span's row, then those that only its begin has; `$begin`"
+            "JSON object: the members of the span's end, then those that only its begin has; `$begin`"
             " holds the begin's values where they differ",
         ),
-        *_as_stored("offset"),
+        *_as_stored("offset end_offset"),
     ),
     """
     SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq,
-      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, start, e."end",
+      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.depth, start, e."end",
       e.open, try_cast(e."end"::HUGEINT - start AS BIGINT) AS ticks,
       part.ticks_ns(e."end"::HUGEINT - start, 0, c.ticks_per_second) AS duration,
       coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second)) AS time,
       part.readable(coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second))) AS wall,
       try_cast(start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
-      CASE WHEN e.open THEN e.attributes ELSE part.joined(e.attributes, b.begun_with) END AS attributes,
-      e."offset"
+      e.attributes, e."offset", e.end_offset
     FROM part.span_rows AS e
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN part.late_names AS n USING (source, session, id)
-    LEFT JOIN part.begin_words AS b USING (source, session, id, start)
     """,
 )
 
@@ -211,13 +207,16 @@ SESSIONS = View(
       GROUP BY source, session
     ),
     seen AS (
-      SELECT source, format, session, count(*) AS "rows",
+      SELECT source, format, session, count(*) FILTER (kind <> 'begin') AS "rows",
         count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
       FROM part.shown
       GROUP BY source, format, session
     ),
     open AS (
       SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
+    ),
+    begun AS (
+      SELECT source, session, count(*) AS begins FROM part.unsuperseded GROUP BY source, session
     ),
     lost AS (
       SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
@@ -226,7 +225,8 @@ SESSIONS = View(
     )
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, w.continues,
       coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
-      r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals, s."rows",
+      r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
+      (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
       coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown,
@@ -240,6 +240,7 @@ SESSIONS = View(
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
     LEFT JOIN open AS o USING (source, session)
+    LEFT JOIN begun AS b USING (source, session)
     LEFT JOIN lost AS l USING (source, session)
     LEFT JOIN part.damaged_sources AS d USING (source)
     """,
@@ -312,10 +313,3 @@ STREAMS = View(
 )
 
 VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
-
-
-def define(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the views over `stored`, which must exist."""
-    connection.execute(f"CREATE SCHEMA part; {PARTS} {NAMES}")
-    for view in VIEWS:
-        connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")

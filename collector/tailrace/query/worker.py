@@ -14,12 +14,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from tailrace.errors import QueryError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.query import output
 from tailrace.query.answer import Page, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.frames import (
-    FAILURE_MAX,
     AnswerForm,
     Failure,
     FramedQuestion,
@@ -69,7 +68,7 @@ def main() -> None:
         pass
     except TailraceError as error:
         os.close(out.fileno())
-        failure = Failure(str(error)[:FAILURE_MAX], isinstance(error, QueryError))
+        failure = Failure.of(error)
         sys.stderr.write(msgspec.json.encode(failure).decode())
         _leave(1)
     _leave(0)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 
-from tailrace.errors import MissingPackageError
+from tailrace.errors import BrokenOffError, MissingPackageError
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import Completeness
+from tailrace.query.engine import ATTEMPTS
 from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.reading import preview
@@ -40,8 +41,9 @@ class Result:
     Methods that ask raise QueryError when the statement cannot run, UnknownError (a QueryError that lists
     the known names) for a source, session or stream that does not exist, StoreError when the table cannot
     be read, and IncompleteError when something is missing and the caller forbade it. If files are deleted
-    while an answer is being read, reading may stop with StoreError: ask again. Several threads may ask
-    one result. Each iterator and each reader belongs to one thread."""
+    while an iterator or a reader reads them, it stops with BrokenOffError (a StoreError): ask again.
+    `arrow`, `df` and `pl` do so themselves. Several threads may ask one result. Each iterator and each
+    reader belongs to one thread."""
 
     def __init__(self, asking: SharedSnapshot, question: Question, *, complete_only: bool) -> None:
         self._asking = asking
@@ -85,7 +87,14 @@ class Result:
 
     def arrow(self) -> pyarrow.Table:
         """Return all rows as an Arrow table. Its schema's metadata states what is missing, as JSON, under
-        `tailrace.completeness`."""
+        `tailrace.completeness`.
+
+        If files are deleted while they are read, ask the newest snapshot instead."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self.batches().read_all()
+            except BrokenOffError:
+                self._asking.refresh()
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:

@@ -9,24 +9,21 @@ moved to `DIRECTORY` for people to look at; no code reads or removes them there.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from deltalake import DeltaTable, Schema as DeltaSchema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.store import durable, layout
 from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import write_rows
 from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog
 from tailrace.store.losses import LostEvents, gap_rows, known, losses
 from tailrace.store.refusal import refusal
-from tailrace.store.schema import SCHEMA
 from tailrace.store.snapshot import DataFile, data_files, same_values
 
 DIRECTORY = "damaged"
@@ -104,29 +101,8 @@ def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
     """Write the gap rows into files of the table; return the log actions that add these files."""
-    with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
-        table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
-        for each in damaged:
-            rows = gap_rows(each.file, each.reason, lost[each.file.path])
-            write_deltalake(
-                table,
-                to_arrow(rows),
-                mode="append",
-                writer_properties=layout.writer_properties(),
-                post_commithook_properties=durable.NO_HOOKS,
-            )
-        copy = DeltaLog(Path(scratch))
-        lines = [
-            msgspec.json.decode(line)
-            for version in copy.versions()
-            for line in copy.path(version).read_bytes().splitlines()
-        ]
-        added = [line for line in lines if "add" in line]
-        for line in added:
-            path = line["add"]["path"]
-            (root / path).parent.mkdir(exist_ok=True)
-            shutil.copyfile(Path(scratch) / path, root / path)
-    return added
+    rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
+    return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
 
 
 def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:

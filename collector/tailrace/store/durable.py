@@ -3,8 +3,9 @@
 The library never syncs, so every sync of the table happens by these rules:
 
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
-2. After a commit `sync` brings to disk every file it added, its log file and their directories.
-   Only then may anything be acknowledged.
+2. A data file and its name are on disk before the log names it (`data_files`). After a commit `sync` brings
+   its log file and the directories to disk, and whatever else it added, as other writers may not have
+   synced theirs. Only then may anything be acknowledged.
 3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
 4. The files that a merge wrote are synced before the files they replace may be deleted (`upkeep`).
 5. A start validates the newest versions and repairs damage (`recovery`) with the help of the

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-from deltalake import DeltaTable, Schema as DeltaSchema
+from deltalake import DeltaTable
 
 from tailrace.errors import StoreError
 from tailrace.store.journal import Checksum, checksum
@@ -62,7 +62,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
     """Read all rows of a file, as the only file of a scratch table; return what is wrong with them."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
-        table = DeltaTable.create(scratch, DeltaSchema.from_arrow(SCHEMA), partition_by=["day"])
+        table = DeltaTable.create(scratch, SCHEMA, partition_by=["day"])
         copy = DeltaLog(Path(scratch))
         link = copy.data_path(add)
         link.parent.mkdir(exist_ok=True)

@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
 from msgspec import structs
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.away import make_way
 from tailrace.store.lock import DirectoryLock

@@ -108,6 +108,7 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
             "stream": loss.stream,
             "kind": str(Kind.GAP),
             "name": str(Reason.DAMAGED),
+            "missing": loss.events or None,
             "attributes": json.dumps(about, separators=(",", ":")),
             "offset": 0,
         }

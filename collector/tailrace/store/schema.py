@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from arro3.core import DataType, Field, Schema
-from deltalake import DeltaTable, Schema as DeltaSchema
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from tailrace.errors import StoreError
 from tailrace.model.columns import COLUMNS
@@ -29,9 +29,18 @@ SCHEMA_VERSION = 1
 
 VERSION_PROPERTY = "tailrace.schema"
 
-TYPES = {"date": DataType.date32(), "string": DataType.string(), "long": DataType.int64()}
+DESCRIPTION = (
+    "Events of execution traces, collected by Tailrace, and what is known to be missing of them (kind gap)."
+    " A row of kind begin is superseded by a row of kind span with the same source, session and offset."
+)
+"""What the table says of itself to any engine."""
 
-SCHEMA = Schema([Field(c.name, TYPES[c.type], nullable=c.nullable) for c in COLUMNS])
+SCHEMA = Schema(
+    [
+        Field(c.name, PrimitiveType(c.type), nullable=c.nullable, metadata={"comment": c.meaning})
+        for c in COLUMNS
+    ]
+)
 
 logger = logging.getLogger(__name__)
 
@@ -73,14 +82,14 @@ def check_writable(table: DeltaTable) -> None:
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
-    if partitions != ["day"] or table.schema() != DeltaSchema.from_arrow(SCHEMA):
+    if partitions != ["day"] or table.schema() != SCHEMA:
         raise _other_columns(table, version)
 
 
 def check_readable(table: DeltaTable) -> None:
     """Raise StoreError unless our columns can be read from the table; warn if it is newer."""
     version = version_of(table)
-    ours = {field.name: field for field in DeltaSchema.from_arrow(SCHEMA).fields}
+    ours = {field.name: field for field in SCHEMA.fields}
     theirs = {field.name: field for field in table.schema().fields}
     missing = ours.keys() - theirs.keys()
     if missing and version >= SCHEMA_VERSION:
@@ -111,5 +120,23 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
 
 
 def _other_columns(table: DeltaTable, version: int) -> StoreError:
-    columns = ", ".join(f"{field.name} {field.type}" for field in table.schema().fields)
-    return StoreError(f"{table.table_uri}: says schema {version} but has other columns: {columns}")
+    """Return the error for a table with columns that no released version has."""
+    theirs = {field.name: field.type for field in table.schema().fields}
+    ours = {field.name: field.type for field in SCHEMA.fields}
+    parts = [
+        f"{what} {', '.join(names)}"
+        for what, names in (
+            ("lacks", sorted(ours.keys() - theirs.keys())),
+            ("has besides", sorted(theirs.keys() - ours.keys())),
+            (
+                "has with another type",
+                sorted(n for n in ours.keys() & theirs if ours[n] != theirs[n]),
+            ),
+        )
+        if names
+    ]
+    return StoreError(
+        f"{table.table_uri}: says schema {version} but {'; '.join(parts) or 'has its columns otherwise'}."
+        " A version of Tailrace before the first release made it, or another program changed it: keep it for"
+        " that version, and give this one another store"
+    )

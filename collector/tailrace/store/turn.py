@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.errors import LockedError
-from tailrace.model.columns import Batch
 from tailrace.store import layout
-from tailrace.store.arrow import to_arrow
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.refusal import is_conflict, refusal
+from tailrace.store.schema import SCHEMA
 
 LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
@@ -151,10 +150,11 @@ class RemoteTurn:
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
         """Write a version without rows. The library refuses it if one of the ids changed since `table`."""
         now = self._clock.wall_ns() // 10**6
-        write_deltalake(
-            table,
-            to_arrow(Batch()),
-            mode="append",
+        table.create_write_transaction(
+            [],
+            "append",
+            SCHEMA,
+            ["day"],
             post_commithook_properties=NO_HOOKS,
             commit_properties=CommitProperties(
                 app_transactions=[
