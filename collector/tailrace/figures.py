@@ -162,6 +162,8 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     imbalance_bytes: int
     rows: int
     records: dict[str, int]
+    packed_records: int
+    """Records since the start that a compiled kernel read into blocks."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int

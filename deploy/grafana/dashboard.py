@@ -48,7 +48,7 @@ class Graph(NamedTuple):
     def description(self) -> str:
         """What the panel shows, and in the collector's own words what the metrics in it are."""
         each = (re.findall(r"\btailrace_\w+", line.expression) for line in self.lines)
-        names = (re.sub("_(total|bucket)$", "", name) for found in each for name in found)
+        names = (re.sub("_(total|bucket|info)$", "", name) for found in each for name in found)
         words = [f"`{name}`: {_HELP[name]}" for name in dict.fromkeys(names)]
         return "\n\n".join([self.about, *words])
 
@@ -111,6 +111,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             Line("sum by (state) (tailrace_state{I})", "{{state}}"),
             Line("sum by (condition) (tailrace_condition{I})", "{{condition}}"),
         )),
+        Graph("Versions", "Collectors by version, and by what reads events of the usual shape.", "short", (Line("sum by (version, kernels) (tailrace_build_info{I})", "{{version}}, kernels: {{kernels}}"),)),
         Graph("Heartbeat", "Age of the newest heartbeat in the table, and the time in which 99 of 100 were committed.", "s", (
             Line("max by (instance) (tailrace_heartbeat_age_seconds{I})", "{{instance}}"),
             Line("histogram_quantile(0.99, sum by (le) (rate(tailrace_heartbeat_commit_seconds_bucket{I}[5m])))", "99 of 100 were in the table within"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import stat
-import subprocess
-import sys
 import tarfile
 import time
 
@@ -15,6 +13,7 @@ import pytest
 from tailrace.bundle import archive
 from tailrace.bundle.parts import PARTS, Part, Subject
 from tailrace.bundle.redaction import Redaction
+from tests import program
 from tests.system.collector import until
 
 OPTION = "option-5e1c0de"
@@ -135,8 +134,8 @@ def test_a_broken_configuration_and_a_broken_store_are_named(planted):
 
 def test_as_json_the_archives_parts_are_listed(tmp_path):
     path = tmp_path / "a.tar.gz"
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", "bundle", "--store", tmp_path / "s", "-o", path, "--json"],
+    done = program.run(
+        [*program.COMMAND, "bundle", "--store", tmp_path / "s", "-o", path, "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     said = json.loads(done.stdout)
@@ -152,8 +151,8 @@ def test_as_json_the_archives_parts_are_listed(tmp_path):
 def test_what_is_there_is_not_overwritten(tmp_path):
     there = tmp_path / "a.tar.gz"
     there.write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", "bundle", "--store", tmp_path / "s", "-o", there],
+    done = program.run(
+        [*program.COMMAND, "bundle", "--store", tmp_path / "s", "-o", there],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2

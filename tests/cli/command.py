@@ -6,21 +6,21 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import tailrace
+from tests import program
+from tests.program import COMMAND
 
 COLLECTOR = Path(tailrace.__path__[0]).parent
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TAILRACE_")} | {
     "PYTHONPATH": str(COLLECTOR)
 }
-COMMAND = [sys.executable, "-m", "tailrace"]
 
 
 def run(*arguments, code=0, variables=None, **options):
     """What it prints, as bytes. `code` is the exit code it must have; its errors are text."""
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT | (variables or {}),
         capture_output=True,
@@ -37,7 +37,7 @@ def run(*arguments, code=0, variables=None, **options):
 
 
 def start(*arguments, **options):
-    return subprocess.Popen(
+    return program.start(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ def start(*arguments, **options):
 def on_terminal(*arguments, columns=200, cwd=None):
     """Return the exit code of a command, and all that it prints on the terminal on which it runs."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = program.start(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT | {"COLUMNS": str(columns), "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
         cwd=cwd,

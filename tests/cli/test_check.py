@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tests import program
 from tests.security.authority import PAST, Authority, replace
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +34,8 @@ def check(environ):
     """Run `tailrace check` with these arguments and variables to its end."""
 
     def run(*arguments, **more):
-        return subprocess.run(
-            [sys.executable, "-m", "tailrace", "check", *map(str, arguments)],
+        return program.run(
+            [*program.COMMAND, "check", *map(str, arguments)],
             env=environ | more,
             capture_output=True,
             text=True,
@@ -63,7 +64,7 @@ def test_a_good_file_is_ok_and_summed_up(check, tmp_path):
         "  heph_udp: heph over udp 127.0.0.1:7701",
         "  heph_tcp: heph over tcp 127.0.0.1:7701",
         "  jets_tcp: jets over tcp 127.0.0.1:7702",
-        "  memory: at most 689 MiB (process 80, rows 185, received 40, sessions 104, streams 56,"
+        "  memory: at most 642 MiB (process 144, rows 64, received 50, sessions 104, streams 56,"
         " state 64, checkpoint 64, unfinished records 64, parsing 32)",
     ]
 
@@ -166,8 +167,8 @@ def test_a_reader_that_went_away_ends_it_quietly(environ):
     unread, full = os.pipe()
     os.close(unread)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tailrace", "check", REFERENCE],
+        done = program.run(
+            [*program.COMMAND, "check", REFERENCE],
             env=environ,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -183,8 +184,8 @@ def test_an_interrupt_ends_it_quietly(environ, tmp_path):
     """It reads from a FIFO, whose other end is open only to know that it has begun to."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "check", fifo],
+    with program.start(
+        [*program.COMMAND, "check", fifo],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

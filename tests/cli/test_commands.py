@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tailrace
+from tailrace import kernels
 from tailrace.cli import COMMANDS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.errors import ConfigError, StoreError, SyncError
@@ -85,7 +86,10 @@ def test_every_command_has_its_name():
 
 
 def test_the_version_is_the_packages():
-    assert CliRunner().invoke(group, ["--version"]).output == f"tailrace {tailrace.__version__}\n"
+    assert (
+        CliRunner().invoke(group, ["--version"]).output
+        == f"tailrace {tailrace.__version__}, kernels: {kernels.word()}\n"
+    )
 
 
 def test_a_misspelled_command_is_wrong_usage_with_the_nearest_one():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
+from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import gap, heal, make, row
 
@@ -26,7 +25,7 @@ def whole(tmp_path_factory):
 
 def said(*arguments):
     """What goes to standard error of a command that succeeds."""
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT,
         capture_output=True,
@@ -57,7 +56,7 @@ def test_of_a_whole_table_there_is_nothing_to_say(whole):
 
 @pytest.mark.parametrize("command", [QUERY, ("streams",)])
 def test_completeness_that_is_demanded_and_not_there_is_an_exit_code(short, command):
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, *command, "--store", short, "--complete-only"],
         env=ENVIRONMENT, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
@@ -81,7 +80,7 @@ def test_of_streams_only_what_is_shown_counts(short):
     ],
 )  # fmt: skip
 def test_a_source_that_there_is_not_is_wrong_usage_and_those_there_are_are_listed(short, command):
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, *command, "--store", short, "--source", "nope"],
         env=ENVIRONMENT, capture_output=True, timeout=60, check=False,
     )  # fmt: skip

@@ -28,7 +28,7 @@ def store(tmp_path_factory):
 def told(count, detail, **values):
     """A gap that a decoder knows of."""
     about = {"count": count, "detail": detail}
-    return row("gap", name="truncated", attributes=about, **values)
+    return gap(count, reason="truncated", attributes=about, **values)
 
 
 def lines(*arguments):

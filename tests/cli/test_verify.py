@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.store.journal import Journal
 from tailrace.store.table import Table
+from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.store.writer import numbered
 
@@ -58,7 +58,7 @@ def test_each_damaged_file_has_a_line_and_the_exit_code_is_1(store):
 
 
 def _failing_output(*arguments):
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip

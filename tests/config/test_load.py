@@ -316,8 +316,8 @@ def test_a_missing_file_is_a_problem(tmp_path):
 
 def test_the_hash_is_over_what_counts_in_the_end(loaded):
     default = load(None, environ={}, flags={}, formats=transports).sha256
-    assert loaded("# nothing\n[store]\ncommit_rows = 100000\n").sha256 == default
-    assert loaded("[store]\ncommit_rows = 100001\n").sha256 != default
+    assert loaded("# nothing\n[store]\ncommit_rows = 500000\n").sha256 == default
+    assert loaded("[store]\ncommit_rows = 500001\n").sha256 != default
     assert loaded("[store]\ncommit_interval = '1000001 us'\n").sha256 != default
     assert (
         loaded("", environ={"TAILRACE_STORE_COMMIT_ROWS": "7"}).sha256

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from tailrace.decoding.formats.heph.decoder import FORMAT
+from tailrace.decoding.formats.heph import FORMAT
 from tailrace.demo.heph import datagrams, epoch, heph_events, numbers
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from tailrace.decoding.formats.jets.decoder import FORMAT
+from tailrace.decoding.formats.jets import FORMAT
 from tailrace.demo.jets import jets_trace
 
 SHAPE = {"clusters": 2, "cores": 2, "threads": 3, "instructions": 10}

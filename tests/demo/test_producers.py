@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tailrace.decoding.formats.heph.decoder import FORMAT as HEPH
-from tailrace.decoding.formats.jets.decoder import FORMAT as JETS
+from tailrace.decoding.formats.heph import FORMAT as HEPH
+from tailrace.decoding.formats.jets import FORMAT as JETS
 from tailrace.demo.producers import EVENTS, PRODUCERS, heph_tcp, heph_udp, jets_tcp
 
 EPOCH = 1_700_000_000_000_000_000

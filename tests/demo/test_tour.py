@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,13 +16,14 @@ import trio
 from tailrace.clock import SystemClock
 from tailrace.demo.producers import EVENTS, PRODUCERS
 from tailrace.demo.tour import Tour
+from tests import program
 
 SECONDS = 120
 
 
 def demo(store, *arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "demo", "--store", store, *arguments],
+    return program.start(
+        [*program.COMMAND, "demo", "--store", store, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -31,14 +31,14 @@ def demo(store, *arguments, **options):
     )
 
 
-def read_until(process, words):
-    """What it prints, up to the line with these words."""
+def read_until(printed, words):
+    """What is printed, up to the line with these words."""
     lines = []
-    for line in process.stdout:
+    for line in printed:
         lines.append(line)
         if words in line:
             return "".join(lines)
-    raise AssertionError(f"it ended before {words!r}:\n{''.join(lines)}\n{process.stderr.read()}")
+    raise AssertionError(f"it ended before {words!r}:\n{''.join(lines)}")
 
 
 def gone(pid):
@@ -56,15 +56,17 @@ def daemon_of(store):
 
 
 def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
+    """As JSON its verdict is one object, and the tour is beside it."""
     store = tmp_path / "store"
     # What is set for other collectors is not for this one.
     environ = os.environ | {"TAILRACE_LOG_LEVEL": "loudest"}
-    with demo(store, "--keep", env=environ, start_new_session=True) as process:
-        output = read_until(process, "events a second go to heph_tcp")
+    with demo(store, "--keep", "--json", env=environ, start_new_session=True) as process:
+        output = read_until(process.stderr, "events a second go to heph_tcp")
         assert Path(f"/proc/{daemon_of(store)}").exists()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
-        rest, errors = process.communicate(timeout=SECONDS)
-    assert (process.returncode, errors) == (0, "")
+        verdict, rest = process.communicate(timeout=SECONDS)
+    assert (process.returncode, json.loads(verdict)) == (0, {"good": True, "store": str(store)})
+    assert "1. Start a collector" in output
     (lost,) = re.findall(r"heph_udp: (\d+) left out; all found", output)
     assert int(lost) > 100
     assert "heph_tcp: 0 left out; all found" in output
@@ -75,14 +77,6 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     ledger = rest[rest.index("final ledger") :]
     assert f"{EVENTS} expected, {EVENTS - int(lost)} seen" in ledger
     assert gone(daemon_of(store))
-
-
-def test_as_json_the_verdict_is_one_object_and_the_tour_is_beside_it(tmp_path):
-    store = tmp_path / "store"
-    with demo(store, "--json") as process:
-        output, tour = process.communicate(timeout=SECONDS)
-    assert (process.returncode, json.loads(output)) == (0, {"good": True, "store": str(store)})
-    assert "1. Start a collector" in tour
 
 
 def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp_path):
@@ -102,7 +96,7 @@ def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp
 def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
     store = tmp_path / "store"
     with demo(store) as process:
-        read_until(process, "ready")
+        read_until(process.stdout, "ready")
         process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130

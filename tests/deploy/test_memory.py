@@ -99,18 +99,21 @@ def test_the_defaults_live_in_it_whatever_is_never_finished(tmp_path, limit):
         "jets_tcp": b'{"type":"' + b"x" * (MIB - 20),
     }
     try:
-        honest = Honest(collector, "heph_tcp")
-        with contextlib.ExitStack() as stack:
-            for _ in range(80):
-                for source, part in parts.items():
-                    address = collector.address(source)
-                    sock = stack.enter_context(socket.create_connection(address))
-                    with contextlib.suppress(OSError):
-                        sock.sendall(part)
-                honest.send()
-            until(lambda: figures(collector, "jets_tcp")["gave_way"] >= 14, "records to give way")
-            assert figures(collector, "heph_tcp")["gave_way"] >= 14
-        _, missing = honest.check()
+        with Honest(collector, "heph_tcp") as honest:
+            with contextlib.ExitStack() as stack:
+                for _ in range(80):
+                    for source, part in parts.items():
+                        address = collector.address(source)
+                        sock = stack.enter_context(socket.create_connection(address))
+                        with contextlib.suppress(OSError):
+                            sock.sendall(part)
+                    honest.send()
+                for source in parts:
+                    until(
+                        lambda source=source: figures(collector, source)["gave_way"] >= 14,
+                        f"records of {source} to give way",
+                    )
+            _, missing = honest.check()
         assert not missing
         collector.check_balance()
         collector.stop()

@@ -108,28 +108,29 @@ class Machine(Collector):
         until(lambda: self.systemctl("is-active", "test.target") == "active", "systemd")
 
     def systemctl(self, *arguments):
-        done = subprocess.run(
-            ["nsenter", "-t", str(self.first), "-m", "-p", "systemctl", *arguments],
-            capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
+        done = self._inside("systemctl", *arguments)
         return done.stdout.strip() or done.stderr.strip()
 
     def show(self, name):
         return self.systemctl("show", "--value", "--property", name, "tailrace.service")
 
     def signal(self, number):
-        """To the service's main process."""
-        command = [
-            "nsenter",
-            "-t",
-            str(self.first),
-            "-m",
-            "-p",
-            "kill",
-            f"-{number}",
-            self.show("MainPID"),
-        ]
-        subprocess.run(command, check=True, timeout=60)
+        """To the service's main process. When this returns none of its threads runs: what one of them took
+        from a socket after that would be lost with it."""
+        pid = self.show("MainPID")
+        self._inside("kill", f"-{number}", pid).check_returncode()
+        until(lambda: self._states(pid) <= set("TXZ"), "all threads to stand still or be gone")
+
+    def _states(self, pid):
+        """The states of a process's threads, as letters; of one that is gone, none."""
+        told = self._inside("sh", "-c", f"cat /proc/{pid}/task/*/stat").stdout.splitlines()
+        return {line.rpartition(") ")[2][0] for line in told}
+
+    def _inside(self, *command):
+        enter = ["nsenter", "-t", str(self.first), "-m", "-p"]
+        return subprocess.run(
+            [*enter, *command], capture_output=True, text=True, check=False, timeout=60
+        )
 
     def active(self):
         """Wait until it listens, and say where."""

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT
 from tests.doctor.hosts import UNPRIVILEGED, without_privileges
 
@@ -123,7 +124,7 @@ def test_a_taken_address_is_a_problem_and_exit_code_one(doctor):
 def test_a_wrong_configuration_is_exit_code_two(tmp_path):
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("[stor]\n")
-    done = subprocess.run(
+    done = program.run(
         [*COMMAND, "doctor", "--config", wrong],
         env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip

@@ -79,8 +79,17 @@ class LoopFs:
         return True
 
     def unmount(self) -> None:
-        """Only when no process has a file open in it."""
-        _run("umount", self.path)
+        """Wait until no process has a file open in it: an upkeep may outlive its killed daemon for a moment."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                _run("umount", self.path)
+            except OSError as error:
+                if "busy" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                break
         self._mounted = False
 
     def cut(self) -> None:

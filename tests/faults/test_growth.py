@@ -9,8 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.query.engine import Engine
+from tests import program
 from tests.faults.growing import PATIENT, Case, Life, Trace
 from tests.traffic.grow import Style, tree
 
@@ -93,18 +92,9 @@ def imported(directory, format_, generations):
         for name, data in generation.items():
             (runs / name).parent.mkdir(parents=True, exist_ok=True)
             (runs / name).write_bytes(data)
-        command = [
-            sys.executable,
-            "-m",
-            "tailrace",
-            "import",
-            "--store",
-            store,
-            "--format",
-            format_,
-        ]
+        command = [*program.COMMAND, "import", "--store", store, "--format", format_]
         environ = os.environ | PATIENT
-        subprocess.run([*command, runs], env=environ, check=True, capture_output=True, timeout=120)
+        program.run([*command, runs], env=environ, check=True, capture_output=True, timeout=120)
     (sessions,) = views(store).values()
     return sessions
 

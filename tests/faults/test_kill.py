@@ -20,7 +20,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import decode
-from tailrace.spool.entry import EntryKind, unpack_datagrams
+from tailrace.spool.entry import Datagrams, EntryKind
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.ingest.log import EVENT_MAGIC
@@ -62,7 +62,7 @@ class SpoolReader:
         if entry.kind == EntryKind.OPEN:
             self.infos[entry.session] = decode(entry.payload, OpenInfo)
         elif entry.kind == EntryKind.DATAGRAMS:
-            for datagram in unpack_datagrams(entry.payload):
+            for datagram in Datagrams(entry.payload):
                 self._walk(entry.session, bytes(datagram))
         elif entry.kind == EntryKind.DATA:
             waiting = self.waiting.pop(entry.session, b"") + entry.payload

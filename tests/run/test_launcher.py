@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tailrace.run.naming import RANKS, rank, store_name, unused
+from tests import program
 from tests.system.collector import until
 
 RANK_COUNT = 4
@@ -33,9 +34,9 @@ if "TAILRACE_ADDRESS" in os.environ:
 def launch(directory, *options):
     """Start the ranks; their exit statuses and what they said."""
     (directory / "here").mkdir()
-    command = [sys.executable, "-m", "tailrace", "run", *map(str, options), "--"]
+    command = [*program.COMMAND, "run", *map(str, options), "--"]
     processes = [
-        subprocess.Popen(
+        program.start(
             [*command, sys.executable, "-c", RANK, str(RANK_COUNT)],
             cwd=directory, env=os.environ | {"SLURM_PROCID": str(i), "RANK": str(i)},
             stderr=subprocess.PIPE, text=True,
@@ -74,11 +75,11 @@ def test_of_ranks_that_share_a_store_one_is_traced_and_all_run(tmp_path, options
 
 def test_with_a_trace_required_only_what_is_traced_runs(tmp_path):
     wait = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
-    command = [sys.executable, "-m", "tailrace", "run", "--store", "store", "--require-trace", "--"]
-    first = subprocess.Popen([*command, sys.executable, "-c", wait], cwd=tmp_path)
+    command = [*program.COMMAND, "run", "--store", "store", "--require-trace", "--"]
+    first = program.start([*command, sys.executable, "-c", wait], cwd=tmp_path)
     try:
         until((tmp_path / "ready").exists, "the first to run")
-        second = subprocess.run(
+        second = program.run(
             [*command, "touch", "ran"], cwd=tmp_path,
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip

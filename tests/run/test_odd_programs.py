@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import trio
 
 from tailrace.errors import ConfigError, StoreError
 from tailrace.run import certificate, program
 from tailrace.run.surroundings import sources
+from tests.program import COMMAND, run
 
 
 def test_a_signal_that_comes_with_the_programs_end_is_not_ours():
@@ -37,8 +35,8 @@ def test_what_is_no_certificate_is_a_clear_error(content, tmp_path):
 
 
 def tailrace(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace", *arguments],
+    return run(
+        [*COMMAND, *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

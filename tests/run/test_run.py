@@ -14,7 +14,9 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests import program
 from tests.ingest.log import heph_event
+from tests.program import COMMAND, start
 from tests.system.collector import until
 
 EMIT = """
@@ -29,8 +31,8 @@ print("emitted")
 
 
 def tailrace(directory, *arguments, environ=None):
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace", *map(str, arguments)],
+    return program.run(
+        [*program.COMMAND, *map(str, arguments)],
         cwd=directory, env=os.environ | (environ or {}), capture_output=True, text=True,
         timeout=120, check=False,
     )  # fmt: skip
@@ -284,18 +286,8 @@ def test_a_signal_reaches_the_program(tmp_path):
         "pathlib.Path('ready').touch()\n"
         "time.sleep(60)\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "tailrace",
-        "run",
-        "--store",
-        "store",
-        "--",
-        sys.executable,
-        "-c",
-    ]
-    process = subprocess.Popen([*command, program], cwd=tmp_path, stderr=subprocess.PIPE)
+    command = [*COMMAND, "run", "--store", "store", "--", sys.executable, "-c"]
+    process = start([*command, program], cwd=tmp_path, stderr=subprocess.PIPE)
     until((tmp_path / "ready").exists, "the program to start")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)

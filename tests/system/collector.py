@@ -6,14 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from tailrace.figures import AWAITED_MAX
+from tests import program
 from tests.metrics.scrape import OPENMETRICS, Scrape
 
 SOURCES = """
@@ -45,7 +44,16 @@ FINAL_EVENTS = re.compile(
 class Collector:
     """One store and the daemon on it, which may be started, killed and started again."""
 
-    def __init__(self, directory: Path, *, sources=SOURCES, more="", environ=None, before=None):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        sources=SOURCES,
+        more="",
+        environ=None,
+        before=None,
+        executable=False,
+    ):
         self.store = directory / "store"
         self.config = directory / "tailrace.toml"
         self.output = directory / "serve.log"
@@ -54,23 +62,25 @@ class Collector:
         self.descriptors = ()
         self.before = before
         """What its process does before it becomes the daemon."""
+        self.executable = executable
+        """Whether its process is a true executable; see `tests.program`."""
         self.process = None
         self.ports = {}
 
     def start(self, *, wait=True):
         (self.store / "ports.json").unlink(missing_ok=True)
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
+            self.process = program.start(
                 self.command(), stdout=output, stderr=output, env=os.environ | self.environ,
-                pass_fds=self.descriptors, preexec_fn=self.before,  # noqa: PLW1509 - no thread holds a lock it needs
+                pass_fds=self.descriptors, preexec_fn=self.before,
+                executable=self.executable,
             )  # fmt: skip
         if wait:
             self.wait_ready()
         return self
 
     def command(self):
-        serve = ["-m", "tailrace", "serve", "--config", self.config, "--store", self.store]
-        return [sys.executable, *serve]
+        return [*program.COMMAND, "serve", "--config", self.config, "--store", self.store]
 
     def wait_ready(self):
         def look():
@@ -87,11 +97,11 @@ class Collector:
         host, _, port = self.ports["sources"][source].rpartition(":")
         return host, int(port)
 
-    def get(self, path):
-        """Status code and body of an admin page."""
+    def get(self, path, seconds=10):
+        """Status code and body of an admin page, within some seconds."""
         try:
             with urllib.request.urlopen(
-                f"http://{self.ports['admin']}{path}", timeout=10
+                f"http://{self.ports['admin']}{path}", timeout=seconds
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
@@ -149,13 +159,16 @@ class Collector:
             assert int(expected) == int(seen) - int(duplicates) + int(missing)
 
     def settle(self):
-        """Wait until all that was received is decoded and committed, and no window is open."""
+        """Wait until all that was received is decoded and committed, as long as it goes on."""
 
-        def quiet():
-            spool = self.status()["spool"]
-            return spool["end"] == spool["durable"] == spool["committed"]
+        def spool():
+            return self.status()["spool"]
 
-        until(quiet, "everything to be committed")
+        reached = -1
+        while not (now := spool())["end"] == now["durable"] == now["committed"]:
+            assert now["committed"] >= reached
+            reached = now["committed"]
+            until(lambda least=reached: spool()["committed"] > least, "the next commit")
 
     def kill(self):
         self.process.kill()
@@ -185,16 +198,8 @@ class Collector:
 
     def cli(self, *arguments, **options):
         """Run a command of the CLI on this store."""
-        return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tailrace",
-                *arguments[:1],
-                "--store",
-                self.store,
-                *arguments[1:],
-            ],
+        return program.run(
+            [*program.COMMAND, *arguments[:1], "--store", self.store, *arguments[1:]],
             capture_output=True,
             text=True,
             timeout=60,

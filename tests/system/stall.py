@@ -36,6 +36,17 @@ def stalled(threads):
             tracer.kill()
 
 
+@contextmanager
+def stalled_while(threads, goes_on):
+    """The same, at a moment in which the process goes on without these threads: none has the interpreter's lock."""
+    for _ in range(20):
+        with stalled(threads):
+            if goes_on():
+                yield
+                return
+    raise AssertionError("in twenty attempts the process never went on without these threads")
+
+
 def main():
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]

@@ -65,7 +65,9 @@ series_max = 50
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory):
     """One daemon for all: what one attack leaves behind is none of the next one's business."""
-    collector = Collector(tmp_path_factory.mktemp("attacked"), sources=SOURCES, more=LIMITS).start()
+    collector = Collector(
+        tmp_path_factory.mktemp("attacked"), sources=SOURCES, more=LIMITS, executable=True
+    ).start()
     try:
         yield collector
         collector.check_balance()
@@ -86,6 +88,12 @@ class Honest:
         self.sock = socket.socket(socket.AF_INET, kind)
         self.sock.connect(collector.address(source))
         self.sent = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
 
     def send(self, count=1):
         for _ in range(count):
@@ -138,8 +146,7 @@ def bounded(collector, limit):
 def beside_an_honest_peer(collector, source, *, limit=96 * MIB, may_miss=False):
     """The honest peer, who loses nothing; after that, which takes less than `limit` in more memory,
     all is accounted for. On a datagram socket it `may_miss` events, which then are in gaps."""
-    with bounded(collector, limit):
-        honest = Honest(collector, source)
+    with bounded(collector, limit), Honest(collector, source) as honest:
         honest.send()
         yield honest
         _, missing = honest.check()

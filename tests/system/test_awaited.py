@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import tailrace
+from tests import program
 from tests.cli.command import COMMAND
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
@@ -119,7 +120,7 @@ def test_a_source_of_the_daemon_is_known_before_it_has_rows(waiting):
     done = waiting.cli("follow", "--source", "nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("there is no source 'nope'; known: jets, tailrace, tcp, udp\n")
-    follower = subprocess.Popen(
+    follower = program.start(
         [*COMMAND, "follow", "--store", waiting.store, "--source", "jets", "--from-start"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +81,20 @@ def _receive(collector, sent, commits):
     """Take in events, a batch a commit, and noise, until there were so many commits more."""
 
     def send(number):
-        for _ in range(number):
-            sock.sendall(heph_event(1, sent["tcp"]))
-            sent["tcp"] += 1
+        sock.sendall(b"".join(heph_event(1, sent["tcp"] + n) for n in range(number)))
+        sent["tcp"] += number
         peer.sendto(heph_event(1, sent["udp"]), collector.address("udp"))
         sent["udp"] += 1
 
     def seen():
         sources = collector.status()["sources"]
         return all(sources[name]["seen_events"] == number for name, number in sent.items())
+
+    def later(than):
+        """How many commits there are once there are more."""
+        while (now := collector.status()["commits"]) <= than:
+            time.sleep(0.02)
+        return now
 
     with _no_upkeep(collector.store):
         pass
@@ -98,10 +104,11 @@ def _receive(collector, sent, commits):
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
     ):
         noise.sendall(b"this is no event " * 40)
-        last = collector.status()["commits"] + commits
-        while (before := collector.status()["commits"]) < last:
+        now = collector.status()["commits"]
+        last = now + commits
+        while now < last:
             send(100)
-            until(lambda before=before: collector.status()["commits"] > before, "a commit")
+            now = later(than=now)
         until(seen, "the events")
         collector.settle()
         send(30)

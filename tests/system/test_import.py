@@ -9,13 +9,13 @@ import pty
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.query.asking import ask
+from tests import program
+from tests.query.asking import ask, ask_all
 from tests.system.collector import Collector, until
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -24,12 +24,12 @@ LONG = 100_000
 
 
 def command(store, *arguments):
-    return [sys.executable, "-m", "tailrace", "import", "--store", str(store), *map(str, arguments)]
+    return [*program.COMMAND, "import", "--store", str(store), *map(str, arguments)]
 
 
 def do(store, *arguments, code=0):
     """Import; what it printed."""
-    done = subprocess.run(
+    done = program.run(
         command(store, *arguments), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == code, done.stdout + done.stderr
@@ -47,7 +47,7 @@ def jets(records, *, first=1):
 
 def ids(store):
     """The ids of all JETS records that the views show, in order."""
-    shown = "SELECT id FROM events WHERE kind = 'begin' AND format = 'jets' ORDER BY id"
+    shown = "SELECT id FROM events WHERE kind IN ('begin', 'span') AND format = 'jets' ORDER BY id"
     return [id_ for (id_,) in ask(store, shown)]
 
 
@@ -104,7 +104,7 @@ def test_what_was_imported_is_not_imported_again(traces, tmp_path):
 def test_an_interrupted_import_goes_on_where_it_stopped(number, tmp_path):
     store, records = tmp_path / "store", 100_000
     (tmp_path / "long.jets").write_bytes(jets(records))
-    process = subprocess.Popen(
+    process = program.start(
         command(store, tmp_path / "long.jets"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     segments = store / "spool"
@@ -120,9 +120,9 @@ def test_an_interrupted_import_goes_on_where_it_stopped(number, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     do(store, tmp_path / "long.jets")
-    assert ask(store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind = 'begin'") == [
-        (records, records)
-    ]
+    assert ask(
+        store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind IN ('begin', 'span')"
+    ) == [(records, records)]
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
     assert ask(store, "FROM gaps") == []
 
@@ -150,20 +150,31 @@ GROWING = {
 }
 
 
-@pytest.mark.parametrize("name", GROWING)
-def test_a_file_that_has_grown_is_shown_as_if_it_was_read_once(name, tmp_path):
-    vector = VECTORS / GROWING[name]
-    vector = next(vector.rglob("*.obs")) if vector.is_dir() else vector
-    file, whole = tmp_path / "runs" / name, vector.read_bytes()
-    file.parent.mkdir(parents=True)
-    for size in (len(whole) // 2, len(whole)):
-        file.write_bytes(whole[:size])
-        do(tmp_path / "store", file.parent)
-    do(tmp_path / "other", file.parent)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*GROWING], id="all"),
+        *(pytest.param([name], id=name, marks=pytest.mark.slow) for name in GROWING),
+    ],
+)
+def test_files_that_have_grown_are_shown_as_if_they_were_read_once(names, tmp_path):
+    runs, whole = tmp_path / "runs", {}
+    for name in names:
+        vector = VECTORS / GROWING[name]
+        vector = next(vector.rglob("*.obs")) if vector.is_dir() else vector
+        whole[runs / name] = vector.read_bytes()
+    for part in (1, 2):
+        for file, data in whole.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data[: len(data) * part // 2])
+        do(tmp_path / "store", runs)
+    do(tmp_path / "other", runs)
     columns = "COLUMNS(lambda c: c NOT IN ('session', 'opened', 'closed_at'))"
-    for view in ("events WHERE kind <> 'session'", "spans", "gaps", "streams", "sessions"):
-        shown = f"SELECT {columns} FROM {view} ORDER BY ALL"  # noqa: S608 - our own words
-        assert ask(tmp_path / "store", shown) == ask(tmp_path / "other", shown), view
+    views = ("events WHERE kind <> 'session'", "spans", "gaps", "streams", "sessions")
+    shown = [f"SELECT {columns} FROM {view} ORDER BY ALL" for view in views]  # noqa: S608 - our own words
+    grown, read_once = (ask_all(tmp_path / name, shown) for name in ("store", "other"))
+    for view, ours, theirs in zip(views, grown, read_once, strict=True):
+        assert ours == theirs, view
 
 
 def test_all_runs_of_a_file_that_has_grown_are_replaced(tmp_path):
@@ -275,9 +286,9 @@ def test_a_file_that_is_compressed_after_an_interruption_is_shown_once(tmp_path)
     (tmp_path / "long.jets.gz").write_bytes(gzip.compress(file.read_bytes(), 1))
     file.unlink()
     do(store, tmp_path / "long.jets.gz")
-    assert ask(store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind = 'begin'") == [
-        (LONG, LONG)
-    ]
+    assert ask(
+        store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind IN ('begin', 'span')"
+    ) == [(LONG, LONG)]
 
 
 def test_nothing_garbage_and_strangers_are_failures(tmp_path):
@@ -370,7 +381,7 @@ SMALL_SPOOL = {
 def killed_once(store, *paths):
     """Import, and be killed when short files are in the table, and of a long one a part: a small
     spool holds no more of it."""
-    process = subprocess.Popen(
+    process = program.start(
         command(store, *paths), env=os.environ | SMALL_SPOOL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -378,13 +389,17 @@ def killed_once(store, *paths):
     process.kill()
     said, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, said
-    assert ask(store, "SELECT count(*) FROM stored WHERE kind = 'begin'")[0][0] < LONG / 2
+    assert (
+        ask(store, "SELECT count(*) FROM stored WHERE kind IN ('begin', 'span')")[0][0] < LONG / 2
+    )
 
 
 def test_a_file_is_what_it_is_said_to_be(tmp_path):
     (tmp_path / "whatever").write_bytes(jets(5))
     do(tmp_path / "store", "--format", "jets", tmp_path / "whatever")
-    assert ask(tmp_path / "store", "SELECT count(*) FROM events WHERE kind = 'begin'") == [(5,)]
+    assert ask(
+        tmp_path / "store", "SELECT count(*) FROM events WHERE kind IN ('begin', 'span')"
+    ) == [(5,)]
 
 
 def test_mistakes_are_clear(tmp_path):
@@ -430,7 +445,7 @@ def test_sessions_that_a_daemon_left_open_stay_open(collectors, tmp_path):
 def test_progress_is_shown_on_a_terminal(tmp_path):
     (tmp_path / "long.jets").write_bytes(jets(50_000))
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = program.start(
         command(tmp_path / "store", tmp_path / "long.jets"),
         stdout=subprocess.DEVNULL, stderr=theirs, env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
     )  # fmt: skip

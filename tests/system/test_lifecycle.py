@@ -8,11 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import program
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector, until
 
@@ -160,8 +160,8 @@ def test_a_udp_peer_goes_on_across_a_restart_without_a_gap(collectors):
 
 
 def test_a_second_daemon_on_the_same_store_refuses_and_names_the_first(collector):
-    second = subprocess.run(
-        [sys.executable, "-m", "tailrace", "serve", "--config", collector.config, "--store", collector.store],
+    second = program.run(
+        [*program.COMMAND, "serve", "--config", collector.config, "--store", collector.store],
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert second.returncode == 1
@@ -203,8 +203,8 @@ def test_the_port_file_names_every_address(collector):
 
 
 def serve(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace", "serve", *arguments],
+    return program.run(
+        [*program.COMMAND, "serve", *arguments],
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
 

@@ -66,8 +66,7 @@ def starts_in_vain(collector):
     for killed in range(6):
         with contextlib.suppress(AssertionError):  # it ended before it listened
             collector.start()
-        with contextlib.suppress(TimeoutError):
-            until(lambda: settled(collector), "a start that holds", seconds=8)
+        until(lambda: settled(collector), "a start to be killed, to end or to wait")
         if collector.process.poll() != -signal.SIGKILL:
             return killed
     raise AssertionError("it is killed again and again")
@@ -84,17 +83,20 @@ def settled(collector):
 
 def test_a_log_that_does_not_fit_is_received_and_not_decoded(make, limit):
     """Killed by the kernel as it decodes, it goes on receiving at the third start. With the memory it
-    wants, it has every event."""
+    wants, it has every event.
+
+    120 MiB of unfinished records fit into no limit that is 16 MiB above what the process takes without them:
+    less than 80 MiB of that are pages of files, which the kernel can drop."""
     collector = make(sources=TCP, more=SELDOM).start()
     with socket.create_connection(collector.address("tcp")) as honest:
         honest.sendall(b"".join(heph_event(1, n) for n in range(100)))
         until(lambda: collector.status()["rows_committed"] >= 100, "the first events")
     before = resident(collector.process.pid)
     with contextlib.ExitStack() as stack:
-        fill(collector, stack, 80)
-        until(lambda: collector.status()["sources"]["tcp"]["pending_bytes"] > 79 * MIB, "them all")
+        fill(collector, stack, 120)
+        until(lambda: collector.status()["sources"]["tcp"]["pending_bytes"] > 119 * MIB, "them all")
         collector.kill()
-    limit.set(before + 24 * MIB)
+    limit.set(before + 16 * MIB)
     assert starts_in_vain(collector) == 3
     status = collector.status()
     assert "3 starts in a row were killed" in status["conditions"]["memory"]
@@ -155,8 +157,11 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_a_sentence(make, limit):
 
 
 def test_a_start_that_is_refused_memory_ends_with_one_message(tmp_path):
-    """As under `ulimit -v`, where memory is refused and nobody is killed."""
-    collector = Collector(tmp_path, sources=TCP).start()
+    """As under `ulimit -v`, where memory is refused and nobody is killed.
+
+    Libraries in C++ end the process where they are: Arrow aborts, or uses the memory that it did not get.
+    That is no worse than a kill."""
+    collector = Collector(tmp_path, sources=TCP, executable=True).start()
     addresses = of_process(collector.process.pid, "VmPeak")
     collector.stop()
     limited = Collector(
@@ -167,7 +172,7 @@ def test_a_start_that_is_refused_memory_ends_with_one_message(tmp_path):
         with contextlib.ExitStack() as stack:
             fill(limited, stack, 200)
             until(lambda: not limited.running, "it to end")
-        assert limited.process.returncode in {1, -signal.SIGABRT}
+        assert limited.process.returncode in {1, -signal.SIGABRT, -signal.SIGSEGV}
         if limited.process.returncode == 1:
             assert "out of memory; raise RLIMIT_AS" in limited.log()
     finally:
@@ -175,7 +180,7 @@ def test_a_start_that_is_refused_memory_ends_with_one_message(tmp_path):
 
 
 def test_starts_that_are_killed_for_other_reasons_are_not_counted(tmp_path):
-    collector = Collector(tmp_path, sources=TCP)
+    collector = Collector(tmp_path, sources=TCP, executable=True)
     for _ in range(4):
         collector.start(wait=False)
         until((collector.store / "spool" / "starting").exists, "the start to be noted", pause=0.001)

@@ -69,7 +69,7 @@ def test_so_does_more_than_a_minute_of_it(collector_of):
 
 
 def check_noise(collector_of, rounds):
-    collector = collector_of(sources=SOURCES, more=MORE)
+    collector = collector_of(sources=SOURCES, more=MORE, executable=True)
     rng = random.Random(4)
     before = resident(collector.process.pid)
     with contextlib.ExitStack() as stack:
@@ -112,7 +112,7 @@ def check_noise(collector_of, rounds):
 
 
 def test_valid_events_from_many_addresses_push_out_no_peer_that_goes_on(collector_of):
-    collector = collector_of(sources=SOURCES, more=MORE)
+    collector = collector_of(sources=SOURCES, more=MORE, executable=True)
     with contextlib.ExitStack() as stack:
         udp = lambda: stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))  # noqa: E731 - short
         honest, sent = udp(), 0
@@ -136,7 +136,7 @@ def test_valid_events_from_many_addresses_push_out_no_peer_that_goes_on(collecto
 
 
 def test_strangers_go_on_in_their_session_after_a_restart(collector_of):
-    collector = collector_of(sources=SOURCES, more=MORE)
+    collector = collector_of(sources=SOURCES, more=MORE, executable=True)
     rng = random.Random(6)
     sent = 0
     for _ in range(2):

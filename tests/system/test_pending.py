@@ -46,27 +46,27 @@ def checkpoint_after(collector):
 def test_whoever_holds_the_most_gives_way_and_an_honest_peer_does_not(collector_of):
     """24 connections with 900 KiB of one record each, against a limit of 4 MiB."""
     collector = collector_of(sources=TCP, more=OFTEN)
-    honest = Honest(collector, "tcp")
     unfinished = heph_event(7, 0, attributes=bytes(1000 * KIB))[:PART]
-    with contextlib.ExitStack() as stack:
-        slow = stack.enter_context(socket.create_connection(collector.address("tcp")))
-        slow.sendall(heph_event(8, 0)[:30])
-        for _ in range(ATTACKERS):
-            attacker = stack.enter_context(socket.create_connection(collector.address("tcp")))
-            with contextlib.suppress(OSError):
-                attacker.sendall(unfinished)
-            honest.send(3)
-            assert figures(collector, "tcp")["pending_bytes"] <= 4 * MIB
-        source = until_given_up(collector, ATTACKERS - 4)
-        assert source["refused"]["too many pending bytes"] == source["gave_way"]
-        assert "sources.tcp" in collector.status()["conditions"]["pending"]
-        code, body = collector.get("/healthz")
-        assert (code, "pending" in body) == (200, True)
-        honest.send()
-        slow.sendall(heph_event(8, 0)[30:])
-        collector.settle()
-        assert checkpoint_after(collector) < 512 * KIB
-    _, missing = honest.check()
+    with Honest(collector, "tcp") as honest:
+        with contextlib.ExitStack() as stack:
+            slow = stack.enter_context(socket.create_connection(collector.address("tcp")))
+            slow.sendall(heph_event(8, 0)[:30])
+            for _ in range(ATTACKERS):
+                attacker = stack.enter_context(socket.create_connection(collector.address("tcp")))
+                with contextlib.suppress(OSError):
+                    attacker.sendall(unfinished)
+                honest.send(3)
+                assert figures(collector, "tcp")["pending_bytes"] <= 4 * MIB
+            source = until_given_up(collector, ATTACKERS - 4)
+            assert source["refused"]["too many pending bytes"] == source["gave_way"]
+            assert "sources.tcp" in collector.status()["conditions"]["pending"]
+            code, body = collector.get("/healthz")
+            assert (code, "pending" in body) == (200, True)
+            honest.send()
+            slow.sendall(heph_event(8, 0)[30:])
+            collector.settle()
+            assert checkpoint_after(collector) < 512 * KIB
+        _, missing = honest.check()
     assert not missing
     rows = collector.rows(["session", "stream", "kind", "name", "attributes"])
     assert [row["kind"] for row in rows if row["stream"] == "8"] == ["span"]

@@ -8,13 +8,13 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
 
 from tailrace.config.describe import describe
 from tailrace.config.reload import Takes
+from tests import program
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
@@ -324,7 +324,7 @@ def test_store_path_needs_a_restart(collectors, tmp_path):
     collector = collectors(sources=source("tcp"), more=f'[store]\npath = "{tmp_path}/a"')
     collector.store = tmp_path / "a"
     collector.command = lambda: [
-        sys.executable, "-m", "tailrace", "serve", "--config", collector.config,
+        *program.COMMAND, "serve", "--config", collector.config,
     ]  # fmt: skip
     collector.start()
     more = f'[store]\npath = "{tmp_path}/b"\n[spool]\nsegment_size = "1 MiB"'
@@ -342,7 +342,7 @@ def test_without_a_file_a_reload_is_good_and_changes_nothing(tmp_path):
         environ[f"TAILRACE_SOURCES_{name}_LISTEN"] = "127.0.0.1:0"
     collector.environ = environ
     collector.command = lambda: [
-        sys.executable, "-m", "tailrace", "serve", "--store", collector.store,
+        *program.COMMAND, "serve", "--store", collector.store,
     ]  # fmt: skip
     try:
         collector.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
+from tailrace.ingest.machine import Ingest
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until
@@ -22,14 +24,35 @@ KEEP = '[spool]\ncheckpoint_interval = "10 min"\ncheckpoint_bytes = "1 GiB"\n'
 NEVER = '[store]\ncommit_interval = "10 min"\ncommit_rows = 100000000\ncommit_bytes = "100 GiB"\n'
 
 OLD, NEW = 50_000, 200
+PIECE = 1000
+"""Events that are sent at a time, so that the spool has many entries of them."""
+
+
+@pytest.fixture
+def slow_decoding(monkeypatch):
+    """Let an entry take 3 ms to decode, however fast the machine is and whatever decodes."""
+    apply = Ingest.apply
+
+    def slowly(ingest, entry):
+        time.sleep(0.003)
+        return apply(ingest, entry)
+
+    monkeypatch.setattr(Ingest, "apply", slowly)
+
+
+def _send_old(collector):
+    """Send OLD events over TCP, and wait until they are counted."""
+    with socket.create_connection(collector.address("tcp")) as sock:
+        for begin in range(0, OLD, PIECE):
+            sock.sendall(b"".join(heph_event(1, n) for n in range(begin, begin + PIECE)))
+            time.sleep(0.001)
+        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
 
 
 def _killed(collectors, more):
     """A collector that was killed with OLD events over TCP and one over UDP in its spool."""
     collector = collectors(more=more).start()
-    with socket.create_connection(collector.address("tcp")) as sock:
-        sock.sendall(b"".join(heph_event(1, n) for n in range(OLD)))
-        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
+    _send_old(collector)
     return collector
 
 
@@ -38,6 +61,7 @@ def _spans(collector):
     return sorted((row["source"], row["seq"]) for row in rows)
 
 
+@pytest.mark.usefixtures("slow_decoding")
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
 def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, committed):
     """Whether the table has the rows of the old entries or lacks them, all events are stored once,
@@ -153,6 +177,7 @@ def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp
     assert _spans(collector) == sorted((kind, n) for kind in ("udp", "tcp") for n in range(50))
 
 
+@pytest.mark.usefixtures("slow_decoding")
 def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(collectors, tmp_path):
     """Its former session has been ended at the end of the log, which is not decoded that far yet."""
     path = tmp_path / "file.heph"
@@ -160,9 +185,7 @@ def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(col
     files = f'[sources.files]\ntype = "tail"\nformat = "heph"\npaths = ["{path}"]\n'
     collector = collectors(more=KEEP + NEVER, sources=SOURCES + files).start()
     until(lambda: collector.status()["sources"]["files"]["seen_events"] == 10, "the file")
-    with socket.create_connection(collector.address("tcp")) as sock:
-        sock.sendall(b"".join(heph_event(1, n) for n in range(OLD)))
-        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
+    _send_old(collector)
     collector.kill()
     with path.open("ab") as file:
         file.write(b"".join(heph_event(3, n) for n in range(10, 20)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 
@@ -21,6 +22,7 @@ receive_buffer = "16 KiB"
 def stalled(collector, send):
     """Send while the daemon does not read; then wait until it has read all there is."""
     collector.process.send_signal(signal.SIGSTOP)
+    os.waitpid(collector.process.pid, os.WUNTRACED)  # until all of its threads stand still
     send()
     collector.process.send_signal(signal.SIGCONT)
     until(lambda: collector.status()["sources"]["udp"]["queue_bytes"] == 0, "an empty queue")

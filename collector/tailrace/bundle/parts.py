@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace import __version__
+from tailrace import __version__, kernels
 from tailrace.bundle.redaction import effective
 from tailrace.bundle.subject import Subject
 from tailrace.config.load import store_path
@@ -56,7 +56,7 @@ def versions(_: Subject) -> str:
     packages = [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]
     system = platform.uname()
     head = [
-        f"tailrace {__version__}",
+        f"tailrace {__version__}, kernels: {kernels.word()}",
         f"python {sys.version}",
         f"system {system.system} {system.release} {system.version} {system.machine}",
         f"processors {os.cpu_count()}",

@@ -17,7 +17,7 @@ from keyword import iskeyword
 
 import click
 
-from tailrace import __version__
+from tailrace import __version__, kernels
 from tailrace.errors import (
     AddressError,
     ConfigError,
@@ -143,8 +143,24 @@ def report(error: BaseException) -> ExitCode:
             return ExitCode.INTERRUPTED
 
 
+def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        try:
+            click.echo(f"tailrace {__version__}, kernels: {kernels.word()}")
+        except ConfigError as error:
+            ctx.exit(report(error))
+        ctx.exit()
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="tailrace %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the version, and whether compiled kernels run; then exit.",
+)
 def tailrace() -> None:
     """Collect execution traces, and know exactly which events are missing, and why."""
 

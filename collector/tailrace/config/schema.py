@@ -28,10 +28,10 @@ class StoreConfig(Section, frozen=True):
     """Options of an object store, passed on unchanged. Secrets belong in the environment."""
     commit_interval: Duration = Duration(1)
     """Rows become visible to queries at most this long after they were decoded."""
-    commit_rows: int = 100_000
+    commit_rows: int = 500_000
     """A commit is written as soon as it holds this many rows."""
-    commit_bytes: Size = Size(16 * MIB)
-    """A commit is written as soon as it holds about this many bytes."""
+    commit_bytes: Size = Size(32 * MIB)
+    """A commit is written as soon as its rows take about this many bytes of memory."""
     compact_size: Size = Size(128 * MIB)
     """Upkeep merges small files into files of this size."""
     retention_age: Duration | None = None
@@ -46,9 +46,9 @@ class SpoolConfig(Section, frozen=True):
     sync_interval: Duration = Duration(0.05)
     """Received bytes are on disk after at most this long. They are decoded only then."""
     segment_size: Size = Size(64 * MIB)
-    """Size of one preallocated segment file."""
+    """Size of one preallocated segment file; an eighth of `max_size` at most."""
     max_size: Size = Size(8 * GIB)
-    """When the spool holds this much, sources wait: TCP peers block, and datagrams queue in the kernel."""
+    """The spool takes at most about this much disk. Before it takes more, sources wait: TCP peers block, and datagrams queue in the kernel."""
     checkpoint_interval: Duration = Duration(30)
     """The decoder's state is saved this often, which bounds the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)

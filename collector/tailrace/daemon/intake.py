@@ -17,7 +17,7 @@ from tailrace.ingest.file_state import FileState
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.spool.entry import EntryKind, pack_datagrams, pack_document
+from tailrace.spool.entry import Datagrams, EntryKind, pack_document
 from tailrace.spool.spool import Spool
 
 BUFFER_MAX = 32 * 2**20
@@ -33,7 +33,7 @@ STOP = "stop"
 class Gate:
     """Open while the spool has room. The sync loop opens and closes it."""
 
-    def __init__(self, spool: Spool, max_size: int) -> None:
+    def __init__(self, spool: Spool) -> None:
         self.dirty = Flag()
         self.urgent = Flag()
         self.opened = Flag()
@@ -41,13 +41,11 @@ class Gate:
         self.full = False
         """Whether the spool is at its limit or its disk has no room."""
         self._spool = spool
-        self._max_size = max_size
 
     @property
     def closed(self) -> bool:
         spool = self._spool
-        held = spool.end - spool.begin
-        return self.full or held > self._max_size or spool.buffered > BUFFER_MAX
+        return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     def touched(self) -> None:
         """Note that an entry was appended."""
@@ -108,8 +106,8 @@ class SourceIntake:
     def data(self, number: int, data: bytes) -> None:
         self._append(EntryKind.DATA, number, data)
 
-    def datagrams(self, number: int, datagrams: list[bytes]) -> None:
-        self._append(EntryKind.DATAGRAMS, number, pack_datagrams(datagrams))
+    def datagrams(self, number: int, datagrams: Datagrams) -> None:
+        self._append(EntryKind.DATAGRAMS, number, datagrams.payload)
 
     def now(self) -> int:
         return self._spool.timeline.now()

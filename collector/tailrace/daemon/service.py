@@ -21,11 +21,14 @@ from contextlib import closing, contextmanager
 import trio
 from prometheus_client.core import Metric
 
+from tailrace import __version__, kernels
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded
+from tailrace.daemon import ending
 from tailrace.daemon.conditions import credentials, open_files
 from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.memory_limit import memory
+from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.reload import Reloading
 from tailrace.daemon.status import status
 from tailrace.daemon.supervision import Supervision
@@ -78,7 +81,8 @@ def run(
         ) as daemon,
     ):  # fmt: skip
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
-        trio.run(service.main)
+        with ending.bounded():
+            trio.run(service.main)
         if service.failure is not None:
             raise service.failure
         return service.status()
@@ -164,7 +168,7 @@ class _Service:
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:
-                await self._daemon.run(self._stop, started=self._ready, beside=self._reloading.run)
+                await self._daemon.run(self._stop, started=self._ready, beside=self._beside)
             except* TailraceError as group:
                 self.failure = first_failure(group)
                 # What the configuration prevents is said once, by who started it.
@@ -173,6 +177,14 @@ class _Service:
                     self._daemon.answering.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
+
+    async def _beside(self, receiving: Receiving) -> None:
+        """Reload on demand until cancelled. If nobody told the daemon to stop, a failure cancels this task: bound the end."""
+        try:
+            await self._reloading.run(receiving)
+        finally:
+            if not self._stop.is_set():
+                ending.begin()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         """Answer once the counters have reached the values of the daemon's earlier life: to Prometheus, a counter
@@ -196,6 +208,7 @@ class _Service:
         )  # fmt: skip
 
     def _ready(self) -> None:
+        logger.info("tailrace %s, kernels: %s", __version__, kernels.word())
         self._write_ports()
         self._notifier.ready()
         self._started(self.status())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from tailrace import __version__
+from tailrace import __version__, kernels
 from tailrace.config.schema import SourceConfig
 from tailrace.daemon import memory
 from tailrace.daemon.conditions.open_files import failures
@@ -42,7 +42,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
         killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
-        kernels="python",
+        kernels=kernels.word(),
         store=daemon.disk.store,
         admin=admin,
         sources={name: source_status(daemon, name, c) for name, c in daemon.config.sources.items()},
@@ -104,6 +104,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         "awaited_events": sum(each.events for each in awaited) + uncommitted,
         "awaited": awaited[:AWAITED_MAX],
         "state_bytes": ingest.budget.sources.get(name, 0),
+        "packed_records": commons.packed,
         "unassigned_drops": commons.drops.unassigned,
         "followed_sessions": {p.value: progress[p] for p in Progress},
         "unfollowed_sessions": ingest.paces.unfollowed(name),

@@ -28,6 +28,7 @@ from tailrace.ingest.payloads import FileLoss, OpenInfo
 from tailrace.sources.address import split
 from tailrace.sources.listening import size_buffer
 from tailrace.sources.udp import UdpSource
+from tailrace.spool.entry import Datagrams
 from tailrace.units import Size
 
 CHECK = "udp rate"
@@ -172,7 +173,7 @@ class _Counting:
     def data(self, number: int, data: bytes) -> None:
         """Do nothing: only connections call this."""
 
-    def datagrams(self, number: int, datagrams: list[bytes]) -> None:  # noqa: ARG002 - the protocol's
+    def datagrams(self, number: int, datagrams: Datagrams) -> None:  # noqa: ARG002 - the protocol's
         self.received += len(datagrams)
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.config.schema import TailConfig
 from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
 from tailrace.doctor.host import Host, exists
-from tailrace.sources.tail.roots import Roots
+from tailrace.sources.tail.roots import Roots, followed
 from tailrace.sources.tail.scan import Found, Outside, Search, parse
 
 CHECK = "tail paths"
@@ -40,7 +40,7 @@ def check(host: Host) -> Iterator[Finding]:
         wanted = _streams(config.format)
         seen = {pattern: _search(host, pattern, wanted, end) for pattern in config.paths}
         links = [link for one in seen.values() for link in one.outside]
-        targets = dict.fromkeys(glob.escape(os.path.realpath(link)) for link in links)
+        targets = dict.fromkeys(glob.escape(real) for link in links if (real := followed(link)))
         following = setting(name, "paths", ",".join([*config.paths, *targets]), source=True)
         for pattern, one in seen.items():
             yield from _judged(name, pattern, one, following)

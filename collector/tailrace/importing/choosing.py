@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
@@ -183,7 +184,7 @@ class _Group:
         for name in files.documents(file):
             data = _content(posixpath.join(posixpath.dirname(file), name), files.document_max)
             if data is not None:
-                found[spelled(name)] = zlib.crc32(data)
+                found[spelled(name)] = crc32(data)
         return found
 
 

@@ -15,7 +15,7 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.figures import Status
 from tailrace.importing.choosing import Choice
 from tailrace.importing.discover import LeftOut, Why
-from tailrace.importing.readings import Reading, finished
+from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
@@ -99,8 +99,10 @@ def summary(
         engine = Engine(store, loaded.config.store.options)
         try:
             over = {reading.session for reading in before if reading.closed}
-            files = _sessions(engine, finished(engine, source) - over)
-            earlier = _sessions(engine, known)
+            new = finished(engine, source) - over
+            asked = _sessions(engine, new | known)
+            files = [each for each in asked if root(each.session) in new]
+            earlier = [each for each in asked if root(each.session) in known]
         finally:
             engine.close()
     errors = _errors(last) if last else {}
@@ -117,7 +119,9 @@ def summary(
 
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     """Return what the table has of these sessions and their restarts."""
-    listed = ", ".join(map(quote, sorted(wanted))) or "''"
+    if not wanted:
+        return []
+    listed = ", ".join(map(quote, sorted(wanted)))
     where = f"WHERE part.root(session) IN ({listed})"
     missing: dict[str, dict[str, int]] = {}
     gaps = f"SELECT session, reason, sum(remaining)::BIGINT FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted

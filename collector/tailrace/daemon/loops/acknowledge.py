@@ -39,8 +39,9 @@ class Acknowledging:
         self._ingest = ingest
         self._sources = sources
 
-    def run(self) -> Steps[None]:
-        """Answer until closed."""
+    def run(self, before: Steps[None]) -> Steps[None]:
+        """Take the steps `before`, then answer until closed."""
+        yield from before
         while True:
             count = yield from self.once()
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, work
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
@@ -117,7 +117,7 @@ class Committing:
     @property
     def committed(self) -> int:
         """Return the position in the spool below which the table has every row."""
-        if self.idle.is_set and not len(self._ingest.yielded.batch):
+        if self.idle.is_set and not self._ingest.yielded.some:
             return max(self._committed, self._ingest.position)
         return self._committed
 
@@ -129,8 +129,9 @@ class Committing:
         if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
             self._enough.set()
 
-    def run(self) -> Steps[None]:
-        """Commit until closed. Raise SyncError or FencedError."""
+    def run(self, may_begin: Flag) -> Steps[None]:
+        """Wait for `may_begin`, then commit until closed. Raise SyncError or FencedError."""
+        yield Wait(flag=may_begin)
         while True:
             yield Wait(flag=self._some)
             interval: float = self._current.config.store.commit_interval
@@ -170,7 +171,7 @@ class Committing:
         begun = self._clock.monotonic()
         while True:
             try:
-                yield from work(partial(self._attempt, taken))
+                yield Work(partial(self._attempt, taken))
             except (FullError, StoreError) as error:
                 if isinstance(error, DescriptorsError):
                     self._starved()
@@ -187,7 +188,7 @@ class Committing:
         if taken.snapshot is not None:
             yield from self._checkpoint(taken.position, taken.snapshot)
         if self.commits % CHECKPOINT_EVERY == 0:
-            yield from work(self._table.checkpoint)
+            yield Work(self._table.checkpoint)
 
     def _attempt(self, taken: TakenBatch) -> None:
         """Write quarantine and rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
@@ -215,7 +216,7 @@ class Committing:
         """Save the ingest's state, and release the segments that no restart needs any more."""
         save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            yield from work(save)
+            yield Work(save)
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
@@ -223,7 +224,7 @@ class Committing:
         self._saved_at, self._saved_position = self._clock.monotonic(), position
         needed = self._checkpoints.needed_from
         if needed is not None:
-            yield from work(partial(self._spool.release, needed))
+            yield Work(partial(self._spool.release, needed))
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

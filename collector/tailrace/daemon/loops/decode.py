@@ -1,7 +1,7 @@
 """The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
 The loop shares the event loop with the receivers and gives way after every entry, which has at
-most `CHUNK_MAX` bytes, a few milliseconds of work. It pauses while a full batch waits for its commit;
+most `CHUNK_MAX` bytes (see there how long that takes). It pauses while a full batch waits for its commit;
 the spool absorbs new bytes meanwhile.
 """
 
@@ -100,7 +100,7 @@ class Decoding:
                 self._look()
                 yield from self._work()
                 self._ingest.apply(entry)
-                if len(self._ingest.yielded.batch):
+                if self._ingest.yielded.some:
                     self._ready()
                 while self._ingest.rejected:
                     self._reject(self._ingest.rejected.pop())
@@ -114,8 +114,8 @@ class Decoding:
 
     def _work(self) -> Steps[None]:
         """Return when there are durable entries to decode and the batch has room."""
-        while self.full or not self.behind:
-            if not self.behind:
+        while not (behind := self.behind) or self.full:
+            if not behind:
                 self._idle.pulse()
             self._more.clear()
             yield Wait(flag=self._more)

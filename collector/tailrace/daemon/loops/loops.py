@@ -23,7 +23,7 @@ from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Frames, Rows
 from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, within, work
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
@@ -91,7 +91,7 @@ class Loops:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.left = 0
         """Position up to which earlier lives left the log."""
-        self.gate = Gate(self.spool, current.config.spool.max_size)
+        self.gate = Gate(self.spool)
         self.syncing = Syncing(self.spool, self.gate, current, health, clock, self._synced)
         self._decodable = Flag()
         self.committing = Committing(
@@ -121,7 +121,7 @@ class Loops:
 
     def begin(self) -> Steps[Ahead]:
         """Begin a life. Return what the end of the log says, before anything is decoded."""
-        ahead: Ahead = yield from work(partial(look_ahead, self.spool, self.ingest))
+        ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
         # First of all, so that no session ever has the number 0, which is the daemon's.
         self.timekeeping.begin(ahead)
@@ -130,14 +130,12 @@ class Loops:
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Answer clients once what earlier lives left in the log is decoded."""
-        yield from self.decoding.reached(self.left)
-        yield from self.acknowledging.run()
+        """Return the steps that answer clients once what earlier lives left in the log is decoded."""
+        return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Commit from where the table stood on."""
-        yield Wait(flag=self._is_at_table)
-        yield from self.committing.run()
+        """Return the steps that commit from where the table stood on."""
+        return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
         """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""

@@ -66,11 +66,6 @@ GIVE_WAY = Wait(0)
 """A step that lets other tasks run."""
 
 
-def work(call: Callable[[], T]) -> Steps[T]:
-    result: T = yield Work(call)
-    return result
-
-
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
     """Take steps for so many seconds at most. Return whether they ended in time.
 

@@ -9,7 +9,7 @@ from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.intake import Gate
-from tailrace.daemon.loops.steps import Steps, Wait, work
+from tailrace.daemon.loops.steps import Steps, Wait, Work
 from tailrace.errors import FullError
 from tailrace.figures import Condition
 from tailrace.spool.spool import Spool
@@ -53,7 +53,7 @@ class Syncing:
         while True:
             begun = self._clock.monotonic()
             try:
-                yield from work(self._spool.sync)
+                yield Work(self._spool.sync)
             except FullError as error:
                 self._gate.full = True
                 self._health.refuse(
@@ -73,7 +73,7 @@ class Syncing:
             self._health.degrade(
                 Condition.SPOOL,
                 spool.shortage
-                or f"the spool holds {spool.size} bytes, its limit is"
+                or f"the spool takes {spool.size} bytes, its limit is"
                 f" {self._current.config.spool.max_size} (spool.max_size);"
                 " receiving waits until the table has taken them",
             )

@@ -1,0 +1,76 @@
+"""The program `tailrace` for tests, as a process of its own.
+
+    run([*COMMAND, "query", "--store", store, statement], text=True)
+    start([*COMMAND, "serve", "--config", config])
+
+take the options of `subprocess.run` and `subprocess.Popen`. A command that begins with `COMMAND` is forked
+from a process that has imported the program already (`server.py`), which saves 0.4 s of CPU each time. It
+is a child of the test like any other, with its own pid. `executable=True` starts the true executable. So do
+the long forms of the tests (`--slow`), and options and variables that only a new interpreter can obey.
+
+Let the true executable run where a test asks for memory, for the environment of a new interpreter, or for
+what the program imports.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tailrace
+from tests.program.forked import Forked
+
+COMMAND = [sys.executable, "-m", "tailrace"]
+TRUE = "TESTS_START_TRUE_EXECUTABLES"
+"""The variable that makes all tests start true executables. `--slow` sets it."""
+
+_OWN = {"preexec_fn", "shell", "user", "group", "extra_groups", "umask", "process_group"}
+"""Options that the server does not know."""
+_INTERPRETER = ("LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")
+"""Beginnings of the names of variables that only a new interpreter, or the import of the program, obeys."""
+
+
+def start(command, *, executable=False, **options):
+    """Start a command, and return its Popen."""
+    forked = not executable and command[:3] == COMMAND and _can_be_forked(options)
+    return (Forked if forked else subprocess.Popen)(command, **options)
+
+
+def run(command, *, input=None, capture_output=False, timeout=None, check=False, **options):  # noqa: A002 - as subprocess.run
+    """Run a command to its end, and return its CompletedProcess."""
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    if capture_output:
+        options["stdout"] = options["stderr"] = subprocess.PIPE
+    with start(command, **options) as process:
+        try:
+            said, errors = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, said, errors)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _can_be_forked(options):
+    if TRUE in os.environ or any(options.get(name) is not None for name in _OWN):
+        return False
+    environ = options.get("env")
+    if environ is None:
+        environ = os.environ
+    if any(name.startswith("COVERAGE") for name in environ):
+        return False
+    return _imports_the_same(environ.get("PYTHONPATH", "")) and all(
+        environ.get(name) == os.environ.get(name)
+        for name in environ.keys() | os.environ.keys()
+        if name.startswith(_INTERPRETER) and name not in {"PYTHONIOENCODING", "PYTHONPATH"}
+    )
+
+
+def _imports_the_same(path):
+    """Return whether this PYTHONPATH names only directories from which tests import, too."""
+    return {*path.split(os.pathsep)} <= {"", *sys.path, str(Path(tailrace.__path__[0]).parent)}

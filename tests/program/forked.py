@@ -1,0 +1,92 @@
+"""Processes that the server forks: as `subprocess.Popen`, but begun in a program that is imported already."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+_SET_CHILD_SUBREAPER = 36
+ROOT = Path(__file__).parents[2]
+
+
+class Server:
+    """A process that forks the program on demand."""
+
+    def __init__(self):
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.program.server", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+        )
+        theirs.close()
+
+    def fork(self, request, descriptors):
+        """Return the pid of a new child of this process, which holds these descriptors.
+
+        The server forks twice and ends the process between. Its child becomes ours while we are the
+        reaper of orphans."""
+        _reap_orphans(1)
+        try:
+            socket.send_fds(self._ours, [json.dumps(request).encode()], descriptors)
+            answer = json.loads(self._ours.recv(65536) or b'{"error": "the server has ended"}')
+        finally:
+            _reap_orphans(0)
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return answer["pid"]
+
+    def end(self):
+        self._ours.close()
+        self._process.wait(timeout=60)
+
+
+@cache
+def server():
+    """Return the server of this process. It ends with this process."""
+    started = Server()
+    atexit.register(started.end)
+    return started
+
+
+def _reap_orphans(whether):
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, whether, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+class Forked(subprocess.Popen):
+    """`[sys.executable, "-m", "tailrace", …]`, forked by the server."""
+
+    def _execute_child(
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags,
+        shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid,
+        umask, start_new_session, process_group=-1,
+    ):  # fmt: skip
+        """Ask the server. This method of `subprocess` is not public; `test_program.py` tells when it changes."""
+        standard = [
+            given if given != -1 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))
+        ]
+        try:
+            self.pid = server().fork(
+                {
+                    "arguments": [os.fsdecode(argument) for argument in args[3:]],
+                    "environ": _text(os.environ if env is None else env),
+                    "directory": os.fsdecode(Path.cwd() if cwd is None else Path(cwd).absolute()),
+                    "session": bool(start_new_session),
+                    "numbers": [0, 1, 2, *pass_fds],
+                },
+                [*standard, *pass_fds],
+            )
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+def _text(environ):
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}
