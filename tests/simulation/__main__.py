@@ -53,9 +53,11 @@ def _play(made: Generate, seeds: range, jobs: int, hash_seeds: list[str]) -> int
         if about:
             failed.add(seed)
             _say(f"seed {seed}: {about[:300]}")
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or not done % 1000:
             rate = age / SECOND / (time.monotonic() - begun)
-            sys.stderr.write(f"\r{done} plays, {len(failed)} failed, {rate:.0f} times real time ")
+            start, end = ("\r", " ") if sys.stderr.isatty() else ("", "\n")
+            progress = f"{done} plays, {len(failed)} failed, {rate:.0f} times real time"
+            sys.stderr.write(f"{start}{progress}{end}")
     seconds = time.monotonic() - begun
     for seed in sorted(failed):
         _say(f"seed {seed}: make simulate SCENARIO={_shrink(seed, made(seed))}")

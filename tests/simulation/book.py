@@ -84,6 +84,15 @@ class _Stream:
         return next((gap for gap in fitting if number in gap.numbers), None)
 
 
+class _Named(NamedTuple):
+    """A row that names so many numbers of a stream. `known`: the collector knew by then which of them had come."""
+
+    stream: _Stream
+    row: Row
+    count: int
+    known: bool
+
+
 class Book:
     """All rows up to some commit."""
 
@@ -110,8 +119,7 @@ class Book:
         """Read the rows that are new; `rows` are all rows of the table. Raise Violation."""
         new = rows[self._read :]
         self._read = len(rows)
-        came: list[tuple[_Stream, Row, int]] = []
-        """The rows that name numbers, each with how many it names."""
+        came: list[_Named] = []
         for row in new:
             kind = row["kind"]
             if row["source"] in TRACES:
@@ -124,12 +132,15 @@ class Book:
                 self.evicted.add(row["session"])
             elif kind == "session" and row["name"] == "tailrace.session":
                 self._announced.add(row["session"])
-        for stream, row, count in came:
+        for stream, row, count, known in came:
             standing = stream.stands(row, count) and row["session"] not in self.evicted
-            known = not self._forgets or row["session"] in self._announced
             demand(not (standing and known), "stored and in a gap", row)
 
-    def _span(self, row: Row, came: list[tuple[_Stream, Row, int]]) -> None:
+    def _named(self, stream: _Stream, row: Row, count: int) -> _Named:
+        known = not self._forgets or row["session"] in self._announced
+        return _Named(stream, row, count, known)
+
+    def _span(self, row: Row, came: list[_Named]) -> None:
         self.stored.add(event_of(row))
         self.spans[row["source"]] += 1
         if row["seq"] is None:
@@ -137,9 +148,9 @@ class Book:
         stream = self._streams[row["session"], row["stream"]]
         stream.stored.put(row["seq"])
         if stream.missing:
-            came.append((stream, row, 1))
+            came.append(self._named(stream, row, 1))
 
-    def _finding(self, row: Row, came: list[tuple[_Stream, Row, int]]) -> None:
+    def _finding(self, row: Row, came: list[_Named]) -> None:
         about = json.loads(row["attributes"])
         sign = 1 if row["kind"] == "gap" else -1
         self.missing[row["source"]] += sign * about["count"]
@@ -150,4 +161,4 @@ class Book:
                 return
             stream.gap(row, about)
             if not about.get("of_range"):
-                came.append((stream, row, about["count"]))
+                came.append(self._named(stream, row, about["count"]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.simulation import facts
+from tests.simulation.facts import Scenario
 from tests.simulation.world import MS, SECOND
 
 LIFE, QUIET = 500 * MS, 5 * MS
@@ -98,4 +99,55 @@ def unheard(random: Random) -> Drawn:
     return made, fates
 
 
+def starts_between(random: Random) -> Drawn:
+    """Return programs that follow each other at one address, and a collector that starts between two of them.
+
+    No datagram is later than the programs' beginnings are apart."""
+    made: list[facts.Fact] = []
+    apart, slack, many = 700 * MS, 60 * MS, random.choice([2, 2, 3])
+    for program in range(many):
+        at = begin = program * apart
+        buffer = random.choice([2**15, 2**22])
+        made.append(
+            facts.Begin(at=at, program=program, transport="udp", address="udp:1", buffer=buffer)
+        )
+        for _ in range(random.randint(1, 6)):
+            stream, count = random.choice([1, 2, 3]), random.choice([1, 1, 3, 30, 100])
+            over = random.choice([0, 0, MS, 30 * MS])
+            made.append(facts.Emit(at=at, program=program, stream=stream, count=count, over=over))
+            at = min(at + random.choice([1, MS, 50 * MS, 200 * MS]), begin + apart - slack)
+        if random.random() < 0.3:
+            made.append(facts.Flush(at=at, program=program, seconds=3.0))
+        if random.random() < 0.5:
+            at += random.randrange(slack)
+            made.append(facts.Close(at=at, program=program, seconds=5.0))
+    start = random.randrange(1, many) * apart + random.randrange(-300 * MS, 200 * MS)
+    kill = random.choice([0, random.randrange(start)])
+    made.append(facts.KillCollector(at=kill, power=random.random() < 0.2))
+    made.append(facts.StartCollector(at=start))
+    loss, slow = random.choice([0, 0.1, 0.3]), random.choice([0.1, 0.3, 0.6])
+    late, fates = (apart - slack) // 2, {}
+    for number in range(1500):
+        for way in ("up", "down"):
+            delays = [random.randrange(late)] if random.random() < slow else [0]
+            delays = [] if random.random() < loss else delays
+            if delays != [0]:
+                fates[f"{way}/{number}"] = delays
+    return made, fates
+
+
 KINDS = (quick_ends, speechless, late_copies, unheard)
+
+
+def draw(seed: int) -> Scenario | None:
+    """Return a scenario of one of these courses for a share of the seeds."""
+    random, between = Random(f"restarts/{seed}"), Random(f"between/{seed}")
+    if random.random() < 0.15:
+        made, fates = random.choice(KINDS)(random)
+    elif between.random() < 0.04:
+        made, fates = starts_between(between)
+    else:
+        return None
+    made.append(facts.StartCollector(at=max(fact.at for fact in made) + 30 * SECOND))
+    made.sort(key=lambda fact: fact.at)
+    return Scenario(seed=seed, facts=made, fates=fates)

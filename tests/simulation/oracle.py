@@ -43,6 +43,8 @@ def check(play: Play) -> None:
     for session, program in _by_epoch(play, rows):
         if program not in excused:
             programs[session].add(program)
+    for session, namesake in _namesakes(rows):
+        programs[session] |= programs.get(namesake, set())
     uncounted = Uncounted(play, rows, programs, stored)
     for row, event in spans:
         first = play.first(event.program)
@@ -75,22 +77,35 @@ def _excused(play: Play, rows: list[dict[str, Any]]) -> set[int]:
     the spool away.
 
     Shortest scenario: an event is acknowledged, its segment rots before the commit, and the collector is
-    killed. Whose sessions have no row at all is excused if any row says that the log is damaged."""
+    killed. Whose sessions have no row at all, or have one that never ended, is excused if any row says that the
+    log is damaged: how the session began is lost."""
     moved = max(play.collector.moved_away, default=-1)
     before = {number for number, program in play.programs.items() if program.began <= moved}
     if not any(name.endswith(".segment") for name in play.collector.rotten):
         return before
-    damaged, owners = set(), defaultdict(set)
+    damaged, ended, owners = set(), set(), defaultdict(set)
     for row in rows:
         if row["kind"] == "gap" and attributes(row).get("detail") == "spool_damaged":
             damaged.add(row["session"])
+        elif row["kind"] == "session" and row["name"] == "close":
+            ended.add(row["session"])
         elif row["kind"] == "span":
             owners[event_of(row).program].add(row["session"])
     return before | {
         number
         for number in play.programs
-        if damaged and (not owners[number] or owners[number] & damaged)
+        if damaged and (not owners[number] or owners[number] & damaged or owners[number] - ended)
     }
+
+
+def _namesakes(rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the sessions that clients announced, each with the first session of the client's: nothing may have come
+    in the session of a client that came back to a collector which had forgotten its first."""
+    first: dict[str, str] = {}
+    for row in of(rows, "session"):
+        if row["name"] == "tailrace.session":
+            session = row["session"]
+            yield session, first.setdefault(attributes(row)["session"], session)
 
 
 def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
@@ -166,8 +181,8 @@ def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[
 class Uncounted:
     """The streams of which the collector knows nothing but what came: those that it says it did not
     follow, those of programs whose sessions it says it forgot too early, and, where it forgets gaps,
-    those that began without an announcement. It does not say that it forgot a connection of a program
-    without a client.
+    those that had a gap without an announcement, or began before it. The collector does not say that it forgot a
+    connection of a program without a client.
 
     Of a stream that begins before the wrap of its counter and whose first event did not arrive, nobody
     can tell where it began (ARCHITECTURE.md, "Blind spots")."""
@@ -179,17 +194,19 @@ class Uncounted:
         programs: dict[str, set[int]],
         stored: Counter[Event],
     ) -> None:
-        reasons = {"uncounted"}
-        if forget_gaps(play.scenario.limits):
-            reasons.add("late_join")
         self._streams: set[tuple[int, str]] = set()
         for number, program in play.programs.items():
             if program.begin.first:
                 streams = (s for s in program.numbers if Event(number, s, 0) not in stored)
                 self._streams |= {(number, str(stream)) for stream in streams}
-        for row in of(rows, "gap"):
-            if row["name"] in reasons:
-                self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
+        forgets, announced = forget_gaps(play.scenario.limits), set[str]()
+        for row in rows:
+            if row["kind"] == "session" and row["name"] == "tailrace.session":
+                announced.add(row["session"])
+            elif row["kind"] == "gap":
+                unknown = row["name"] == "late_join" or row["session"] not in announced
+                if row["name"] == "uncounted" or (forgets and unknown):
+                    self._streams |= {(owner, row["stream"]) for owner in programs[row["session"]]}
         sessions = Counter(owner for owners in programs.values() for owner in owners)
         if forgets_connections(play.scenario.limits):
             back = {owner for owner, times in sessions.items() if times > 1}
@@ -261,7 +278,8 @@ def _check_reasons(play: Play, reasons: Counter[str]) -> None:
 
 
 def _check_ends(play: Play, judged: dict[int, Program]) -> None:
-    """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time.
+    """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time and it read
+    all answers.
 
     Datagrams may get lost again and again: there, only clients without such a network are judged."""
     wrong = troubles(play)
@@ -271,7 +289,12 @@ def _check_ends(play: Play, judged: dict[int, Program]) -> None:
         if program.client.discarded:
             continue
         begun, until = program.closing
-        calm = all(end < until - CALM or begin > until for begin, end in wrong)
+        deaf = [
+            (fact.at, fact.at + fact.duration)
+            for fact in play.scenario.facts
+            if isinstance(fact, facts.Deaf) and fact.program == number
+        ]
+        calm = all(end < until - CALM or begin > until for begin, end in wrong + deaf)
         arrives = program.begin.transport == "tcp" or not play.scenario.fates
         if arrives and calm and until - begun >= CALM and not _was_killed(play, number, until):
             demand(program.ended, "an end that takes too long", number)
@@ -308,12 +331,12 @@ def _of_collector(play: Play) -> list[tuple[int, int]]:
 
 
 def _was_killed(play: Play, number: int, until: int) -> bool:
-    """Return whether a program was killed, or its address taken, before a time."""
+    """Return whether a program was killed, its host vanished, or its address was taken before a time."""
     address = play.programs[number].begin.address
     return any(
         fact.at <= until
         and (
-            (isinstance(fact, facts.Kill) and fact.program == number)
+            (isinstance(fact, facts.Kill | facts.Vanish) and fact.program == number)
             or (isinstance(fact, facts.Begin) and fact.program != number and fact.address == address
                 and fact.at > play.programs[number].begin.at)
         )

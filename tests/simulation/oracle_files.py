@@ -73,9 +73,13 @@ def check(play: Play, troubles: list[Range]) -> None:
         for owner in session.owners:
             demand(owner not in of_trace, "a trace in two sessions", owner)
             of_trace[owner] = session
-    for session in sessions.values():
-        if not session.owners and (lost := _never_read(session, files)) is not None:
-            of_trace.setdefault(lost, session)
+    unread = [session for session in sessions.values() if not session.owners]
+    for session in sorted(unread, key=lambda each: -each.sum("unread", "bytes")):
+        # A copy that was lost may have a session of its own beside that of the original.
+        others = {n: file for n, file in files.items() if n not in of_trace or file.copied}
+        lost = _never_read(session, others)
+        if lost is not None and lost not in of_trace:
+            of_trace[lost] = session
     held = _held(play, of_trace)
     for number, file in files.items():
         mine = of_trace.get(number) or Session("", file.trace.format)
@@ -132,9 +136,11 @@ def _read(play: Play) -> dict[str, Session]:
 
 
 def _never_read(session: Session, files: dict[int, File]) -> int | None:
-    """Return the trace of which a session has no record and says that it was lost; None if it says more. Several
-    may have had the inode: it is the last that was large enough. It was lost before the session began, unless
-    something of it was read."""
+    """Return the trace of which a session has no record and says that it was lost; None if it says more.
+
+    `files` are those that no other session is of, and those with a packed copy. Several may have had the inode: it is the last of which the
+    collector was told so many bytes, or else the last that was large enough. (So the sessions that lost most are
+    asked first.) It was lost before the session began, unless something of it was read."""
     unread = session.sum("unread", "bytes")
     if session.close is None or not unread:
         return None
@@ -143,11 +149,18 @@ def _never_read(session: Session, files: dict[int, File]) -> int | None:
         number
         for number, file in files.items()
         if file.gone
+        and file.trace.format == session.format
         and inode in {file.inode, file.unpacked}
         and file.begun <= session.opened
         and (file.gone_at > session.opened if read else file.gone_at <= session.opened)
     ]
-    return max(found, key=lambda n: (_most(files[n]) >= unread, files[n].gone_at), default=None)
+    return max(found, key=lambda n: _may_lack(files[n], unread), default=None)
+
+
+def _may_lack(file: File, unread: int) -> tuple[bool, bool, int]:
+    """Return a key that is greater for a file that is likelier the one of which so many bytes were lost."""
+    told = max(file.sizes, default=0)
+    return told >= unread, _most(file) >= unread, file.gone_at
 
 
 def _most(file: File) -> int:

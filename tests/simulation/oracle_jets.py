@@ -19,13 +19,19 @@ from collections import Counter, defaultdict
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tailrace.spool.entry import EntryKind, unpack_datagrams
+from tailrace.spool.entry import Datagrams, EntryKind
+from tests.ingest.log import as_seen
 from tests.ingest.test_machine import attributes, of
 from tests.simulation.jets import Jets, Life
 from tests.simulation.play import Play
 from tests.simulation.violation import demand, none
 
 Row = dict[str, Any]
+
+BEGUN = {"begin", "span"}
+"""Kinds of rows that a record's begin makes: while it is open, and with its end."""
+NAMED = {*BEGUN, "instant", "annotation"}
+"""Kinds of rows of lines that have a name and may refer to another record."""
 
 
 class Of(NamedTuple):
@@ -87,11 +93,9 @@ class Run:
         self._forgotten, self._joined = _given_up(rows)
 
     def check(self) -> None:
-        begun = {row["id"] for row in of(self._rows, "begin")}
-        referred = {
-            row["parent"] for row in self._rows if row["kind"] in {"begin", "instant", "annotation"}
-        }
-        referred |= {row["id"] for row in self._rows if row["kind"] in {"span", "end"}}
+        begun = {row["id"] for row in self._rows if row["kind"] in BEGUN}
+        referred = {row["parent"] for row in self._rows if row["kind"] in NAMED}
+        referred |= {row["id"] for row in of(self._rows, "end")}
         lacking = referred - begun - {None}
         named = {record for record, times in self._unresolved.items() if times}
         about_ids = (self._of, sorted(named ^ lacking)[:9])
@@ -117,13 +121,11 @@ class Run:
 
 def _given_up(rows: list[Row]) -> tuple[int, int]:
     """Return how many references a session says that it gave up, and the highest id that it knew then."""
-    count = highest = joined = 0
-    for row in rows:
-        if row["kind"] == "begin":
-            highest = max(highest, row["id"])
-        elif row["kind"] == "session" and row["name"] == "evicted":
-            some = attributes(row)["evicted"].get("references", 0)
-            count, joined = count + some, highest if some else joined
+    count = joined = 0
+    for row in of(rows, "session"):
+        if row["name"] == "evicted" and (some := attributes(row)["evicted"].get("references", 0)):
+            before = (r["id"] for r in rows if r["kind"] in BEGUN and r["offset"] < row["offset"])
+            count, joined = count + some, max(before, default=0)
     return count, joined
 
 
@@ -132,7 +134,7 @@ def _has(rows: list[Row], name: str) -> bool:
 
 
 def _stored(life: Life, rows: list[Row]) -> Counter[str]:
-    named = (row["name"] for row in rows if row["kind"] in {"begin", "instant", "annotation"})
+    named = (row["name"] for row in rows if row["kind"] in NAMED)
     ends = (life.ends.get(row["id"], "") for row in rows if row["kind"] in {"span", "end"})
     return Counter(named) + Counter(ends)
 
@@ -142,7 +144,7 @@ def _sessions(play: Play) -> dict[str, list[Row]]:
     for row in play.collector.rows:
         if row["format"] == "jets":
             sessions[row["session"]].append(row)
-    return sessions
+    return {session: as_seen(rows) for session, rows in sessions.items()}
 
 
 def _lives(play: Play, sessions: dict[str, list[Row]]) -> dict[str, set[Of]]:
@@ -198,7 +200,7 @@ def _headed_late(play: Play) -> set[Of]:
         if entry.kind != EntryKind.DATAGRAMS:
             continue
         late = entry.time_ns - book.opened[entry.session].limits.reorder_time.ns
-        datagrams = unpack_datagrams(entry.payload)
+        datagrams = list(Datagrams(entry.payload))
         for part in chain.from_iterable(play.sent.datagrams.get(each, ()) for each in datagrams):
             if part.event in of_line:
                 first.setdefault(of_line[part.event], entry.time_ns)

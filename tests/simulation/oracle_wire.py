@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tailrace.spool.entry import EntryKind, unpack_datagrams
+from tailrace.spool.entry import Datagrams, EntryKind
 from tests.ingest.test_machine import attributes, of
 from tests.simulation import oracle_jets
 from tests.simulation.copies import without_copies
@@ -112,7 +112,7 @@ def _datagrams(play: Play) -> dict[int, list[tuple[int, bytes]]]:
     found: dict[int, list[tuple[int, bytes]]] = {}
     for entry in sorted(play.collector.book.entries.values()):
         if entry.kind == EntryKind.DATAGRAMS:
-            payloads = unpack_datagrams(entry.payload)
+            payloads = list(Datagrams(entry.payload))
             found.setdefault(entry.session, []).extend((entry.time_ns, p) for p in payloads)
     return found
 

@@ -127,7 +127,8 @@ class Facts:
         return session.partition(".")[0] in self.watch.torn
 
     def _was_forgotten(self, session: str) -> bool:
-        """Return whether a session ended since its client stayed away. A goodbye is then a later one's."""
+        """Return whether the collector may have forgotten a session before its client came back. A goodbye is then a
+        later session's."""
         return session in self._left
 
     @cached_property
@@ -141,13 +142,14 @@ class Facts:
 
     @cached_property
     def _left(self) -> set[str]:
-        """The sessions that ended since their clients stayed away."""
+        """The sessions to which their clients may have come back in vain."""
+        limits = self.play.scenario.limits
         return {
             row["session"]
             for row in self.play.collector.rows
             if row["kind"] == "session"
             and row["name"] == "close"
-            and json.loads(row["attributes"])["closed"] in FORGOTTEN
+            and may_be_forgotten(json.loads(row["attributes"])["closed"], limits)
         }
 
     def uncounted(self, gap: Gap) -> bool:

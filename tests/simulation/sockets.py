@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.daemon.loops.steps import Flag
-from tailrace.sources.datagrams import DRAIN_MAX, KernelQueue
+from tailrace.sources.datagrams import DRAIN_MAX, KernelQueue, Received
 from tailrace.sources.peers import Address
 from tests.simulation.network import Connection, Network
 
@@ -35,7 +35,7 @@ class Datagrams:
             self._lost(datagram)
         self.readable.set()
 
-    def read(self) -> tuple[dict[Address, list[bytes]], int]:
+    def read(self) -> Received:
         taken, self._queue = self._queue[:DRAIN_MAX], self._queue[DRAIN_MAX:]
         received: dict[Address, list[bytes]] = {}
         for source, datagram in taken:
@@ -43,7 +43,7 @@ class Datagrams:
             received.setdefault((host, int(port)), []).append(datagram)
         if not self._queue:
             self.readable.clear()
-        return received, len(taken)
+        return Received.of(received, len(taken))
 
     def send(self, data: bytes, address: Address) -> None:
         self._network.send(self._address, "{}:{}".format(*address), data)

@@ -66,7 +66,7 @@ REFERENCES = Scenario(
     seed=1,
     facts=[begin("jets-udp"), emit(10 * MS, count=40)],
     fates={"up/13": [100 * MS], "up/14": [], "up/25": []},
-    state=2**11,
+    state=2**10,
 )
 
 
@@ -142,6 +142,30 @@ def test_an_event_from_a_forgotten_gap_is_stored_before_the_announcement(monkeyp
     assert judge(OVERTAKEN).kind is None
     monkeypatch.setattr(watch, "Book", lambda **_: Book())
     assert judge(OVERTAKEN).kind == "stored and in a gap"
+
+
+def test_a_copy_from_a_forgotten_gap_is_stored_again_where_no_announcement_came():
+    """Blind spot: "what came below a forgotten gap"."""
+    unannounced = Scenario(
+        seed=1,
+        facts=[
+            facts.Begin(
+                at=0, program=0, transport="udp", address="a:1", buffer=2**17, acknowledge=False
+            ),
+            *(emit(n * 100 * MS) for n in range(1, 9)),
+            facts.Emit(at=SECOND, program=0, stream=2, count=1),
+            facts.Emit(at=1100 * MS, program=0, stream=2, count=900),
+        ],
+        fates={f"up/{number}": [] for number in range(8)}
+        | {"up/12": [10 * MS, 20 * MS], "up/14": [10 * MS]},
+        limits={"source_holes_max": 1},
+    )
+    play = Play(unannounced)
+    play.run()
+    assert not play.watch.announced
+    assert kind_of(play) is None
+    play.scenario.limits.clear()
+    assert kind_of(play) == "stored twice"
 
 
 ROTTEN = Scenario(

@@ -153,8 +153,29 @@ def test_the_oracle_objects_to_more_unread_than_there_was():
     assert raised.value.kind == "more unread than there was"
 
 
+def test_what_is_lost_is_of_the_file_whose_size_the_collector_saw():
+    """A later file gets the inode of the lost one, and is deleted before anybody sees its content."""
+    name = "lost-file-whose-inode-another-gets-that-nobody-saw.json"
+    played = Play(decode((HERE / "corpus" / name).read_bytes()))
+    played.run()
+    lost, unseen = played.yard.files[2], played.yard.files[3]
+    assert (lost.inode, len(lost.raw)) == (unseen.inode, len(unseen.raw))
+    assert not any(unseen.sizes)
+    check(played)
+    rows = played.collector.rows
+    rows[:] = [row for row in rows if attributes(row).get("detail") != "unread"]
+    with pytest.raises(Violation) as raised:
+        check(played)
+    assert str(raised.value).startswith("lost without a word: (2, ")
+
+
 def test_what_is_packed_and_renamed_between_two_looks_is_read_twice():
     scenario = decode((BLIND / "packed-and-renamed-between-two-looks.json").read_bytes())
+    assert judge(scenario).kind == "a record stored twice"
+
+
+def test_a_file_that_is_emptied_while_it_is_packed_is_read_twice():
+    scenario = decode((BLIND / "emptied-while-it-was-packed.json").read_bytes())
     assert judge(scenario).kind == "a record stored twice"
 
 

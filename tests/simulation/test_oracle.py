@@ -424,14 +424,28 @@ COME_BACK = Scenario(
 """One of the two sessions is forgotten, and its client comes back. The new session misses what the first has."""
 
 
-@pytest.mark.parametrize(("good", "more"), [(LOST, 1), (COME_BACK, 21)])
+LATE = Scenario(
+    seed=7,
+    facts=[
+        facts.Begin(
+            at=0, program=0, transport="udp", address="a:1", buffer=2**17, acknowledge=False
+        ),
+        facts.Emit(at=SECOND, program=0, stream=1, count=600),
+    ],
+    fates={f"up/{number}": [] for number in range(8)} | {"up/11": [10 * MS], "up/13": [10 * MS]},
+    limits={"source_holes_max": 1},
+)
+"""Events come from a forgotten gap, and no announcement comes. The gap stays."""
+
+
+@pytest.mark.parametrize(("good", "more"), [(LOST, 1), (COME_BACK, 21), (LATE, 1)])
 def test_programs_lack_no_more_than_they_emitted(table_becomes, good, more):
     def miss_more(rows):
         at = _first(rows, kind="gap")
         if at >= 0:
             about = json.loads(rows[at]["attributes"])
             about["count"] += more
-            rows[at] = dict(rows[at], attributes=json.dumps(about))
+            rows[at] = dict(rows[at], missing=about["count"], attributes=json.dumps(about))
         return False
 
     table_becomes(lambda rows: False)

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
-from tailrace.store import layout, table as table_module
+from tailrace.store import layout
 from tailrace.store.table import Table
 from tests.simulation import table as model
 from tests.store.writer import numbered
@@ -25,9 +25,16 @@ class Store:
     def __init__(self, path, monkeypatch):
         self.path = path
         self.down = self.landed = False
-        self._write, opened = table_module.write_deltalake, layout.DeltaTable
-        monkeypatch.setattr(table_module, "write_deltalake", self._written)
+        write, opened = DeltaTable.create_write_transaction, layout.DeltaTable
         store = self
+
+        def written(*args, **more):
+            if not store.down or store.landed:
+                write(*args, **more)
+            if store.down:
+                raise DeltaError("no answer")
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", written)
 
         class Reached(opened):
             def __new__(cls, *args, **more):
@@ -47,12 +54,6 @@ class Store:
         table = DeltaTable(self.path / "events").to_pyarrow_table(columns=["stream", "seq"])
         found = zip(table["stream"].to_pylist(), table["seq"].to_pylist(), strict=True)
         return sorted(seq for name, seq in found if name == stream)
-
-    def _written(self, *args, **more):
-        if not self.down or self.landed:
-            self._write(*args, **more)
-        if self.down:
-            raise DeltaError("no answer")
 
 
 def outcome(call):
