@@ -13,10 +13,19 @@ from benchmarks.places import CONFIGURATIONS
 INSTALL = "make dev"
 
 
-def peer(configuration: str) -> Peer:
-    """Return DuckDB with one of its statements."""
-    does = "the finished file to a Parquet file, one thread, unsynced"
-    return Peer("DuckDB", duckdb.__version__, INSTALL, does, configuration)
+PARSED = "the lines of the finished file to a Parquet file, one thread, unsynced"
+JOINED = (
+    "the finished file to a Parquet file, with ends joined to begins (JETS, ET3) or names to hashes (DFTracer),"
+    " but without ET3's parents and names; one thread, unsynced"
+)
+
+
+def peer(format_: str, *, joined: bool) -> Peer:
+    """Return DuckDB with its statements for a format; `joined` for those that also join lines."""
+    if joined:
+        configuration = f"duckdb-{format_}-rows.sql"
+        return Peer("DuckDB, joined", duckdb.__version__, INSTALL, JOINED, configuration)
+    return Peer("DuckDB", duckdb.__version__, INSTALL, PARSED, f"duckdb-{format_}.sql")
 
 
 def convert(configuration: str, path: str, output: str) -> Callable[[], int]:

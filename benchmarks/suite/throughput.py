@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.contest import Contender, beside, contest, ours, reference, scratch
@@ -83,16 +84,16 @@ def _ovni(_: Path, made: Trace) -> list[Contender]:
 
 
 def _jets(home: Path, made: Trace) -> list[Contender]:
-    return [_parsed_by_rsyslog(home, made), _converted("duckdb-jets.sql", home, made)]
+    return [_parsed_by_rsyslog(home, made), *_converted("jets", home, made)]
 
 
 def _dftracer(home: Path, made: Trace) -> list[Contender]:
     indexed = beside(dftracer_utils.peer(), lambda: _figures(made, dftracer_utils.index(Path(made.home), home)))  # fmt: skip
-    return [_converted("duckdb-dftracer.sql", home, made), indexed]
+    return [*_converted("dftracer", home, made), indexed]
 
 
 def _et3(home: Path, made: Trace) -> list[Contender]:
-    return [_converted("duckdb-et3.sql", home, made)]
+    return _converted("et3", home, made)
 
 
 def _looped(format_: str, made: Trace) -> Contender:
@@ -100,11 +101,14 @@ def _looped(format_: str, made: Trace) -> Contender:
     return beside(loops.peer(), lambda: _figures(made, apart.run(f"benchmarks.peers.loops:{format_}", paths)))  # fmt: skip
 
 
-def _converted(configuration: str, home: Path, made: Trace) -> Contender:
-    def run() -> Run:
+def _converted(format_: str, home: Path, made: Trace) -> list[Contender]:
+    """Return DuckDB twice: as it parses lines, and as it also joins them."""
+
+    def run(configuration: str) -> Run:
         return _figures(made, apart.run("benchmarks.peers.duckdb:convert", configuration, str(made.path), str(home / "trace.parquet")))  # fmt: skip
 
-    return beside(duckdb.peer(configuration), run)
+    peers = [duckdb.peer(format_, joined=joined) for joined in (False, True)]
+    return [beside(peer, partial(run, peer.configuration)) for peer in peers]
 
 
 def _parsed_by_rsyslog(home: Path, made: Trace) -> Contender:

@@ -29,6 +29,8 @@ FIGURES = {
     "heph-udp-packed": {"sent", "cpu", "lost", "resident", "private"},
     "latency": {"p50", "p99", "slowest", "lost"},
     "idle": {"idle", "resident", "private"},
+    "stages": {"rate", "cpu", "lost", "resident", "private"},
+    "decoding": {"rate", "cpu"},
     "emitting": {"caller", "process", "stall"},
     "streams": {"rate", "cpu", "lost", "resident", "private"},
     "connections": {"rate", "cpu", "lost", "resident", "private"},

@@ -1,0 +1,104 @@
+"""The daemon's stages, one behind the other in one process, of bytes that are in memory: a profile by differences."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tailrace.config.schema import LedgerConfig
+from tailrace.decoding.contract import BlockDecoder
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.payloads import FileFacts, OpenInfo
+from tailrace.ingest.state import encode
+from tailrace.model.block import Block
+from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import write_rows
+
+CHUNK = 512 * 1024
+LIMIT = 1 << 20
+COMMIT_ROWS = 250_000
+TIME = 1_700_000_000 * 10**9
+
+
+def decoded(format_: str, paths: list[str]) -> Callable[[], int]:
+    """Return work that decodes, and returns how many records there were."""
+    chunks = [list(_chunks(path)) for path in paths]
+    readers = [FORMATS[format_].decoder(LIMIT, None) for _ in paths]
+
+    def work() -> int:
+        found = 0
+        for reader, mine in zip(readers, chunks, strict=True):
+            for chunk in mine:
+                units = reader.blocks(chunk) if isinstance(reader, BlockDecoder) else reader.feed(chunk)  # fmt: skip
+                found += sum(unit.rows if isinstance(unit, Block) else 1 for unit in units)
+        return found
+
+    return work
+
+
+def ingested(format_: str, paths: list[str]) -> Callable[[], int]:
+    """Return work that also matches begins and ends, and counts; it returns how many rows there were."""
+    entries = list(_entries(format_, paths))
+
+    def work() -> int:
+        return sum(_ingest(entries, lambda ingest: len(ingest.yielded.take()[0])))
+
+    return work
+
+
+def written(format_: str, paths: list[str], home: str) -> Callable[[], int]:
+    """Return work that also writes the rows to files of the table, and syncs them; without commits."""
+    entries, root = list(_entries(format_, paths)), Path(home)
+
+    def write(ingest: Ingest) -> int:
+        batch, _ = ingest.yielded.take()
+        for rows in to_arrow(batch):
+            write_rows(root, rows)
+        return len(batch)
+
+    def work() -> int:
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        return sum(_ingest(entries, write))
+
+    return work
+
+
+def _ingest(entries: list[Entry], take: Callable[[Ingest], int]) -> Iterator[int]:
+    """Apply entries; yield what `take` returns of each commit."""
+    ingest = Ingest()
+    for entry in entries:
+        ingest.apply(entry)
+        if len(ingest.yielded.batch) >= COMMIT_ROWS:
+            yield take(ingest)
+    yield take(ingest)
+
+
+def _entries(format_: str, paths: list[str]) -> Iterator[Entry]:
+    """Yield the spool's entries for files, or for one connection where the format has no files of its own."""
+    at = 0
+
+    def entry(kind: EntryKind, session: int, payload: bytes) -> Entry:
+        nonlocal at
+        position, at = at, at + HEAD_SIZE + len(payload)
+        return Entry(position, at, kind, session, TIME, payload)
+
+    tail = "tcp" not in FORMATS[format_].transports
+    for inode, path in enumerate(paths):
+        number = at
+        info = OpenInfo(
+            source="s", format=format_, session=f"session{inode}", transport="tail" if tail else "tcp", peer=path,
+            record_max=LIMIT, ledger=LedgerConfig(), group=str(Path(path).parent),
+            file=FileFacts(path=path, device=1, inode=inode + 1, birth=1) if tail else None,
+        )  # fmt: skip
+        yield entry(EntryKind.OPEN, number, encode(info))
+        for chunk in _chunks(path):
+            yield entry(EntryKind.DATA, number, chunk)
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    data = Path(path).read_bytes()
+    return (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
