@@ -110,5 +110,9 @@ class _Service(Collector):
 
 
 def threads(pid):
-    """The ids of a process's threads, the main one first."""
-    return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+    """Return the ids of a process's threads, the main one first.
+
+    The ids of the others may be smaller: the kernel begins anew at 300 once it has given the largest.
+    """
+    others = {int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()} - {pid}
+    return [pid, *sorted(others)]
