@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.order import turn
+from tests.program import TRUE
 from tests.system.collector import Collector
 
 # Tests start hundreds of processes, and many images and shells forbid to keep what these compile:
 # a third of their time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell lets what it starts in the background ignore Ctrl-C, and with it the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Collecting 14,000 tests makes no garbage, but many objects: looking through them again and again takes
+# half of the time. See `pytest_runtestloop`.
+gc.disable()
 
 # A busy machine is no failure, nor is the first run in a new clone, which makes tables of characters.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,13 +43,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --slow the long forms are not there at all: each has a short one that is."""
+    """Without --slow the long forms are not there at all: each has a short one that is. Among several
+    processes, the files that take longest come first."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=lambda item: turn(item.path))
     if config.getoption("--slow"):
+        os.environ[TRUE] = "1"
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """From here on look for garbage, but not among the tests themselves."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let libraries tidy up at exit with what is collected then: some say otherwise that it leaked."""
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ BLOCK = re.compile(
 )
 FILE = re.compile(r"`([^`]+)`:$")
 
-LEFT_OUT = frozenset({"day", "source", "format", "session", "time"})
+LEFT_OUT = frozenset({"day", "source", "format", "session", "time", "wall"})
 """Columns that say nothing of the trace's bytes, or what others say, too."""
 
 
@@ -82,8 +82,8 @@ def _from_hex(content: str) -> bytes:
 
 
 def _table(rows: list[dict[str, object]]) -> str:
-    """Return a table of all columns that say anything, `offset` first."""
-    named = dict.fromkeys(("offset", *rows[0]))
+    """Return a table of all columns that say anything, offsets first."""
+    named = dict.fromkeys(("offset", "end_offset", *rows[0]))
     columns = [name for name in named if name not in LEFT_OUT]
     columns = [name for name in columns if any(row[name] not in {None, ""} for row in rows)]
     cells = [columns, *([_cell(row[name]) for name in columns] for row in rows)]
