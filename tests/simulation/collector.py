@@ -18,7 +18,6 @@ from tailrace.config.schema import (
     UdpConfig,
 )
 from tailrace.errors import StoreError
-from tailrace.spool.writer import SPARE_NAME
 from tailrace.units import Duration, Size
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Crash, Disk
@@ -127,7 +126,7 @@ class Collector:
     def rot(self, file: str, share: float) -> None:
         """Let bytes rot in a file of a kind that nobody writes any more, if there is such a file."""
         names = sorted(name for name in self.disk.names(DIRECTORY) if name.endswith(f".{file}"))
-        names = [name for name in names if name != SPARE_NAME]
+        names = [name for name in names if name[0].isdigit()]
         found = names[-1:] if file == "checkpoint" else names[:-1]
         if found:
             name = found[int(share * len(found))]

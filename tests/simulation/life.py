@@ -29,7 +29,6 @@ from tailrace.spool.disk import Disk as SpoolDisk
 from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.segment import HEADER_SIZE, segment_first
 from tailrace.spool.spool import Spool
-from tailrace.spool.writer import SPARE_NAME
 from tests.simulation import budgets, counting, waiting
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Disk
@@ -298,7 +297,7 @@ class Life:
         position = self.ingest.position
         for path in self._disk.paths():
             name = path.name
-            if name.endswith(".segment") and name != SPARE_NAME:
+            if name.endswith(".segment") and name[0].isdigit():
                 size = min(HEADER_SIZE + position - segment_first(path), self._disk.length(path))
                 assert size < HEADER_SIZE or self._disk.keeps(path, size), f"{name} is not synced"
 

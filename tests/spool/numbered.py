@@ -99,7 +99,6 @@ class NumberedReader:
         self._directory = directory
         self._position = 0
         self.next = 0
-        self.faults: list[str] = []
 
     def check(self, durable: int) -> None:
         """Everything that was printed as durable is here; what is here goes on without a hole."""
@@ -113,8 +112,6 @@ class NumberedReader:
             spool.close()
         assert self._position == spool.end
         assert self.next >= durable
-        if spool.recovery.fault is not None:
-            self.faults.append(spool.recovery.fault)
         assert spool.recovery.damage == []
 
     def _take(self, entry: Entry) -> None:

@@ -56,6 +56,8 @@ class Volatile:
 
     def _renaming(self, call: Callable[..., None]) -> Callable[..., None]:
         def wrapped(old: Path, new: Path) -> None:
+            if old.name[0].isdigit():
+                self._vanishing()
             call(old, new)
             self.given_name[new.name] = self.bytes | self.names
             if old.name in self.bytes:
@@ -67,11 +69,14 @@ class Volatile:
 
     def _unlinking(self, call: Callable[..., None]) -> Callable[..., None]:
         def wrapped(path: Path) -> None:
-            assert not self.names, "segments vanish one by one"
+            self._vanishing()
             call(path)
             self.names.add(path.name)
 
         return wrapped
+
+    def _vanishing(self) -> None:
+        assert not self.names, "segments vanish one by one"
 
 
 def _path(fd: int) -> Path:
@@ -111,7 +116,7 @@ def test_a_segment_gets_its_name_when_all_before_it_and_its_header_are_on_disk(o
         assert volatile.given_name[path.name] <= sealed | {"lock"}
 
 
-def test_what_recovery_cut_is_gone_for_good_before_anything_is_written(open_spool):
+def test_what_recovery_finds_behind_the_end_is_gone_for_good_before_anything_is_written(open_spool):
     spool = open_spool()
     spool.append(EntryKind.DATA, 1, bytes(100))
     spool.sync()
@@ -122,7 +127,8 @@ def test_what_recovery_cut_is_gone_for_good_before_anything_is_written(open_spoo
         file.write(b"torn")
     volatile = Volatile()
     with volatile.followed():
-        assert open_spool().recovery.cut > 0
+        assert open_spool().recovery.leftovers
+        assert b"torn" not in path.read_bytes()
         assert volatile.bytes | volatile.names <= WAITING
 
 
@@ -146,3 +152,15 @@ def test_segments_are_released_one_by_one(open_spool):
         spool.release(spool.durable)
         assert volatile.names == set()
     assert len(list(spool.directory.glob("0*.segment"))) == 1
+
+
+def test_a_file_that_becomes_a_segment_again_leaves_the_log_before_its_header_changes(open_spool):
+    spool = open_spool()
+    volatile = Volatile()
+    for _ in range(6):
+        for index in range(12):
+            spool.append(EntryKind.DATA, index, bytes(1000))
+        spool.sync()
+        with volatile.followed():
+            spool.release(spool.durable)
+    assert any(name.startswith("released-") for name in volatile.given_name)

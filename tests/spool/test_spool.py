@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.log import RELEASED_MAX
 from tailrace.spool.recent import Recent
 from tailrace.spool.spool import Spool
 from tailrace.spool.writer import SegmentWriter
@@ -206,12 +207,50 @@ def test_release_deletes_whole_segments_below_and_never_the_newest(open_spool):
     size = spool.size
     spool.release(ends[2] - 1)
     assert spool.begin == ends[1]
-    assert spool.size < size
     spool.release(ends[-1])
     assert spool.begin == ends[-2]
+    assert spool.size < size
     assert len(payloads(spool)) == 1
     spool = reopened(spool, open_spool)
     assert (spool.begin, spool.end) == (ends[-2], ends[-1])
+
+
+def test_files_of_released_segments_become_the_next_ones(open_spool):
+    """As many as a commit under load releases; further ones go."""
+    spool = open_spool()
+    inodes = set()
+    for _ in range(60):
+        spool.append(DATA, 1, bytes(3000))
+        spool.release(spool.sync() - 9000)
+        inodes |= {path.stat().st_ino for path in spool.directory.glob("*.segment")}
+        assert len(list(spool.directory.glob("released-*"))) <= RELEASED_MAX
+    assert len(inodes) < 12
+    spool.release(spool.durable)
+    assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MAX
+
+
+def test_a_file_that_was_to_be_used_again_may_be_gone(open_spool):
+    spool = open_spool()
+    for _ in range(8):
+        spool.append(DATA, 1, bytes(3000))
+        spool.sync()
+    spool.release(spool.durable)
+    for path in spool.directory.glob("released-*"):
+        path.unlink()
+    for number in range(20):
+        spool.append(DATA, number, bytes(3000))
+        spool.sync()
+    assert [entry.session for entry in everything(spool)][-20:] == list(range(20))
+
+
+def test_files_to_be_used_again_keep_no_source_waiting(open_spool):
+    spool = open_spool(max_size=64 * 2**10)
+    while not spool.full:
+        spool.append(DATA, 1, bytes(3000))
+        spool.sync()
+    spool.release(spool.durable)
+    assert list(spool.directory.glob("released-*"))
+    assert not spool.full
 
 
 def test_the_size_is_what_the_files_take(open_spool):

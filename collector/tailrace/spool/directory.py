@@ -4,6 +4,7 @@
     identity           32 hexadecimal digits, drawn when the spool was made
     DIGITS.segment     the log; see `segment`
     next.segment       preallocated and still empty; see `writer`
+    released-DIGITS.segment    a released segment, whose file will be the next one; see `writer`
 
 The first segment is made before `identity`, and each segment repeats the identity in its header. So
 no crash leaves an `identity` without a segment, and a directory whose segments were removed is never
@@ -22,6 +23,7 @@ from tailrace.spool.segment import (
     HEADER_SIZE,
     Header,
     Segment,
+    released_paths,
     segment_first,
     segment_name,
     segment_paths,
@@ -40,7 +42,8 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
     of another spool are in the directory.
     """
     disk.make_way(directory / SPARE_NAME)
-    disk.unlink(directory / SPARE_NAME)
+    for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
+        disk.unlink(path)
     mark = directory / "identity"
     marked = _read_identity(mark, disk)
     paths = _readable(directory, disk)
@@ -52,7 +55,7 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
                 " table; move the directory away to begin a new spool"
             )
         header = Header(uuid4().bytes, first=0, time_ns=0)
-        writer = Spare.prepare(directory, segment_size, disk).become(header)
+        writer = Spare.prepare(directory / SPARE_NAME, segment_size, disk).become(header)
         writer.close()
         headers, paths = [header], [writer.segment.path]
     _check(directory, marked or headers[0].identity, headers)

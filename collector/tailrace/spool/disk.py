@@ -66,20 +66,20 @@ class Disk:
         for made in missing:
             self.sync_directory(made.parent)
 
-    def create(self, path: Path) -> int:
-        """Open a new, empty file; a file of that name is emptied.
+    def create(self, path: Path, *, empty: bool = True) -> int:
+        """Open a file to write it, and make it if it is missing. Unless `empty`, it keeps what it has.
 
         Raise FullError when no descriptor is free, too."""
         with writing(path):
             try:
-                return self.files.open(path, write=True, create=True, truncate=True)
+                return self.files.open(path, write=True, create=True, truncate=empty)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
                 raise
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve room up to `size`, which then reads as zeros.
+        """Reserve room up to `size`, which reads as zeros behind the file's end.
 
         On a file system that cannot reserve, only set the size; a full disk then shows at a write.
         """

@@ -20,8 +20,11 @@ from tailrace.spool.directory import load
 from tailrace.spool.disk import Disk
 from tailrace.spool.entry import Entry
 from tailrace.spool.recovery import SpoolRecovery, survey
-from tailrace.spool.segment import HEADER_SIZE, Header, Segment
-from tailrace.spool.writer import SegmentWriter, Spare
+from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
+from tailrace.spool.writer import SPARE_NAME, SegmentWriter, Spare
+
+RELEASED_MAX = 2
+"""Files of released segments that are kept for the next ones. A commit under load releases about as many."""
 
 
 class Log:
@@ -49,6 +52,7 @@ class Log:
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
+        self._released: list[Segment] = []
         self._lock_fd = lock_fd
         self._disk = disk
 
@@ -97,7 +101,13 @@ class Log:
     def size(self) -> int:
         """Bytes on disk, preallocated ones included."""
         spare = self._spare
-        return sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
+        used = sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
+        return used + self.reusable
+
+    @property
+    def reusable(self) -> int:
+        """Bytes on disk of files that become the next segments."""
+        return sum(segment.size for segment in self._released)
 
     def free(self) -> int:
         """Return how many bytes this user may still write. Raise OSError."""
@@ -134,16 +144,20 @@ class Log:
         try:
             self._writer.extend(self.segment_size)
             if self._spare is None:
-                self._spare = Spare.prepare(self.directory, self.segment_size, self._disk)
+                self._spare = self._next()
         except FullError as error:
             shortage = str(error)
         self.shortage = shortage
 
     def release(self, position: int) -> None:
-        """Delete the segments that lie wholly below `position`."""
+        """Take the segments that lie wholly below `position` out of the log."""
         while self.releasable and self._segments[0].end <= position:
             released, *self._segments = self._segments
-            self._disk.unlink(released.path)
+            if len(self._released) < RELEASED_MAX and released.size <= self.segment_size:
+                self._disk.rename(released.path, self.directory / released_name(released.first))
+                self._released.append(released)
+            else:
+                self._disk.unlink(released.path)
             # One by one, so that the segments that a crash leaves behind have no hole between them.
             self._disk.sync_directory(self.directory)
 
@@ -160,6 +174,7 @@ class Log:
             self._segment_at(position)  # raises ValueError if it was released in the meantime
             raise StoreError(self._damage(segment, position, str(error))) from error
         if not found.entries:
+            self._segment_at(position)  # its file may be the next segment's by now
             raise StoreError(
                 self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
             )
@@ -186,12 +201,16 @@ class Log:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        if self._spare is None:
-            self._spare = Spare.prepare(self.directory, self.segment_size, self._disk)
+        self._spare = self._spare or self._next()
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
         sealed, self._writer, self._spare = self._writer, writer, None
         self._segments = [*self._segments, writer.segment]
         sealed.seal()
+
+    def _next(self) -> Spare:
+        """Preallocate the next segment's file. Raise FullError."""
+        name = released_name(self._released.pop().first) if self._released else SPARE_NAME
+        return Spare.prepare(self.directory / name, self.segment_size, self._disk)
 
     def _segment_at(self, position: int) -> Segment:
         segments = self._segments

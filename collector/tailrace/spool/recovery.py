@@ -5,18 +5,19 @@ unsynced ones must not be kept behind a hole. Each frame says up to where the lo
 was written, so the frames behind a bad place tell the two cases apart:
 
 - a bad place below a synced position is *damage*. It stays and is reported; reading it raises StoreError;
-- the log ends at the first other bad place. The bytes behind were never acknowledged and are cut off.
+- the log ends at the first other bad place. The bytes behind were never acknowledged and are cleared.
 
-A power cut leaves the second kind: half a frame, or zeros where the file system had reserved room but
-written nothing yet. Damage takes a failing disk, or one that lied about a sync. No later frame says that
-the entries of the very last sync were synced, so damage among them counts as a torn tail.
+A power cut leaves the second kind: half a frame, or the bytes that the file had before. These are zeros, or
+frames of the segment that had the file before (see `writer`), whose positions are others. Damage takes a
+failing disk, or one that lied about a sync. No later frame says that the entries of the very last sync were
+synced, so damage among them counts as a torn tail.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.spool.entry import FRAME_MAX, Fault, name_fault
+from tailrace.spool.entry import FRAME_MAX
 from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
@@ -28,7 +29,6 @@ class DamagedRange(NamedTuple):
 
     position: int
     end: int
-    fault: Fault
 
 
 class SpoolRecovery(NamedTuple):
@@ -42,10 +42,8 @@ class SpoolRecovery(NamedTuple):
     """The position where the log ends and continues."""
     time_ns: int
     """Time of the last readable entry."""
-    cut: int
-    """Number of bytes behind the end, up to the last one that is not zero."""
-    fault: Fault | None
-    """Why the log ends there; None when nothing had to be cut."""
+    leftovers: bool
+    """Whether bytes behind the end are not zero."""
     damage: list[DamagedRange]
     """The bad places before the end."""
 
@@ -68,8 +66,7 @@ def survey(segment: Segment) -> SpoolRecovery:
     while runs[-1].end < data_end:
         bad = runs[-1].end
         resumed = segment.find(bad + 1, data_end + FRAME_MAX)
-        rest = segment.bytes_at(bad, min(FRAME_MAX, data_end - bad))
-        faults.append(DamagedRange(bad, resumed or data_end, name_fault(rest, bad)))
+        faults.append(DamagedRange(bad, resumed or data_end))
         if resumed is None:
             break
         runs.append(_run(segment, resumed))
@@ -88,8 +85,7 @@ def _conclude(
         synced=min(synced, end),
         end=end,
         time_ns=kept[-1].time_ns if kept else segment.header.time_ns,
-        cut=max(data_end - end, 0),
-        fault=ending.fault if ending else None,
+        leftovers=data_end > end,
         damage=[bad._replace(end=min(bad.end, end)) for bad in faults if bad.position < end],
     )
 

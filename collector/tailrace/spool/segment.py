@@ -1,4 +1,5 @@
-"""One file of the spool: a header of 64 bytes, then frames, then zeros up to its preallocated size.
+"""One file of the spool: a header of 64 bytes, then frames, then zeros, or frames of an earlier segment that
+had the file, up to its preallocated size.
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
     u32 crc32 of these, zeros up to 64                                     (all little-endian)
@@ -27,6 +28,7 @@ HEADER_SIZE = 64
 WINDOW = 4 * FRAME_MAX
 """The size of one read or write, about, so that memory stays bounded."""
 _NAME = re.compile(r"(\d{20})\.segment")
+_RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
 _CHECKSUM = struct.Struct("<I")
 
@@ -74,6 +76,16 @@ def segment_first(path: Path) -> int:
 
 def segment_name(first: int) -> str:
     return f"{first:020}.segment"
+
+
+def released_name(first: int) -> str:
+    """Return the name of a file that was the segment from `first` on, and that the log no longer needs."""
+    return f"released-{segment_name(first)}"
+
+
+def released_paths(directory: Path, disk: Disk) -> list[Path]:
+    """Return the files of released segments in a directory."""
+    return [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
 
 
 def segment_paths(directory: Path, disk: Disk) -> list[Path]:

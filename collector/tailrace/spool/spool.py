@@ -150,7 +150,8 @@ class Spool:
         room for the next segment (the rest of the newest one is for entries that are on their way). Then
         call `sync` now and then, even with nothing to write: it tries again to make room.
         """
-        crowded = self.size >= self._max_size or self.durable - self.begin > self.held_max
+        used = self.size - self._log.reusable
+        crowded = used >= self._max_size or self.durable - self.begin > self.held_max
         return self.shortage is not None or (crowded and self._log.releasable)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
@@ -187,7 +188,7 @@ class Spool:
             return self.durable
 
     def release(self, position: int) -> None:
-        """Delete the segments that lie wholly below `position`, but never the newest one."""
+        """Take the segments that lie wholly below `position` out of the log, but never the newest one."""
         with self._disk_lock, self._refusing_after_sync_error():
             self._log.release(position)
 
