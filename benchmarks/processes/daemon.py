@@ -102,7 +102,7 @@ class Daemon:
 def daemon(home: Path, sources: str = SOCKETS, more: str = "") -> Iterator[Daemon]:
     """Run a daemon on a new store in a directory."""
     home.mkdir(parents=True, exist_ok=True)
-    collector = Collector(home, sources=sources, more=more)
+    collector = Collector(home, sources=sources, more=more, executable=True)
     try:
         yield Daemon(collector.start())
     finally:

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.marks import marks_of
 from tailrace.kernels import active
+from tailrace.ledger import block_count
 from tailrace.ledger.block_count import count_block
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
@@ -96,3 +97,29 @@ def test_a_block_is_counted_like_lists(made, places):
             assert block.marks.count == listed.marks.count
             seqs, restart = found
             at += len(seqs) + restart
+
+
+def test_streams_without_a_place_cost_nothing_to_the_others(monkeypatch):
+    """Each look at all streams takes as long as there are streams: one for each event would take seconds."""
+    looks = []
+
+    class Counted(block_count.InOrder):
+        def read_all(self):
+            looks.append("read")
+            super().read_all()
+
+        def write_back(self):
+            looks.append("write")
+            super().write_back()
+
+    counters = ledger(LedgerConfig(reorder_events=WINDOW, streams_max=2))
+    as_block(counters, [event(stream, 0, 1000, 50) for stream in range(2)], 1)
+    known = [event(number % 2, 1 + number // 2, 1010 + number, 50) for number in range(150)]
+    as_block(counters, known, 2)
+    monkeypatch.setattr(block_count, "InOrder", Counted)
+    other = [event(stream, number, 2000, 50) for number in range(20) for stream in range(2, 8)]
+    late = [event(number % 2, 200 - number, 3000, 50) for number in range(20)]
+    numbers, _ = as_block(counters, [*other, *late], 3)
+    assert numbers[: len(other)] == [None] * len(other)
+    assert looks.count("read") == 1, "when it begins"
+    assert looks.count("write") == len(other) + 1

@@ -67,7 +67,7 @@ class LedgerConfig(Section, frozen=True):
     """A missing event becomes a gap once this many later events of its stream have arrived."""
     reorder_time: Duration = Duration(2)
     """A missing event becomes a gap after this long at the latest."""
-    streams_max: int = 4096
+    streams_max: int = 8192
     """Streams of a session whose sequence numbers are followed. Events of further streams are stored, and a gap of unknown size says that nobody knows what those streams lack."""
     holes_max: int = 1024
     """Separate holes remembered for each stream. Beyond that, the oldest hole is closed."""
@@ -85,7 +85,7 @@ class LedgerConfig(Section, frozen=True):
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
     """Spans without an end that are remembered for each session."""
-    session_state_max: Size = Size(16 * MIB)
+    session_state_max: Size = Size(32 * MIB)
     """Memory for the state that one session's producer makes grow: open spans, references, streams, holes, names. Beyond it, the oldest entries are evicted and counted, and a row says so."""
     source_state_max: Size = Size(48 * MIB)
     """The same limit for all sessions of a source together. The sessions that hold the most give way."""

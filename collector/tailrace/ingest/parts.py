@@ -215,7 +215,7 @@ class Place(NamedTuple):
         begin = self.row + 1
         for records in islice(self.chunk, self.part, None):
             if isinstance(records, Block):
-                return numbered(records.columns())[0]
+                return numbered(records.columns(1))[0]
             for record in islice(records, begin, None):
                 if record.kind in NUMBERED:
                     return numbered([(value,) for value in record])[0]

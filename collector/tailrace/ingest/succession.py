@@ -241,9 +241,9 @@ class Succession:
         no event follows, a new incarnation begins in doubt."""
         generations = self._generations
         current = generations.current
-        event = place.event_after()
         if generations.doubt or current.empty:
             return
+        event = place.event_after()
         if event is not None:
             if current.denies([event]):
                 generations.restart(why, now)

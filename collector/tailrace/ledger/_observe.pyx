@@ -20,8 +20,8 @@ cdef struct Slot:
 cdef class InOrder:
     """Follows the streams of one block while their events come in order.
 
-    `take` counts until an event needs the ledger. Call `write_back` before the ledger looks at the streams, and
-    `read` or `read_all` after the ledger has changed them."""
+    `take` counts until an event needs the ledger. Call `write` or `write_back` before the ledger looks at a stream or
+    at all of them, and `read` or `read_all` after the ledger has changed them."""
 
     cdef Slot *slots
     cdef int *slot_of
@@ -119,12 +119,20 @@ cdef class InOrder:
         return 0
 
     def write_back(self):
-        """Write where the streams stand now."""
+        """Write where all streams stand now."""
         cdef int slot
         for slot in range(self.streams):
-            if self.slots[slot].moved:
-                self.slots[slot].moved = False
-                self.table[self.texts[self.slots[slot].code]].next = self.slots[slot].next
+            self._write(&self.slots[slot])
+
+    def write(self, Py_ssize_t row):
+        """Write where the stream of a row stands now."""
+        self._write(&self.slots[self.slot_of[self.codes[row]]])
+
+    cdef int _write(self, Slot *slot) except -1:
+        if slot.moved:
+            slot.moved = False
+            self.table[self.texts[slot.code]].next = slot.next
+        return 0
 
     # Events
 

@@ -23,9 +23,10 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
     special: dict[int, int | None] = {}
     at = 0
     while (at := kernel.take(at)) < block.rows:
-        kernel.write_back()
         stream, count, mark = kernel.event(at)
-        known = stream in table
+        known, places = stream in table, len(table)
+        # A new stream may take the places of others.
+        kernel.write(at) if known else kernel.write_back()
         number = counters.count_one(stream, count, mark, now)
         if number == RESTART:
             break
@@ -33,8 +34,10 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
             special[at] = number
         else:
             kernel.put(at, number)
-        # A new stream may take the places of others.
-        kernel.read(at) if known else kernel.read_all()
+        if known:
+            kernel.read(at)
+        elif stream in table or len(table) != places:
+            kernel.read_all()
         at += 1
     kernel.write_back()
     counters.state.seen += at

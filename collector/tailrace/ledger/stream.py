@@ -261,6 +261,6 @@ def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
     Beyond `HEAD` all slots are added at once: kernels take a stream from then on."""
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
-        marks.extend([NEVER] * more)
+        marks.frombytes(bytes(marks.itemsize * more))
     marks[slot] = mark
     return more

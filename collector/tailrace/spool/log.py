@@ -23,8 +23,8 @@ from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
 from tailrace.spool.writer import SPARE_NAME, SegmentWriter, Spare
 
-RELEASED_MAX = 2
-"""Files of released segments that are kept for the next ones. A commit under load releases about as many."""
+RELEASED_MAX = 4
+"""Files of released segments that are kept for the next ones. Commits under load release one to four."""
 
 
 class Log:
