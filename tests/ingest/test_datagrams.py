@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.formats.heph import format as heph
-from tailrace.ingest.datagram_records import decode_datagrams
+from tailrace.ingest.datagram_records import apart, decode_datagrams
 from tailrace.ingest.parts import decoding
 from tailrace.kernels import active
 from tailrace.model.block import Block
@@ -23,8 +23,8 @@ PIECES = [
 
 
 @st.composite
-def datagrams(draw):
-    many = []
+def packets(draw):
+    made = []
     for n in range(draw(st.integers(1, 6))):
         attributes = b"".join(draw(st.lists(st.sampled_from(PIECES), max_size=3)))
         packet = bytearray(heph_event(1, n, attributes=attributes))
@@ -33,7 +33,18 @@ def datagrams(draw):
             piece = draw(st.sampled_from(PIECES))
             packet[at : at + len(piece)] = piece
         packet[4:8] = struct.pack(">I", len(packet)) if draw(st.booleans()) else packet[4:8]
-        many.append(bytes(packet))
+        made.append(heph_epoch(7) if draw(st.integers(0, 5)) == 0 else bytes(packet))
+    return made
+
+
+@st.composite
+def datagrams(draw):
+    """Datagrams of some packets each, most of them events, some cut."""
+    many = []
+    for made in draw(st.lists(packets(), min_size=1, max_size=6)):
+        datagram = b"".join(made)
+        cut = draw(st.sampled_from([0, 0, 0, 1, 20]))
+        many.append(datagram[: len(datagram) - cut])
     return many
 
 
@@ -56,27 +67,55 @@ def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
 
 def whole(*datagrams):
     packed = Datagrams.pack(datagrams)
-    return FORMATS["heph"].whole(packed.payload, packed.sizes, packed.begin)
+    return FORMATS["heph"].whole(packed.payload, packed.sizes, 0, packed.begin)
 
 
-def test_only_single_whole_events_count_as_whole():
+def test_only_datagrams_of_whole_events_count_as_whole():
     event, other = heph_event(1, 0), heph_event(2, 7, attributes=b"\x00\x01a\x01" + bytes(8))
-    assert whole(event)
-    assert whole(event, other, event)
-    for odd in (event[:-1], event + event, event + b"\0", heph_epoch(1), b"", b"\0" * 42):
-        assert not whole(odd)
-        assert not whole(event, odd)
-        assert not whole(odd, event)
+    assert whole(event) == 1
+    assert whole(event, other + event, event) == 3
+    odd = [
+        event[:-1],
+        event + event[:-1],
+        event + b"\0",
+        heph_epoch(1),
+        event + heph_epoch(1),
+        b"",
+        b"\0" * 42,
+    ]
     for magic in (EVENT_MAGIC, METADATA_MAGIC):
-        assert not whole(
-            heph_event(1, 0, attributes=b"\x00\x01a\x04\x00\x04" + magic.to_bytes(4, "big"))
-        )
+        inside = b"\x00\x01a\x04\x00\x04" + magic.to_bytes(4, "big")
+        odd.append(event + heph_event(1, 0, attributes=inside))
+    for each in odd:
+        assert whole(each) == 0
+        assert whole(event, event, each, event) == 2
+        assert whole(each, event) == 0
+
+
+def test_datagrams_are_counted_from_the_one_asked_for():
+    event = heph_event(1, 0)
+    packed = Datagrams.pack([event, heph_epoch(1), event, event + event])
+    begin = packed.begin + sum(packed.sizes[:2])
+    assert FORMATS["heph"].whole(packed.payload, packed.sizes, 2, begin) == 2
+    assert FORMATS["heph"].whole(packed.payload, packed.sizes, 4, len(packed.payload)) == 0
+
+
+@pytest.mark.skipif(not active(), reason="kernels are off or not built")
+def test_the_kernel_takes_datagrams_of_several_events_beside_one_that_tells_of_its_session():
+    """As clients send them: each datagram holds as many events as fit."""
+    full = [b"".join(heph_event(1, 16 * n + at) for at in range(16)) for n in range(8)]
+    decoder = FORMATS["heph"].decoder(65536, None)
+    packed = Datagrams.pack([*full[:4], heph_epoch(7) + full[4], *full[5:]])
+    chunk = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
+    assert [part.rows if isinstance(part, Block) else len(part) for part in chunk] == [64, 17, 48]
+    pieces = list(apart(chunk, packed, packed.length))
+    assert pieces == [chunk[:1], chunk[1:2], chunk[2:]]
 
 
 def test_sizes_beyond_the_bytes_are_not_whole():
     event = heph_event(1, 0)
-    assert not FORMATS["heph"].whole(event, (len(event), len(event)), 0)
-    assert not FORMATS["heph"].whole(event, (len(event),), 1)
+    assert FORMATS["heph"].whole(event, (len(event), len(event)), 0, 0) == 1
+    assert FORMATS["heph"].whole(event, (len(event),), 0, 1) == 0
 
 
 @pytest.mark.skipif(not active(), reason="kernels are off or not built")
@@ -84,5 +123,5 @@ def test_sizes_beyond_the_bytes_are_not_whole():
 @given(st.lists(datagrams(), max_size=3))
 def test_the_kernel_calls_those_events_that_python_calls_so(many):
     packed = Datagrams.pack([datagram for some in many for datagram in some])
-    given = packed.payload, packed.sizes, packed.begin
-    assert heph.all_events(*given) == heph._are_events(*given)
+    given = packed.payload, packed.sizes, 0, packed.begin
+    assert heph.of_events(*given) == heph._of_events(*given)

@@ -201,8 +201,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `decoder(limit, state)`: make a decoder whose longest record is `limit` bytes; it starts fresh for None,
         or continues from a `state` decoded as `state_type`.
     `counter_bits`: the width of the producer's per-stream counter, None where it has none.
-    `whole`: whether datagrams are exactly one record each, so that they may be decoded in one piece. Given are bytes,
-        the datagrams' sizes, and where in the bytes they begin, one behind the other.
+    `whole(data, sizes, first, begin)`: how many datagrams, from the one at index `first` on, hold whole events and
+        nothing else, so that they may be decoded in one piece. All datagrams have `sizes`, and lie one behind the
+        other in `data`; the first of them is at `begin`.
     `flaws`, `malformed`: the closed sets of reasons that its records may carry.
     `files`: how its files are found. `dialects`: the values, beside "auto", of a source's `dialect`.
     `waiting`: the part of a state that holds the bytes of an unfinished record as its `waiting`; a
@@ -217,7 +218,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     malformed: frozenset[str]
     transports: tuple[str, ...] = ("tail",)
     counter_bits: int | None = None
-    whole: Callable[[bytes, tuple[int, ...], int], bool] | None = None
+    whole: Callable[[bytes, tuple[int, ...], int, int], int] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()
     waiting: Callable[[Any], Waiting] = _itself

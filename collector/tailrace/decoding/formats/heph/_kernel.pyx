@@ -364,17 +364,33 @@ cdef class Scanner:
         )
 
 
-def all_events(bytes payload not None, tuple sizes not None, Py_ssize_t begin):
-    """Return whether the datagrams that lie one behind the other from `begin` on are exactly one event each."""
+def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py_ssize_t begin):
+    """Return how many datagrams are whole events and nothing else, from the one at index `first` on, which is at `begin`."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(payload)
-    cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size
-    if begin < 0:
-        return False
+    cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size, index = first
+    if first < 0 or begin < 0:
+        return 0
     at += begin
-    for size in sizes:
-        if size < EVENT_MIN or size > left or _u32(at) != EVENT or _u32(at + 4) != size:
+    while index < len(sizes):
+        size = sizes[index]
+        if size > left or not _are_events(at, size):
+            break
+        at += size
+        left -= size
+        index += 1
+    return index - first
+
+
+cdef bint _are_events(const uint8_t *at, Py_ssize_t left) noexcept nogil:
+    """Return whether bytes are whole events. Inside an event there may be no magic: another packet may begin there."""
+    cdef Py_ssize_t size
+    if left < EVENT_MIN:
+        return False
+    while left:
+        if left < EVENT_MIN or _u32(at) != EVENT:
             return False
-        if _u16(at + 40) + EVENT_MIN > size:
+        size = _u32(at + 4)
+        if size > left or _u16(at + 40) + EVENT_MIN > size:
             return False
         if memmem(at + 4, size - 4, EVENT_MAGIC, 4) or memmem(at + 4, size - 4, METADATA_MAGIC, 4):
             return False

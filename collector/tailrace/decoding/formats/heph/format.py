@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from tailrace import kernels
@@ -18,28 +17,38 @@ from tailrace.decoding.formats.heph.decoder import (
 from tailrace.decoding.formats.heph.session import acknowledge
 
 if TYPE_CHECKING or kernels.active():
-    from tailrace.decoding.formats.heph._kernel import all_events
+    from tailrace.decoding.formats.heph._kernel import of_events
     from tailrace.decoding.formats.heph.blocks import HephBlockDecoder
 
 
-def _are_events(payload: bytes, sizes: tuple[int, ...], begin: int) -> bool:
-    """Return whether datagrams are exactly one event each: their lengths agree, and no magic is inside."""
-    bounds = accumulate(sizes, initial=begin)
-    return all(_is_event(payload[start:end]) for start, end in pairwise(bounds))
+def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
+    """Return how many datagrams are whole events and nothing else, from the one at index `first` on, which is at `begin`."""
+    index, at = first, begin
+    while index < len(sizes) and (end := at + sizes[index]) <= len(payload):
+        if not _are_events(payload, at, end):
+            break
+        index, at = index + 1, end
+    return index - first
 
 
-def _is_event(datagram: bytes) -> bool:
-    have = len(datagram)
-    if have < EVENT_MIN:
+def _are_events(data: bytes, at: int, end: int) -> bool:
+    """Return whether bytes are whole events. Inside an event there may be no magic: another packet may begin there."""
+    if at == end:
         return False
-    magic, size = prefix(datagram)
-    return (
-        magic == EVENT
-        and size == have
-        and (datagram[40] << 8 | datagram[41]) + EVENT_MIN <= have
-        and datagram.find(MAGICS[0], 4) < 0
-        and datagram.find(MAGICS[1], 4) < 0
-    )
+    while at < end:
+        if end - at < EVENT_MIN:
+            return False
+        magic, size = prefix(data, at)
+        stop = at + size
+        whole = EVENT_MIN + (data[at + 40] << 8 | data[at + 41]) <= size <= end - at
+        if (
+            magic != EVENT
+            or not whole
+            or any(data.find(each, at + 4, stop) >= 0 for each in MAGICS)
+        ):
+            return False
+        at = stop
+    return True
 
 
 FORMAT = Format(
@@ -59,7 +68,7 @@ FORMAT = Format(
         }
     ),
     counter_bits=32,
-    whole=all_events if kernels.active() else _are_events,
+    whole=of_events if kernels.active() else _of_events,
     files=Files(recognises=lambda _, head: head[:4] in MAGICS),
     acknowledge=acknowledge,
 )
