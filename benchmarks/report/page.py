@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.report import plots, tables
+from benchmarks.report import goals, plots, tables
 from benchmarks.results import Machine, Result, Results
 
 PAGE = "performance.md"
@@ -40,6 +40,7 @@ def files(results: Results) -> dict[str, str]:
             name = f"performance/ratios-{measure}.svg"
             made[name] = drawn
             lines += ["", f"![Ratios, {measure}]({name})"]
+    lines += goals.section(results)
     for key, result in results.found.items():
         lines += ["", *_section(key, result, made)]
     made[PAGE] = "\n".join(lines) + "\n"

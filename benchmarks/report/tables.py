@@ -13,27 +13,29 @@ _WISHED = {Better.MORE: "above 1", Better.LESS: "below 1", Better.NEITHER: ""}
 
 def of_ratios(results: Results) -> Iterator[str]:
     """Yield one table of all ratios."""
-    yield from _head(
-        ["benchmark", "input", "figure", "Tailrace over", "min", "median", "max", "better"]
-    )
+    rows = []
     for key, result in results.found.items():
         for case in result.cases:
             for ratio in ratios(case):
                 measure = MEASURES[ratio.measure]
                 cells = [f"`{key}`", case.label, measure.title, ratio.other.name]
-                yield _row([*cells, *map(number, ratio.spread), _WISHED[measure.better]])
+                rows.append([*cells, *map(number, ratio.spread), _WISHED[measure.better]])
+    yield from table(
+        ["benchmark", "input", "figure", "Tailrace over", "min", "median", "max", "better"], rows
+    )
 
 
 def of_figures(result: Result) -> Iterator[str]:
     """Yield a table of the figures of one benchmark, min / median / max of the runs."""
     shown = _shown(result)
     what = result.axis or "input"
-    yield from _head([what, "side", *(_title(MEASURES[name]) for name in shown), "runs"])
+    rows = []
     for case in result.cases:
         for side in case.sides:
             if not side.absent:
                 figures = [_cell(MEASURES[name], spread(side, name)) for name in shown]
-                yield _row([case.label, side.name, *figures, str(len(side.runs))])
+                rows.append([case.label, side.name, *figures, str(len(side.runs))])
+    yield from table([what, "side", *(_title(MEASURES[name]) for name in shown), "runs"], rows)
 
 
 def of_sides(result: Result) -> Iterator[str]:
@@ -81,8 +83,11 @@ def _absence(side: Side) -> str:
     return f" **Absent** when this was measured: `{side.absent}` installs it." if side.absent else ""  # fmt: skip
 
 
-def _head(cells: list[str]) -> Iterable[str]:
-    return _row(cells), "|" + "---|" * len(cells)
+def table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield _row(head)
+    yield "|" + "---|" * len(head)
+    yield from map(_row, rows)
 
 
 def _row(cells: list[str]) -> str:

@@ -16,9 +16,10 @@ import pytest
 
 from benchmarks.comparisons import Spread, ratios
 from benchmarks.places import CONFIGURATIONS, PUBLISHED
+from benchmarks.report import goals
 from benchmarks.report.page import PAGE, RESULTS, files, write
 from benchmarks.report.tables import number
-from benchmarks.results import Case, Results, Role, Side
+from benchmarks.results import Case, Result, Results, Role, Side
 
 SAMPLE = Path(__file__).parent / "sample"
 PAGES = [SAMPLE, PUBLISHED]
@@ -108,3 +109,37 @@ def test_memory_is_compared_with_peers_alone_since_no_reference_says_how_much_is
         ("cpu", Role.PEER), ("cpu", Role.REFERENCE), ("cpu", Role.BASE),
         ("resident", Role.PEER), ("resident", Role.BASE),
     ]  # fmt: skip
+
+
+def goals_of(*runs, measure):
+    """The table of goals where Heph over TCP had these figures."""
+    ours = Side(name="Tailrace", role=Role.OURS, does="", runs=[{measure: value} for value in runs])
+    machine = Results.load(SAMPLE / RESULTS).found.popitem()[1].machine
+    case = Case(label="Heph over TCP", sides=[ours])
+    result = Result(title="", about="", machine=machine, cases=[case])
+    lines = list(goals.section(Results({"heph-tcp": result})))
+    return [line for line in lines if line.startswith("| `")]
+
+
+@pytest.mark.parametrize(
+    ("measure", "runs", "cells"),
+    [
+        ("rate", [1e6, 4e6, 5e6], "events a second, k/s | 4000 | 4000 | yes |"),
+        ("rate", [1e6, 3.9e6, 5e6], "events a second, k/s | 4000 | 3900 | no |"),
+        ("cpu", [0.3e-6], "CPU an event, µs | 0.35 | 0.3 | yes |"),
+        ("cpu", [0.4e-6], "CPU an event, µs | 0.35 | 0.4 | no |"),
+    ],
+)
+def test_a_goal_is_reached_by_the_median(measure, runs, cells):
+    (line,) = goals_of(*runs, measure=measure)
+    assert line == f"| `heph-tcp` | Heph over TCP | {cells}"
+
+
+def test_no_figure_of_a_goal_makes_no_section():
+    assert goals_of(1.0, measure="p99") == []
+
+
+def test_each_goal_is_about_a_published_figure():
+    page = files(Results.load(PUBLISHED / RESULTS))[PAGE].partition("## Goals")[2]
+    for goal in goals.GOALS:
+        assert f"| `{goal.benchmark}` | {goal.case}" in page

@@ -1,0 +1,155 @@
+"""How far the published figures are from what was aimed at, and where the time goes that lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks.comparisons import ratios, spread
+from benchmarks.measures import MEASURES, Better
+from benchmarks.report.tables import number, table
+from benchmarks.results import Case, Result, Results, Role
+
+_STAGES = ("decoded", "ingested", "written", "Tailrace")
+_PARTS = (
+    "decoding",
+    "counting and matching",
+    "the rows' files",
+    "receiving, the spool and commits",
+)
+"""The cost of each stage beyond the one before."""
+
+
+class Goal(NamedTuple):
+    """A figure that was aimed at. `stage` names the case of `stages` that shows where its time goes."""
+
+    benchmark: str
+    case: str
+    measure: str
+    aim: float
+    stage: str = ""
+    over_base: bool = False
+    """Whether the figure is a ratio to the smallest size of the sweep."""
+
+
+def _into_table(benchmark: str, case: str, rate: float, stage: str) -> Goal:
+    return Goal(benchmark, case, "rate", rate, stage)
+
+
+GOALS = (
+    _into_table("heph-tcp", "Heph over TCP", 4e6, "heph"),
+    Goal("heph-tcp", "Heph over TCP", "cpu", 0.35e-6, "heph"),
+    _into_table("jets-tcp", "JETS over TCP", 3e6, "jets"),
+    _into_table("dftracer", "DFTracer, one call repeated", 3e6, "dftracer"),
+    _into_table("dftracer", "DFTracer, varied calls", 2e6, "dftracer"),
+    _into_table("dftracer", "DFTracer, varied calls, gz", 1.6e6, "dftracer"),
+    _into_table("ovni", "ovni", 10e6, "ovni"),
+    _into_table("et3", "ET3, fifty objects", 6e6, "et3"),
+    _into_table("et3", "ET3, objects all different", 4e6, "et3"),
+    *(Goal(name, "", "resident", 300e6) for name in ("heph-tcp", "jets-tcp", "dftracer", "ovni", "et3")),
+    Goal("emitting", "an event, compiled", "caller", 100e-9),
+    Goal("emitting", "a span, compiled", "caller", 180e-9),
+    Goal("emitting", "an event, pure Python", "caller", 500e-9),
+    Goal("latency", "a commit every 1 s", "p99", 1.1),
+    Goal("latency", "a commit every 250 ms", "p99", 0.3),
+    Goal("idle", "no sender", "private", 60e6),
+    Goal("idle", "no sender", "resident", 120e6),
+    Goal("idle", "no sender", "idle", 0.004),
+    Goal("streams", "5000 streams", "cpu", 1.2, over_base=True),
+    Goal("connections", "1000 connections", "cpu", 1.2, over_base=True),
+)  # fmt: skip
+
+
+class _Found(NamedTuple):
+    """A goal, and the median that was measured."""
+
+    goal: Goal
+    result: Result
+    case: Case
+    value: float
+
+    @property
+    def reached(self) -> bool:
+        more = MEASURES[self.goal.measure].better is Better.MORE
+        return self.value >= self.goal.aim if more else self.value <= self.goal.aim
+
+
+def section(results: Results) -> Iterator[str]:
+    """Yield the lines of the section; none where nothing was measured that has a goal."""
+    found = [each for goal in GOALS for each in _measured(goal, results)]
+    if not found:
+        return
+    yield from ["", "## Goals", ""]
+    yield "What we aim at on two cores, beside the medians here. Quick forms understate what they measure; so does a busy machine."
+    yield ""
+    yield from table(
+        ["benchmark", "input", "figure", "goal", "here", "reached"], map(_cells, found)
+    )
+    yield from _distances(found, results)
+
+
+def _measured(goal: Goal, results: Results) -> Iterator[_Found]:
+    result = results.found.get(goal.benchmark)
+    for case in result.cases if result else ():
+        value = _value(goal, case)
+        if value is not None and goal.case in ("", case.label) and result:
+            yield _Found(goal, result, case, value)
+
+
+def _value(goal: Goal, case: Case) -> float | None:
+    """Return the median of our figure, or of its ratios."""
+    if goal.over_base:
+        base = [
+            each
+            for each in ratios(case)
+            if each.other.role is Role.BASE and each.measure == goal.measure
+        ]
+        return base[0].spread.middle if base else None
+    ours = next((side for side in case.sides if side.role is Role.OURS), None)
+    found = spread(ours, goal.measure) if ours else None
+    return found.middle if found else None
+
+
+def _cells(found: _Found) -> list[str]:
+    goal, measure = found.goal, MEASURES[found.goal.measure]
+    title, size = f"{measure.title}, {measure.unit}", measure.unit_size
+    if goal.over_base:
+        title, size = f"{measure.title}, over that with 1", 1.0
+    words = "yes" if found.reached else "no"
+    return [f"`{goal.benchmark}`", found.case.label, title, number(goal.aim / size), number(found.value / size), words]  # fmt: skip
+
+
+def _distances(found: list[_Found], results: Results) -> Iterator[str]:
+    """Say where the CPU goes of what is slower than its goal, and what the references took in the same run."""
+    stages = results.found.get("stages")
+    for each in found:
+        case = _case(stages, each.goal.stage) if stages and not each.reached else None
+        if case and each.goal.measure == "rate":
+            yield ""
+            yield f"**{each.case.label}**: {_split(case)}{_references(each.case)}"
+
+
+def _case(result: Result, label: str) -> Case | None:
+    return next((case for case in result.cases if case.label == label), None)
+
+
+def _split(case: Case) -> str:
+    """Say what each stage takes of an event's CPU."""
+    cpu = {side.name: found.middle for side in case.sides if (found := spread(side, "cpu"))}
+    if not all(name in cpu for name in _STAGES):
+        return ""
+    before, parts = 0.0, []
+    for name, part in zip(_STAGES, _PARTS, strict=True):
+        parts.append(f"{part} {number((cpu[name] - before) * 1e6)}")
+        before = cpu[name]
+    return f"of {number(before * 1e6)} µs of CPU an event (`stages`), {', '.join(parts)}. "
+
+
+def _references(case: Case) -> str:
+    """Say what the references took in the same run."""
+    said = [
+        f"{side.name} {number(found.middle * 1e6)} µs"
+        for side in case.sides
+        if side.role is Role.REFERENCE and (found := spread(side, "cpu"))
+    ]
+    return f"In its own run, the references take: {', '.join(said)}." if said else ""
