@@ -175,6 +175,11 @@ class Ingest:
         states = (session.state for session in self._sessions.values())
         return [s.number for s in states if s.record_since and s.record_since < before]
 
+    @property
+    def has_news(self) -> bool:
+        """Return whether there may be news for clients. Only entries bring more."""
+        return any(each.news for each in self.shared.all_announced.values())
+
     def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[ClientAnswer]:
         """Yield the news for clients, in answers of at most 1200 bytes.
 

@@ -2,7 +2,7 @@
 
 Decoded events are durable, so the ingest's answers may be sent at once. The loop waits for no
 client: it answers a slow one when that one reads again. A lost datagram is not repeated; the client
-asks again with another announcement.
+asks again with another announcement. While there is nothing to tell, the loop sleeps until an entry comes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait
+from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
@@ -34,16 +34,23 @@ class Voice(Protocol):
 
 
 class Acknowledging:
-    def __init__(self, spool: Spool, ingest: Ingest, sources: Mapping[str, Voice]) -> None:
+    """The loop that answers. `came` is set when an entry was appended to the spool."""
+
+    def __init__(
+        self, spool: Spool, ingest: Ingest, sources: Mapping[str, Voice], came: Flag
+    ) -> None:
         self._spool = spool
         self._ingest = ingest
         self._sources = sources
+        self._came = came
 
     def run(self, before: Steps[None]) -> Steps[None]:
         """Take the steps `before`, then answer until closed."""
         yield from before
         while True:
             count = yield from self.once()
+            if not self._ingest.has_news and self._ingest.position == self._spool.end:
+                yield Wait(flag=self._came)
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self) -> Steps[None]:

@@ -104,7 +104,7 @@ class Loops:
             self.spool, self.ingest, current, health, self._decodable, committed=opened.committed,
             replayed=self._replayed, ready=self.committing.ready, reject=cut,
         )  # fmt: skip
-        self.acknowledging = Acknowledging(self.spool, self.ingest, voices)
+        self.acknowledging = Acknowledging(self.spool, self.ingest, voices, self.gate.dirty)
         self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
         self.heartbeats: Heartbeats | None = None
         interval = current.config.heartbeat.interval
