@@ -28,14 +28,17 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 class Manager:
-    """One service. `messages` is what it said, each a dict of variables; `store` its sockets by name."""
+    """One service. `messages` is what it said, each a dict of variables."""
 
     def __init__(self, directory, *, watchdog_seconds=None, abstract=False, **options):
         self.messages = []
-        self.store = {}
+        self._store = {}
+        self._asked = self._heard = 0
         path = str(directory / "notify.sock")
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sock.bind("\0" + path if abstract else path)
+        self._mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._mark.connect(self._sock.getsockname())
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
         environ = {"NOTIFY_SOCKET": "@" + path if abstract else path}
@@ -43,6 +46,16 @@ class Manager:
             environ["WATCHDOG_USEC"] = str(round(watchdog_seconds * 1e6))
         self._variables = environ
         self.collector = _Service(directory, environ=dict(environ), **options)
+
+    @property
+    def store(self):
+        """The sockets that are kept, by name."""
+        self._catch_up()
+        return self._store
+
+    @store.setter
+    def store(self, kept):
+        self._store = kept
 
     def start(self, **options):
         """Start the service with the sockets that are kept for it."""
@@ -59,15 +72,17 @@ class Manager:
 
     def end(self):
         self.collector.end()
-        for socks in self.store.values():
+        for socks in self._store.values():
             for sock in socks:
                 sock.close()
         self._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._sock.close()
+        self._mark.close()
 
     def said(self, variable):
         """The values of a variable, in order."""
+        self._catch_up()
         return [message[variable] for message in list(self.messages) if variable in message]
 
     def alive(self):
@@ -86,19 +101,28 @@ class Manager:
         time.sleep(seconds)
         return self.alive() - before
 
+    def _catch_up(self):
+        """Return once everything is heard that the service has said."""
+        self._asked += 1
+        self._mark.send(b"ASKED=%d" % self._asked)
+        until(lambda: self._heard >= self._asked, "what the service said to be heard")
+
     def _listen(self):
         while True:
             data, descriptors, _, _ = socket.recv_fds(self._sock, 65536, 16)
             if not data:
                 return
             message = dict(line.split("=", 1) for line in data.decode().splitlines())
+            if "ASKED" in message:
+                self._heard = int(message["ASKED"])
+                continue
             name = message.get("FDNAME", "stored")
             if "FDSTOREREMOVE" in message:
-                for sock in self.store.pop(name, []):
+                for sock in self._store.pop(name, []):
                     sock.close()
             for fd in descriptors:
                 if "FDSTORE" in message:
-                    self.store.setdefault(name, []).append(socket.socket(fileno=fd))
+                    self._store.setdefault(name, []).append(socket.socket(fileno=fd))
                 else:  # BARRIER=1
                     os.close(fd)
             self.messages.append(message)
