@@ -37,6 +37,12 @@ def test_present(codes, marks):
     assert columns.present(packed, len(codes), 7, valid) == list(dict.fromkeys(kept))
 
 
+@given(CODES)
+def test_counted(codes):
+    packed = array("i", codes).tobytes()
+    assert columns.counted(packed, len(codes), 7) == [codes.count(code) for code in range(7)]
+
+
 @given(CODES, st.lists(st.integers(0, 100), min_size=1, max_size=7))
 def test_recoded(codes, table):
     expected = [table[code] if code < len(table) else 0 for code in codes]
@@ -53,6 +59,12 @@ def test_rows_beyond_a_buffer_are_refused():
         columns.present(bytes(8), 3, 1)
     with pytest.raises(ValueError, match="row 1 has code 9 of 9"):
         columns.present(array("i", [8, 9]).tobytes(), 2, 9)
+    with pytest.raises(ValueError, match="do not hold 3 codes"):
+        columns.counted(bytes(8), 3, 1)
+    with pytest.raises(ValueError, match="row 1 has code 9 of 9"):
+        columns.counted(array("i", [8, 9]).tobytes(), 2, 9)
+    with pytest.raises(ValueError, match="row 0 has code -1 of 9"):
+        columns.counted(array("i", [-1]).tobytes(), 1, 9)
     with pytest.raises(ValueError, match="do not hold 9 bits"):
         columns.present(bytes(36), 9, 1, b"\xff")
     with pytest.raises(ValueError, match="do not hold 3 codes"):

@@ -17,7 +17,7 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 
 if TYPE_CHECKING or active():
-    from tailrace.model._columns import greatest, present, shifted
+    from tailrace.model._columns import counted, greatest, present, shifted
 
 Columns = Sequence[Sequence[Any]]
 
@@ -101,12 +101,9 @@ class Packed:
     @property
     def kinds(self) -> Mapping[str, int]:
         """Return how many rows there are of each kind."""
-        kind, rows = self.block.kind, self.rows
-        codes = bytes(memoryview(kind.codes).cast("B")[: 4 * rows])
-        # Codes are below 256, so each has one byte that is not 0, but for the first.
-        counts = {text: codes.count(code) for code, text in enumerate(kind.texts) if code}
-        first = {kind.texts[0]: rows - sum(counts.values())}
-        return {text: count for text, count in (first | counts).items() if count}
+        kind = self.block.kind
+        counts = counted(kind.codes, self.rows, kind.known)
+        return {text: count for text, count in zip(kind.texts, counts, strict=False) if count}
 
     @property
     def latest_end(self) -> int | None:
