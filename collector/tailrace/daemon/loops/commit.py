@@ -116,9 +116,11 @@ class Committing:
 
     @property
     def committed(self) -> int:
-        """Return the position in the spool below which the table has every row."""
+        """Return the position in the spool below which the table has every row. It never falls.
+
+        Entries without rows move it, too, as long as no row waits."""
         if self.idle.is_set and not self._ingest.yielded.some:
-            return max(self._committed, self._ingest.position)
+            self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
