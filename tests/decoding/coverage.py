@@ -49,23 +49,6 @@ EXCEPTIONS = {
         )
         for name in ("dftracer", "et3", "heph", "jets", "ovni")
     },
-    **dict.fromkeys(
-        (
-            Place(
-                "formats/heph/format.py",
-                "while index < len(sizes) and (end := at + sizes[index]) <= len(payload):",
-            ),
-            Place("formats/heph/format.py", "if not _are_events(payload, at, end):"),
-            Place("formats/heph/format.py", "if at == end:"),
-            Place("formats/heph/format.py", "while at < end:"),
-            Place("formats/heph/format.py", "if end - at < EVENT_MIN:"),
-            Place(
-                "formats/heph/format.py",
-                "if magic != EVENT or not whole or any(data.find(each, at + 4, stop) >= 0 for each in MAGICS):",
-            ),
-        ),
-        "asked of datagrams that arrive, which vectors are not (tests/ingest/test_datagrams.py)",
-    ),
     Place("formats/ovni/table.py", "if match is None:"): "the table in the code has a wrong line",
     **dict.fromkeys(
         (

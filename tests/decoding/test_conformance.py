@@ -37,6 +37,7 @@ from tailrace.decoding.contract import (
     HoldingDecoder,
 )
 from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats.heph import format as heph_format
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
 from tests.decoding.blockwise import blockwise
@@ -165,6 +166,9 @@ ALL_WAYS = [
     for path in sorted((VECTORS / format_.name).glob("*.in"))
 ]
 ALL = [vector for vector in ALL_WAYS if vector.format is FORMATS[vector.format.name]]
+WHOLE_IN_PYTHON = {"heph": heph_format._of_events}
+"""`Format.whole` without a kernel, by format."""
+
 every = pytest.mark.parametrize("vector", ALL_WAYS, ids=lambda v: v.name)
 ending = pytest.mark.parametrize(
     "vector",
@@ -459,10 +463,13 @@ def test_what_is_called_whole_events_is(vector: Vector) -> None:
     whole = vector.format.whole
     if whole is None:
         return
+    in_python = WHOLE_IN_PYTHON[vector.format.name]
     for record in vector.decode():
         data = vector.data[record.offset : record.offset + record.size]
-        for datagram in (data, data[:-1], data + b"\0", data * 2):
-            if whole(datagram, (len(datagram),), 0, 0):
+        for datagram in (data, data[:-1], data + b"\0", data * 2, b""):
+            found = whole(datagram, (len(datagram),), 0, 0)
+            assert in_python(datagram, (len(datagram),), 0, 0) == found
+            if found:
                 alone = decode(vector.decoder(), [datagram])
                 after = [each._replace(offset=each.offset + len(datagram)) for each in alone]
                 assert {Kind.MALFORMED, Kind.SESSION}.isdisjoint(each.kind for each in alone)
