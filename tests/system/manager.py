@@ -57,8 +57,9 @@ class Manager:
     def store(self, kept):
         self._store = kept
 
-    def start(self, **options):
-        """Start the service with the sockets that are kept for it."""
+    def start(self, *, heard=True):
+        """Start the service with the sockets that are kept for it. Return once it is ready, and unless it is not `heard`,
+        once it has said so."""
         kept = [(name, sock) for name, socks in self.store.items() for sock in socks]
         names, socks = [name for name, _ in kept], [sock for _, sock in kept]
         self.collector.descriptors = tuple(sock.fileno() for sock in socks)
@@ -68,7 +69,10 @@ class Manager:
             "LISTEN_FDNAMES": ":".join(names),
         }
         self.messages.clear()
-        return self.collector.start(**options)
+        self.collector.start()
+        if heard:
+            until(lambda: self.said("READY"), "the service to say that it is ready")
+        return self.collector
 
     def end(self):
         self.collector.end()

@@ -47,7 +47,6 @@ def managers(tmp_path_factory):
 def test_it_is_told_of_the_start_of_what_goes_on_and_of_the_stop(managers, abstract):
     manager = managers(abstract=abstract)
     collector = manager.start()
-    until(lambda: manager.said("READY"), "the service to be ready")
     until(lambda: manager.said("STATUS"), "a line of status")
     assert not manager.said("STOPPING")
     assert not manager.said("WATCHDOG")
@@ -60,7 +59,7 @@ def test_it_is_told_of_the_start_of_what_goes_on_and_of_the_stop(managers, abstr
 def test_without_a_manager_that_listens_it_works_all_the_same(managers):
     manager = managers(watchdog_seconds=WATCHDOG)
     Path(manager.collector.environ["NOTIFY_SOCKET"]).unlink()
-    collector = manager.start()
+    collector = manager.start(heard=False)
     assert collector.get("/healthz")[0] == 200
     log = collector.stop()
     assert collector.process.returncode == 0
