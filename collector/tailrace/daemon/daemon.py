@@ -22,9 +22,11 @@ from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path
 from tailrace.config.schema import Config
+from tailrace.daemon import ending
 from tailrace.daemon.conditions import pending, strain
 from tailrace.daemon.configured import Configured
 from tailrace.daemon.current import Current
+from tailrace.daemon.ending import Failed
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.driving import drive
@@ -33,6 +35,7 @@ from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.daemon.opening import OpenedDisk, opened
 from tailrace.daemon.receiving import Receiving, receive
 from tailrace.daemon.starts import Starts
+from tailrace.errors import causes
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Rejected
 from tailrace.service_manager.descriptors import Descriptors
@@ -124,38 +127,41 @@ class Daemon:
         *,
         started: Callable[[], None],
         beside: Callable[[Receiving], Awaitable[None]] = _nothing,
+        failed: Failed = lambda _: None,
     ) -> None:
-        """Collect until `stop` is set, then end in order; `beside` runs while sources take in.
+        """Collect until `stop` is set, then end in order; `beside` runs while sources take in. A failure is
+        given to `failed` as it occurs; the function raises it once all tasks have ended.
         Raise SyncError or FencedError when going on would break a promise."""
         loops = self.loops
         ahead = await drive(loops.begin())
+        telling = partial(ending.telling, failed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(drive, loops.syncing.run())
-            nursery.start_soon(self._decode)
-            nursery.start_soon(self._watch_start)
-            nursery.start_soon(drive, loops.commit())
-            nursery.start_soon(drive, loops.tick())
-            nursery.start_soon(self._keep_up)
-            nursery.start_soon(strain.run, self.ingest.budget, self.health)
+            nursery.start_soon(telling(drive), loops.syncing.run())
+            nursery.start_soon(telling(self._decode))
+            nursery.start_soon(telling(self._watch_start))
+            nursery.start_soon(telling(drive), loops.commit())
+            nursery.start_soon(telling(drive), loops.tick())
+            nursery.start_soon(telling(self._keep_up))
+            nursery.start_soon(telling(strain.run), self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
                     receive, self._configured, self.current, self.clock, spool=self.spool,
                     gate=loops.gate, ingest=self.ingest, ahead=ahead, once=self._mode.once,
                     ended=stop.set,
                 )  # fmt: skip
-                sources = await receiving.start(begin)
-                receiving.start_soon(drive, loops.answer())
+                sources = await receiving.start(telling(begin))
+                receiving.start_soon(telling(drive), loops.answer())
                 loops.syncing.admit()
                 self.health.started()
                 if loops.heartbeats:
-                    receiving.start_soon(drive, loops.heartbeats.run())
+                    receiving.start_soon(telling(drive), loops.heartbeats.run())
                 started()
-                receiving.start_soon(beside, sources)
+                receiving.start_soon(telling(beside), sources)
                 await stop.wait()
                 self.health.stopping()
                 await drive(loops.say_last())
                 receiving.cancel_scope.cancel()
-            await self._finish()
+            await telling(self._finish)()
             nursery.cancel_scope.cancel()
 
     @property
@@ -164,6 +170,13 @@ class Daemon:
         return DaemonProgress(
             position, commits, self.health.refusals, min(position, self.disk.committed)
         )
+
+    def message(self, error: BaseException) -> str:
+        """Return the sentence that says why the daemon failed."""
+        failures = [cause for cause in causes(error) if not isinstance(cause, trio.Cancelled)]
+        if self.starts and any(isinstance(failure, MemoryError) for failure in failures):
+            return str(self.starts.out_of_memory())
+        return str(failures[0]) or type(failures[0]).__name__
 
     def write_ports(self, admin: str) -> Path:
         """Write the file that says where we listen, for people who configured port 0. Return its path."""

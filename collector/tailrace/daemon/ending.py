@@ -9,28 +9,57 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+import trio
+
+from tailrace.errors import causes
 
 SECONDS = 30
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Failed = Callable[[BaseException], None]
+
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """End the process with 1 if the work within still runs `SECONDS` after `begin` was called."""
+def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
+    """Yield a function that takes a failure. `SECONDS` after its first call the process ends with 1, if the work
+    within still runs, and writes the failure's `message` to standard error."""
+    failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        signal.alarm(SECONDS)  # takes no memory
+        failures.append(error)
 
     def end(*_: object) -> None:
-        os.write(2, b"tailrace: a task did not end after a failure; the process ends without it\n")
-        os._exit(1)
+        try:
+            said = message(failures[0]) if failures else "memory was refused"
+            os.write(2, f"tailrace: {said}; a task did not end after this failure\n".encode())
+        finally:
+            os._exit(1)
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        yield
+        yield failed
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
 
 
-def begin() -> None:
-    """Begin to count, after a failure. The call takes no memory."""
-    signal.alarm(SECONDS)
+def telling(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return the work of a task such that `failed` takes its failure before other tasks are waited for.
+
+    To be cancelled is no failure."""
+
+    async def telling_work(*arguments: P.args, **more: P.kwargs) -> T:
+        try:
+            return await work(*arguments, **more)
+        except BaseException as error:
+            if any(not isinstance(cause, trio.Cancelled) for cause in causes(error)):
+                failed(error)
+            raise
+
+    return telling_work

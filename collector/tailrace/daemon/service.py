@@ -27,8 +27,8 @@ from tailrace.config.load import Loaded
 from tailrace.daemon import ending
 from tailrace.daemon.conditions import credentials, open_files
 from tailrace.daemon.daemon import Daemon, Mode, collecting
+from tailrace.daemon.ending import Failed
 from tailrace.daemon.memory_limit import memory
-from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.reload import Reloading
 from tailrace.daemon.status import status
 from tailrace.daemon.supervision import Supervision
@@ -81,8 +81,8 @@ def run(
         ) as daemon,
     ):  # fmt: skip
         service = _Service(daemon, load, started, hung_up, notifier, supervision)
-        with ending.bounded():
-            trio.run(service.main)
+        with ending.bounded(daemon.message) as failed:
+            trio.run(service.main, failed)
         if service.failure is not None:
             raise service.failure
         return service.status()
@@ -148,7 +148,7 @@ class _Service:
     def status(self) -> Status:
         return status(self._daemon, self._admin, self._guard)
 
-    async def main(self) -> None:
+    async def main(self, failed: Failed) -> None:
         listen = self._daemon.config.admin.listen
         try:
             server = self._server()
@@ -168,7 +168,9 @@ class _Service:
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:
-                await self._daemon.run(self._stop, started=self._ready, beside=self._beside)
+                await self._daemon.run(
+                    self._stop, started=self._ready, beside=self._reloading.run, failed=failed
+                )
             except* TailraceError as group:
                 self.failure = first_failure(group)
                 # What the configuration prevents is said once, by who started it.
@@ -177,14 +179,6 @@ class _Service:
                     self._daemon.answering.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
-
-    async def _beside(self, receiving: Receiving) -> None:
-        """Reload on demand until cancelled. If nobody told the daemon to stop, a failure cancels this task: bound the end."""
-        try:
-            await self._reloading.run(receiving)
-        finally:
-            if not self._stop.is_set():
-                ending.begin()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         """Answer once the counters have reached the values of the daemon's earlier life: to Prometheus, a counter
