@@ -2,6 +2,7 @@
 # requirement changes. Nothing but Python 3.11 or newer and make is needed.
 
 PYTHON ?= python3
+COMMA := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -9,13 +10,14 @@ READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
+FUZZER := $(VENV)/fuzzer/ready
 # The files of tests, shared among five processes: two cores, and much of the time is waiting. The files that
 # take longest begin first (tests/order.py).
 PARALLEL := --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize mutants bench reference producers peers requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -63,6 +65,17 @@ sanitize: $(DEV)  ## compare kernels, built with sanitizers, with Python on INPU
 	    $(BIN)/python -m tests.decoding.kernel_inputs $$format $(or $(INPUTS),200000) --seed $(or $(SEED),1) --library $(VENV)/sanitized || exit; \
 	done
 
+# With SANITIZER=asan reads outside of memory are seen, too, at a third of the speed. libFuzzer is in the preloaded library.
+SANITIZER ?= ubsan
+fuzz: $(DEV) $(FUZZER)  ## let libFuzzer look for an input on which kernels and Python differ: FORMAT=heph INPUTS=1000000 (needs clang)
+	TAILRACE_KERNELS=require LDSHARED="cc -shared" \
+	  CC="clang -O1 -g1 -fsanitize=$(if $(filter asan,$(SANITIZER)),address$(COMMA)undefined,undefined) -fsanitize=fuzzer-no-link -fno-sanitize-recover=all" \
+	  $(BIN)/python setup.py --quiet build_ext --force --build-lib $(VENV)/$(SANITIZER) --build-temp $(VENV)/$(SANITIZER)/temp
+	for format in $(or $(FORMAT),dftracer et3 heph jets ovni); do \
+	  LD_PRELOAD=$(VENV)/fuzzer/$(SANITIZER)_with_fuzzer.so ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=$(VENV)/fuzzer \
+	    $(BIN)/python -m tests.decoding.fuzz $$format $(or $(INPUTS),1000000) --library $(VENV)/$(SANITIZER) || exit; \
+	done
+
 mutants: $(DEV)  ## run mutation tests of a group of modules, ARGS=ledger (tests/MUTANTS.md)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
@@ -77,7 +90,7 @@ producers: $(PRODUCERS)  ## install real producers for the tests that trace them
 peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslog comes from the system)
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev peers producers runtime; do \
+	for name in build dev fuzz peers producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
@@ -107,4 +120,8 @@ $(PRODUCERS): requirements/producers.txt
 $(PEERS): requirements/peers.txt
 	$(PYTHON) -m venv $(VENV)/peers
 	$(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/peers.txt
+	@touch $@
+
+$(FUZZER): requirements/fuzz.txt
+	$(PIP) --require-hashes --no-deps --target $(VENV)/fuzzer -r requirements/fuzz.txt
 	@touch $@

@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import re
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,28 +188,60 @@ def inputs(format_: str, count: int, seed: int) -> Iterator[tuple[bytes, list[in
 
 
 def compare(format_: str, count: int, seed: int) -> Count:
-    """Raise AssertionError with the first input of which the records or the states differ, or the rows of spans."""
+    """Raise AssertionError with the first of `count` inputs on which kernel and Python differ."""
+    records = rows = 0
+    for data, cuts, limit in inputs(format_, count, seed):
+        found = compare_input(format_, data, cuts, limit)
+        records, rows = records + found.records, rows + found.rows
+    return Count(count, records, rows)
+
+
+def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Count:
+    """Raise AssertionError with the input if the records or the states differ, or the rows of spans."""
     from tailrace.decoding.formats import FORMATS
     from tailrace.model.block import Block
     from tests.decoding import blockwise
     from tests.ingest.span_matching import Sides
 
     read, numbered = FORMATS[format_].decoder, FORMATS[format_].counter_bits is not None
-    found = [0, 0]
-    for data, cuts, limit in inputs(format_, count, seed):
-        python, kernel, sides = read(limit, None), read(limit, None), Sides()
-        for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
-            part = data[begin:end]
-            expected, units = python.feed(part), kernel.blocks(part)
-            got = blockwise.records(units)
-            assert got == expected, (data.hex(), cuts, limit)
-            assert kernel.state == python.state, (data.hex(), cuts, limit)
-            if not numbered:
-                sides.take(units)
-            found[0] += len(got)
-            found[1] += sum(unit.rows for unit in units if isinstance(unit, Block))
-        assert kernel.end() == python.end(), (data.hex(), cuts, limit)
-    return Count(count, *found)
+    python, kernel, sides = read(limit, None), read(limit, None), Sides()
+    records = rows = 0
+    for begin, end in pairwise([0, *cuts, len(data)]):
+        part = data[begin:end]
+        expected, units = python.feed(part), kernel.blocks(part)
+        got = blockwise.records(units)
+        assert got == expected, (data.hex(), cuts, limit)
+        assert kernel.state == python.state, (data.hex(), cuts, limit)
+        if not numbered:
+            sides.take(units)
+        records += len(got)
+        rows += sum(unit.rows for unit in units if isinstance(unit, Block))
+    assert kernel.end() == python.end(), (data.hex(), cuts, limit)
+    if format_ == "heph":
+        compare_datagrams(data, cuts)
+    return Count(1, records, rows)
+
+
+def compare_datagrams(data: bytes, cuts: list[int]) -> None:
+    """Raise AssertionError if kernel and Python differ on how many datagrams hold whole events. A datagram
+    ends before each event, before each second one or before each third one, and at the cuts."""
+    from tailrace.decoding.formats.heph._kernel import of_events
+    from tailrace.decoding.formats.heph.format import _of_events
+
+    events = [match.start() for match in re.finditer(b"\xc1\xfc\x1f\xb7", data)]
+    ends = sorted({*events[:: 1 + len(cuts)], *cuts, len(data)} - {0})
+    sizes = tuple(end - begin for begin, end in pairwise([0, *ends]))
+    for first, begin in enumerate([0, *ends[:-1]]):
+        given = (data, sizes, first, begin)
+        assert of_events(*given) == _of_events(*given), (data.hex(), cuts, first)
+
+
+def load_all(directory: Path) -> None:
+    """Import the kernels from another directory than the package's."""
+    from tailrace import kernels
+
+    for name in reversed(kernels.KERNELS):  # some import those behind them
+        load(name, directory)
 
 
 def load(name: str, directory: Path) -> None:
@@ -229,10 +263,7 @@ def main() -> None:
     parser.add_argument("--library", type=Path)
     options = parser.parse_args()
     if options.library:
-        from tailrace import kernels
-
-        for name in reversed(kernels.KERNELS):  # some import those behind them
-            load(name, options.library)
+        load_all(options.library)
     inputs_, records, rows = compare(options.format, options.count, options.seed)
     sys.stdout.write(
         f"{inputs_} inputs, {records} records, {rows} of them from blocks: none differs\n"
