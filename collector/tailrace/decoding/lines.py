@@ -82,6 +82,13 @@ class Lines:
         """Return whether a line begins with the next byte."""
         return not (self._waiting or self._too_long)
 
+    @property
+    def after_blank(self) -> bool:
+        """Return whether a line begins with the next byte, and only blank lines wait, or nothing."""
+        if self._too_long:
+            return False
+        return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
+
     def take_back(self) -> bytes:
         """Return what waits as the beginning of a line; whoever takes it puts it before the next bytes."""
         if self._too_long:

@@ -146,9 +146,11 @@ class Et3Decoder:
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
         """Read NULs that continue, or begin where a line should; return where they stop, 0 without any."""
         state = self._state
-        if not state.nuls and (data[at] or self._lines.pending or self._lines.state.too_long):
+        if not state.nuls and (data[at] or not self._lines.after_blank):
             return 0
         self._settle(records)
+        for blank in self._lines.end():
+            self._take(blank, records)
         stop = _NULS(data, at).end()  # type: ignore[union-attr] # it matches everywhere
         state.nuls += stop - at
         while state.nuls >= self._limit:
