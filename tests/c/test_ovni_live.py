@@ -130,11 +130,14 @@ def test_a_forked_child_does_not_write_its_parents_events(start, tmp_path):
     program = start(live="20")
     program.ask("begin")
     program.ask("spans 5 0")
+    before = streams(tmp_path)  # on a busy machine the parent has written some events
     program.ask("fork 5")
-    assert streams(tmp_path) == [b"ovni\1\0\0\0"]
+    assert streams(tmp_path) == before
     program.ask("spans 1 0")
+    program.ask("free")
+    program.end()
     (seen,) = streams(tmp_path)
-    assert seen.count(b"VU[") in {5, 6}, "the parent goes on"
+    assert seen.count(b"VU[") == 6, "the parent goes on"
 
 
 def test_flushes_of_the_programs_own_count(start, tmp_path):

@@ -27,10 +27,11 @@ from tests.ingest.log import EVENT_MAGIC
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 SEGMENT = Size(2**20)
+# Segments older than two checkpoints go. A life of the daemon has to be shorter than that, or the reader misses them.
 MORE = """
 [spool]
 segment_size = "1 MiB"
-checkpoint_interval = "4 s"
+checkpoint_interval = "8 s"
 [store]
 commit_interval = "200 ms"
 commit_rows = 5000
