@@ -18,7 +18,8 @@ class Views:
         self.connection.execute("CREATE SCHEMA part")
         self._catalog = Catalog()
 
-    def of(self, rows, sql):
+    def hold(self, rows):
+        """Replace the rows."""
         self.connection.execute("DELETE FROM stored")
         if rows:
             marks = ", ".join("?" * len(SCHEMA))
@@ -28,7 +29,15 @@ class Views:
                 values,
             )
         self._catalog.forget()
+
+    def rows(self, sql, parameters=()):
+        """The answer's rows, as an engine gives them."""
         self._catalog.prepare(self.connection, sql)
-        self.connection.execute(sql)
+        self.connection.execute(sql, list(parameters))
+        return self.connection.fetchall()
+
+    def of(self, rows, sql):
+        self.hold(rows)
+        found = self.rows(sql)
         names = [column[0] for column in self.connection.description]
-        return [dict(zip(names, row, strict=True)) for row in self.connection.fetchall()]
+        return [dict(zip(names, row, strict=True)) for row in found]

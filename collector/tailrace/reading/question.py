@@ -16,16 +16,13 @@ from tailrace.query.completeness import EVERYTHING, Scope
 from tailrace.query.filters import RowCondition, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
+from tailrace.query.window import Window
 from tailrace.reading.moment import Time, unix_ns
 
 Texts = str | Iterable[str]
 """One text, or several of which any may match."""
 
 Streams = str | int | Iterable[str | int]
-
-_SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.session_times WHERE {})"
-_BEGAN_BEFORE = "coalesce(begins < ?, true)"
-_ENDED_SINCE = "coalesce(ends >= ?, true)"
 
 
 class Question(NamedTuple):
@@ -57,6 +54,12 @@ class Filters(NamedTuple):
             _all_texts("stream", self.stream),
         )
 
+    @property
+    def window(self) -> Window:
+        since = None if self.since is None else unix_ns(self.since, "since")
+        until = None if self.until is None else unix_ns(self.until, "until")
+        return Window(self.selection, since, until)
+
     def rows(self, view: View) -> RowCondition:
         """Return the condition on a view's rows, by their own times or else by their sessions' times."""
         timed = any(column.name == "time" for column in view.columns)
@@ -65,29 +68,12 @@ class Filters(NamedTuple):
             *_equal("kind", self.kind),
             *_equal("reason", self.reason),
         ]
-        times = self._then() if timed else self._sessions()
-        return all_of([self.selection.condition, *columns, *times])
+        return all_of([self.window.rows if timed else self.window.of_sessions, *columns])
 
     @property
     def scope(self) -> Scope:
         """Return the scope of these rows. Gaps have no name and no time, so only sessions narrow them."""
-        return Scope(self.selection, all_of([self.selection.gaps, *self._sessions()]))
-
-    def _then(self) -> Iterable[RowCondition]:
-        if self.since is not None:
-            yield RowCondition("time >= ?", (unix_ns(self.since, "since"),))
-        if self.until is not None:
-            yield RowCondition("time < ?", (unix_ns(self.until, "until"),))
-
-    def _sessions(self) -> Iterable[RowCondition]:
-        times = []
-        if self.since is not None:
-            times.append(RowCondition(_ENDED_SINCE, (unix_ns(self.since, "since"),)))
-        if self.until is not None:
-            times.append(RowCondition(_BEGAN_BEFORE, (unix_ns(self.until, "until"),)))
-        if times:
-            condition = all_of(times)
-            yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)
+        return self.window.scope
 
 
 def select(

@@ -1,0 +1,118 @@
+"""Count and measure spans by group: count, total, self time and percentiles.
+
+Only spans that have ended have a duration; open spans are counted apart. Percentiles are durations that
+occur (nearest rank), never interpolated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from tailrace.analysis.grouping import BY_NAME, Key
+from tailrace.analysis.innermost import LaneSpan, shares
+from tailrace.query.engine import Engine
+from tailrace.query.window import Window
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+Group = tuple[str | None, ...]
+"""The values of the keys, in order."""
+
+
+class SpanStatistics(NamedTuple):
+    """The figures of one group. Durations are in `unit`, and None where no span has ended.
+
+    `self_time` is None where it was not asked for; see `innermost` for its meaning."""
+
+    group: Group
+    unit: str
+    """`ns` or `ticks`."""
+    count: int
+    """Spans that have ended."""
+    open: int
+    total: int | None
+    self_time: int | None
+    least: int | None
+    p50: int | None
+    p90: int | None
+    p95: int | None
+    p99: int | None
+    most: int | None
+
+
+_HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
+
+_MEASURED = f"""
+SELECT s.*, c.ticks_per_second,
+  CASE WHEN CASE WHEN open THEN {_HAS_RATE} ELSE duration IS NOT NULL END THEN 'ns' ELSE 'ticks' END AS unit,
+  CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
+FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
+"""  # noqa: S608 - our own words
+
+
+def statistics(
+    engine: Engine, window: Window, by: Sequence[Key] = BY_NAME, *, self_time: bool = True
+) -> list[SpanStatistics]:
+    """Return the figures of the spans that begin within a window, the longest total first.
+
+    `self_time` reads every span of the window in order, which takes about a microsecond a span.
+    Raise QueryError or StoreError when the table cannot be read."""
+    keys = "".join(f"{key.sql}, " for key in by)
+    places = ", ".join(str(place) for place in range(1, len(by) + 2))
+    percentiles = ", ".join(f"quantile_disc(length, {share})" for share in PERCENTILES.values())
+    rows = window.rows
+    sql = (
+        f"SELECT {keys}unit, count(length), count(*) FILTER (open), sum(length)::HUGEINT, min(length),"  # noqa: S608 - our own words
+        f" {percentiles}, max(length) FROM ({_MEASURED}) WHERE {rows.sql} GROUP BY {places}"
+    )
+    found = list(engine.rows(sql, rows.values))
+    selves = _selves(engine, window, by) if self_time else {}
+    figures = []
+    for row in found:
+        group, (unit, count, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
+        own = selves.get((group, unit), 0) if self_time and count else None
+        figures.append(SpanStatistics(group, unit, count, still_open, total, own, *lengths))
+    return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
+
+
+def _selves(engine: Engine, window: Window, by: Sequence[Key]) -> dict[tuple[Group, str], int]:
+    """Return the self time of each group and unit."""
+    shared: dict[tuple[Group, str], Fraction] = defaultdict(Fraction)
+    for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
+        for (group, unit, rate), ticks in shares(_lane(rows)).items():
+            if group is not None:
+                in_unit = ticks * Fraction(10**9) / Fraction(rate) if unit == "ns" else ticks
+                shared[group, unit] += in_unit
+    return {key: int(time) for key, time in shared.items()}
+
+
+def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[Group | None, str, float]]]:
+    """Yield the spans of one lane. A span outside of the window belongs to no group."""
+    for row in rows:
+        start, end, inside, rate, unit, *group = row[4:]
+        yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
+
+
+def _in_lanes(engine: Engine, window: Window, by: Sequence[Key]) -> Iterator[Any]:
+    """Yield the ended spans of the window, and the spans behind the window that its last spans may contain,
+    lane by lane in the order of their starts."""
+    inside, reached = window.rows, window._replace(until=None).rows
+    horizon, values = "", inside.values + reached.values
+    if window.until is not None:
+        horizon = (
+            " AND time <= (SELECT max(greatest(time, time + duration)) FROM spans"  # noqa: S608 - our own words
+            f" WHERE {inside.sql} AND NOT open)"
+        )
+        values += inside.values
+    keys = "".join(f", {key.sql}" for key in by)
+    sql = (
+        f'SELECT source, session, stream, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
+        f" FROM ({_MEASURED}) WHERE NOT open AND {reached.sql}{horizon}"
+        ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
+    )
+    return engine.rows(sql, values)
