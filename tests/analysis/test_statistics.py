@@ -160,7 +160,7 @@ def test_figures_equal_those_computed_row_by_row(views, spans, since, until, str
             lengths[each[2]].append(each[4])
     for (name,), each in found.items():
         ended = sorted(lengths[name])
-        assert (each.count, each.open) == (len(ended), still_open[name])
+        assert (each.ended, each.open) == (len(ended), still_open[name])
         assert each.total == (sum(ended) if ended else None)
         for word, share in PERCENTILES.items():
             rank = max(math.ceil(share * len(ended)), 1)

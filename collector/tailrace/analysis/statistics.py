@@ -32,8 +32,7 @@ class SpanStatistics(NamedTuple):
     group: Group
     unit: str
     """`ns` or `ticks`."""
-    count: int
-    """Spans that have ended."""
+    ended: int
     open: int
     total: int | None
     self_time: int | None
@@ -74,9 +73,9 @@ def statistics(
     selves = _selves(engine, window, by) if self_time else {}
     figures = []
     for row in found:
-        group, (unit, count, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
-        own = selves.get((group, unit), 0) if self_time and count else None
-        figures.append(SpanStatistics(group, unit, count, still_open, total, own, *lengths))
+        group, (unit, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
+        own = selves.get((group, unit), 0) if self_time and ended else None
+        figures.append(SpanStatistics(group, unit, ended, still_open, total, own, *lengths))
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
 
 
