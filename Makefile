@@ -17,7 +17,7 @@ PARALLEL := --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers dist requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -88,6 +88,15 @@ reference: $(DEV)  ## write collector/REFERENCE.md from the code
 producers: $(PRODUCERS)  ## install real producers for the tests that trace them (CPython 3.11 on Linux only)
 
 peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslog comes from the system)
+
+# A wheel is built from its source distribution, so that whatever the latter lacks shows here.
+dist: $(READY)  ## build source distributions and wheels of collector and Python client into dist/
+	rm -rf dist
+	mkdir -p dist
+	for project in . clients/python; do \
+	  (cd $$project && $(CURDIR)/$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('$(CURDIR)/dist')") || exit; \
+	done
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
 	for name in build dev fuzz peers producers runtime; do \
