@@ -16,14 +16,18 @@ make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *nam
     }
     Py_ssize_t count = names ? PyTuple_Size(names) : 0;
     PyObject *values = NULL;
-    if (count) {
+    memset(span->few, 0, sizeof span->few);
+    if (count > FEW_VALUES)
         values = PyTuple_New(count);
-        for (Py_ssize_t i = 0; values && i < count; i++) {
-            Py_INCREF(attributes.array[i]);
-            PyTuple_SetItem(values, i, attributes.array[i]);
-        }
-        Py_INCREF(names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = attributes.array[i];
+        if (count <= FEW_VALUES)
+            span->few[i] = Py_NewRef(value);
+        else if (values)
+            PyTuple_SetItem(values, i, Py_NewRef(value));
     }
+    if (count)
+        Py_INCREF(names);
     Py_INCREF(args[0]);
     span->recorder = self;
     span->name = args[0];
@@ -32,7 +36,7 @@ make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *nam
     span->attributes = NULL;
     span->start = (Reading){0, NULL};
     PyObject_GC_Track((PyObject *)span);
-    if (count && values == NULL)
+    if (count > FEW_VALUES && values == NULL)
         Py_CLEAR(span);
     return (PyObject *)span;
 }
@@ -50,6 +54,8 @@ span_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->name);
     Py_VISIT(self->names);
     Py_VISIT(self->values);
+    for (int i = 0; i < FEW_VALUES; i++)
+        Py_VISIT(self->few[i]);
     Py_VISIT(self->attributes);
     Py_VISIT(self->start.object);
     return 0;
@@ -64,6 +70,8 @@ span_clear(PyObject *object)
     Py_CLEAR(self->name);
     Py_CLEAR(self->names);
     Py_CLEAR(self->values);
+    for (int i = 0; i < FEW_VALUES; i++)
+        Py_CLEAR(self->few[i]);
     Py_CLEAR(self->attributes);
     Py_CLEAR(self->start.object);
     return 0;
@@ -86,9 +94,11 @@ span_attributes(Span *self)
     if (self->attributes == NULL) {
         PyObject *attributes = PyDict_New();
         Py_ssize_t count = self->names ? PyTuple_Size(self->names) : 0;
-        for (Py_ssize_t i = 0; attributes && i < count; i++)
-            if (PyDict_SetItem(attributes, PyTuple_GetItem(self->names, i), PyTuple_GetItem(self->values, i)) < 0)
+        for (Py_ssize_t i = 0; attributes && i < count; i++) {
+            PyObject *value = self->values ? PyTuple_GetItem(self->values, i) : self->few[i];
+            if (PyDict_SetItem(attributes, PyTuple_GetItem(self->names, i), value) < 0)
                 Py_CLEAR(attributes);
+        }
         self->attributes = attributes;
     }
     return self->attributes;
@@ -150,6 +160,8 @@ span_exit(PyObject *object, PyObject *const *args, Py_ssize_t given)
         return NULL;
     int result = given && args[0] != Py_None ? span_error(self, args[0]) : 0;
     Attributes attributes = {.names = self->names, .tuple = self->values};
+    if (self->values == NULL)
+        attributes.array = self->few;
     if (result == 0 && self->attributes)
         result = split_mapping(self->attributes, &attributes);
     if (result == 0)
