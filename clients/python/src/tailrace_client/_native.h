@@ -42,7 +42,7 @@ typedef struct {
     PyObject *wire_text, *wire_value, *wire_report; /* functions of _wire */
     PyObject *encoding_errors;                      /* _recorder.ENCODING_ERRORS */
     PyObject *chunk_type, *tuple_new, *substream_get, *local_type, *monotonic_ns;
-    PyObject *lane_name, *counter_name, *error_name, *name_name; /* texts used as names */
+    PyObject *lane_name, *counter_name, *error_name, *message_name, *name_name; /* texts used as names */
     PyObject *off;     /* the one span of a module that is off */
     PyObject *current; /* the recorder of the module's functions; NULL: they do nothing */
 } State;

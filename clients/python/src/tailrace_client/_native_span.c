@@ -43,7 +43,7 @@ make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *nam
 
 PyDoc_STRVAR(span_doc,
 "Something that takes time: `with span(\"step\", cell=3) as step:`. It is recorded when it ends.\n"
-"A span that an exception ends has the attribute `error`, the exception's type.");
+"A span that an exception ends has the attributes `error`, the exception's type, and `error_message`.");
 
 static int
 span_traverse(PyObject *object, visitproc visit, void *arg)
@@ -131,9 +131,27 @@ span_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     return object;
 }
 
-/* Add the attribute `error`, unless the program has set one. */
+/* Add the message of an exception; none if there is none, or if the exception's own `__str__` fails. */
 static int
-span_error(Span *self, PyObject *kind)
+add_message(State *state, PyObject *attributes, PyObject *error)
+{
+    PyObject *message = PyObject_Str(error);
+    if (message == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception))
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    int result = PyUnicode_GetLength(message) ? PyDict_Contains(attributes, state->message_name) : 1;
+    if (result == 0)
+        result = PyDict_SetItem(attributes, state->message_name, message);
+    Py_DECREF(message);
+    return result < 0 ? -1 : 0;
+}
+
+/* Add the exception's type and message, unless the program has set `error`. */
+static int
+span_error(Span *self, PyObject *kind, PyObject *error)
 {
     State *state = self->recorder->state;
     PyObject *attributes = span_attributes(self);
@@ -145,7 +163,7 @@ span_error(Span *self, PyObject *kind)
     PyObject *name = PyObject_GetAttr(kind, state->name_name);
     int result = name ? PyDict_SetItem(attributes, state->error_name, name) : -1;
     Py_XDECREF(name);
-    return result;
+    return result < 0 || error == Py_None ? result : add_message(state, attributes, error);
 }
 
 static PyObject *
@@ -158,7 +176,7 @@ span_exit(PyObject *object, PyObject *const *args, Py_ssize_t given)
     Reading end;
     if (read_clock(recorder, &end) < 0)
         return NULL;
-    int result = given && args[0] != Py_None ? span_error(self, args[0]) : 0;
+    int result = given && args[0] != Py_None ? span_error(self, args[0], given > 1 ? args[1] : Py_None) : 0;
     Attributes attributes = {.names = self->names, .tuple = self->values};
     if (self->values == NULL)
         attributes.array = self->few;
