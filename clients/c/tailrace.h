@@ -700,8 +700,8 @@ static void tlr_make_hello(void) {
     tlr.sender.hello_facts = (size_t)(at - tlr.sender.hello);
 }
 
-/* Complete the announcement for the moment at which it leaves: only then is `now` true. The collector ties the
- * session's clock to its own by `now`; a clock of the program's own has no tie. */
+/* Complete the announcement for the moment at which it leaves: only then is `now` true. The collector learns by
+ * `now` how late a datagram is. A clock of the program's own says nothing of that. */
 static void tlr_date_hello(void) {
     tlr_sender *out = &tlr.sender;
     unsigned char *at = out->hello + out->hello_facts;
