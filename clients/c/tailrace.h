@@ -411,8 +411,9 @@ typedef struct tlr_sender {
     size_t half_done;
     unsigned char control[TLR_CONTROL_MAX]; /* metadata packets that go before any further event */
     size_t control_size, control_done;
-    unsigned char hello[TLR_HELLO_MAX];
+    unsigned char hello[TLR_HELLO_MAX]; /* epoch and announcement */
     size_t hello_size;
+    size_t hello_session, hello_facts; /* where the announcement begins, and where its dated end does */
 } tlr_sender;
 
 typedef struct tlr_core {
@@ -694,8 +695,19 @@ static void tlr_make_hello(void) {
         at = tlr_put_string(at, ",\"clock\":\"logical\",\"ticks_per_second\":");
         at = tlr_put_decimal(at, tlr.ticks_per_second);
     }
-    at = tlr_put_string(at, ",\"client\":\"tailrace-c " TAILRACE_VERSION "\"}");
-    tlr.sender.hello_size = (size_t)(tlr_option_end(session, at) - tlr.sender.hello);
+    at = tlr_put_string(at, ",\"client\":\"tailrace-c " TAILRACE_VERSION "\"");
+    tlr.sender.hello_session = (size_t)(session - tlr.sender.hello);
+    tlr.sender.hello_facts = (size_t)(at - tlr.sender.hello);
+}
+
+/* Complete the announcement for the moment at which it leaves: only then is `now` true. The collector learns by
+ * `now` how late a datagram is. A clock of the program's own says nothing of that. */
+static void tlr_date_hello(void) {
+    tlr_sender *out = &tlr.sender;
+    unsigned char *at = out->hello + out->hello_facts;
+    if (!tlr.clock) at = tlr_put_decimal(tlr_put_string(at, ",\"now\":"), tlr_monotonic() - tlr.zero);
+    at = tlr_option_end(out->hello + out->hello_session, tlr_put_string(at, "}"));
+    out->hello_size = (size_t)(at - out->hello);
 }
 
 /* -- Sending: the caller holds the sender's lock -- */
@@ -894,6 +906,7 @@ static int tlr_connect_socket(uint64_t now) {
         int first = !out->announced;
         out->datagram = tlr_is_local(&to->name) ? (size_t)TLR_DATAGRAM_LOCAL : (size_t)TLR_DATAGRAM;
         (void)tlr_pending_error(out->fd);
+        tlr_date_hello();
         if (tlr_write_bytes(out->hello, out->hello_size, &done) && out->broken) return -1;
         out->announced = 1;
         out->announce_at = now + tlr_second; /* the first announcement may be lost; further ones come every 10 s */
@@ -955,6 +968,11 @@ static void tlr_set_control(const unsigned char *packet, size_t size) {
     tlr.sender.control_done = 0;
 }
 
+static void tlr_announce(void) {
+    tlr_date_hello();
+    tlr_set_control(tlr.sender.hello, tlr.sender.hello_size);
+}
+
 static int tlr_is_token(const char *text, size_t size) {
     size_t index;
     for (index = 0; index < size; index++)
@@ -1011,7 +1029,7 @@ static void tlr_is_up(void) {
     tlr.sender.state = TLR_UP;
     tlr.sender.opened++;
     if (tlr.transport != TLR_TCP) tlr.sender.back_off = 20 * tlr_ms;
-    if (tlr.transport != TLR_UDP) tlr_set_control(tlr.sender.hello, tlr.sender.hello_size);
+    if (tlr.transport != TLR_UDP) tlr_announce();
 }
 
 /* Advance from DOWN towards UP as far as possible without waiting. */
@@ -1060,7 +1078,7 @@ static int tlr_ready(uint64_t now) {
     if (!tlr_send_control()) return 0;
     if (tlr.transport == TLR_UDP && now >= out->announce_at) {
         out->announce_at = now + 10 * tlr_second;
-        tlr_set_control(out->hello, out->hello_size);
+        tlr_announce();
         if (!tlr_send_control()) return 0;
     }
     if (now >= out->report_at) {

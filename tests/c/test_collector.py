@@ -3,6 +3,7 @@ named in it as missing."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 
@@ -110,6 +111,33 @@ def test_an_orderly_end_is_complete(start, daemon):
         assert figures["missing_events"] == 0
         found = rows_of(daemon, client.kind, sessions(daemon, client.kind))
         assert len({(row["session"], row["stream"], row["seq"]) for row in found}) == 6000
+
+
+def test_each_announcement_says_when_it_was_made(start, daemon):
+    """The collector takes `now` for the session's time at that announcement, and judges by it how late a
+    datagram was. A repeated `now` would make each later announcement look late."""
+    before = {kind: sessions(daemon, kind) for kind in ALL}
+    clients = start(*ALL)
+    for client in clients:
+        client.program.end("many 10", "sleep 1500", "many 10")
+        client.account(20)
+    for client in clients:
+        (session,) = sessions(daemon, client.kind) - before[client.kind]
+        rows = daemon.rows(["source", "session", "kind", "name", "start", "attributes"])
+        mine = [row for row in rows if (row["source"], row["session"]) == (client.kind, session)]
+        said = [
+            json.loads(row["attributes"])
+            for row in mine
+            if (row["kind"], row["name"]) == ("session", "tailrace.session")
+        ]
+        spans = sorted(row["start"] for row in mine if row["kind"] == "span")
+        times = sorted(words["now"] for words in said)
+        assert times
+        assert len(set(times)) == len(times)
+        assert spans[9] < spans[10]
+        assert times[0] < spans[10]  # before the pause
+        if client.kind == "udp":  # announced once more, a second later
+            assert times[-1] - times[0] >= 900_000_000
 
 
 def test_a_killed_program_had_sent_what_it_emitted_a_moment_before(start, daemon):

@@ -88,6 +88,7 @@ def test_results_names_and_parents(emitted, caplog):
     found = {event.description.rpartition(".")[2]: attributes(event) for event in emitted()}
     assert found["fail"]["result"] == "error"
     assert found["fail"]["error"] == "KeyError"
+    assert found["fail"]["error_message"] == "'x'"
     assert found["fail"]["task_name"] == "doomed"
     assert found["forever"]["result"] == "cancelled"
     assert found["sleep"]["parent"] == found["child"]["task"]

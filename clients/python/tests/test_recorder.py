@@ -95,9 +95,35 @@ def test_a_span_that_an_exception_ends_says_which_and_lets_it_pass(recorder):
     with pytest.raises(KeyError), recorder.span("step", error="mine"):
         raise KeyError("x")
     assert [event.attributes for event in found(recorder.take())] == [
-        [("error", 4, "KeyError")],
+        [("error", 4, "KeyError"), ("error_message", 4, "'x'")],
         [("error", 4, "mine")],
     ]
+
+
+class SilentError(Exception):
+    def __str__(self):
+        raise TypeError
+
+
+@pytest.mark.parametrize("error", [ValueError(), SilentError(), SilentError])
+def test_an_exception_without_a_message_is_named_all_the_same(recorder, error):
+    with pytest.raises((ValueError, SilentError)), recorder.span("step", cell=1):
+        raise error
+    (event,) = found(recorder.take())
+    kind = (error if isinstance(error, type) else type(error)).__name__
+    assert event.attributes == [("cell", 1, 1), ("error", 4, kind)]
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_span_keeps_its_values_however_many(recorder, count):
+    given = {f"v{at}": f"text {at}" for at in range(count)}
+    with recorder.span("step", **given):
+        pass
+    with recorder.span("step", **given) as span:
+        span.set(more="x")
+    plain, changed = found(recorder.take())
+    assert plain.attributes == [(name, 4, text) for name, text in given.items()]
+    assert changed.attributes == [*plain.attributes, ("more", 4, "x")]
 
 
 def test_a_span_may_be_entered_again(recorder):
@@ -568,11 +594,15 @@ def test_where_the_stack_ends_an_event_may_be_lost_but_not_its_number(recorder):
         with recorder.span("span", depth=depth):
             descend(depth + 1)
 
+    chunks, released = [], 0
     for depth in range(20):
         with pytest.raises(RecursionError):
             eval("[" * depth + "descend(0)" + "]" * depth, {"descend": descend})  # noqa: S307
         recorder.event("after")
-    assert_complete(recorder, recorder.take(), ["nested", "encoding"])
+        chunks += recorder.take()
+        recorder.release(sum(len(chunk.data) for chunk in chunks) - released)
+        released = sum(len(chunk.data) for chunk in chunks)
+    assert_complete(recorder, chunks, ["nested", "encoding"])
 
 
 def test_an_exception_out_of_a_signal_handler_leaves_all_in_order(module, alarms):

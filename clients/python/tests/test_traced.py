@@ -129,7 +129,7 @@ def test_an_exception_passes_through_and_is_named(emitted):
         fail()
     assert raised.value.args == (1,)
     (span,) = emitted()
-    assert attributes(span) == {"error": "KeyError"}
+    assert attributes(span) == {"error": "KeyError", "error_message": "1"}
 
 
 def test_what_is_no_function_is_refused():

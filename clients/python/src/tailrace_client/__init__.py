@@ -14,6 +14,7 @@ next to nothing, until the program calls `connect`.
 from __future__ import annotations
 
 from tailrace_client import _process
+from tailrace_client._context import hand_on, take_up
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
@@ -33,8 +34,10 @@ __all__ = [
     "counter",
     "event",
     "flush",
+    "hand_on",
     "span",
     "substream",
+    "take_up",
     "traced",
     "use_stream",
     "write",

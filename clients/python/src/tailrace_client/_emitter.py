@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tailrace_client._credentials import Credentials
+from tailrace_client._labels import checked
 from tailrace_client._recording import OFF, Recorder, Span
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
@@ -39,15 +40,16 @@ class Emitter:
         process: str | None = None,
         credentials: Credentials | None = None,
         acknowledge: bool = True,
+        labels: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin to emit to `address`. Raise ValueError for an invalid address.
+        """Begin to emit to `address`. Raise ValueError for an invalid address, or labels that are too long.
 
         `buffer_bytes` bounds the events that wait and, with up to half of it, those that are sent
         and not known to be durable. `clock` counts nanoseconds of a simulator's own time; by default
         times are the monotonic clock's, and tied to wall time. `process` is a name for people.
         `credentials`, for TCP and TLS, are by default those of the environment. `acknowledge`:
         whether the collector is asked what is durable; only an answer counts as delivery then. Pass
-        False for a peer that never answers.
+        False for a peer that never answers. `labels` say which run this is: revision, job, parameters.
         """
         self.epoch: int | None = None
         """Tick 0 in Unix nanoseconds; None with a clock of the program's own."""
@@ -59,6 +61,7 @@ class Emitter:
         """Returns the time since the epoch (ns); None with a clock of the program's own."""
         self._process = process
         self._acknowledge = acknowledge
+        self._labels = checked(labels or {})
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """The recorder; None while the emitter is off."""
@@ -99,7 +102,13 @@ class Emitter:
     def _begin(self) -> None:
         if self._sender and self.recorder:
             asks = self._acknowledge and self._sender.transport.answers
-            session = Session(epoch=self.epoch, ticks=self._ticks, process=self._process, asks=asks)
+            session = Session(
+                epoch=self.epoch,
+                ticks=self._ticks,
+                process=self._process,
+                asks=asks,
+                labels=self._labels,
+            )
             self.session = session.name
             self._sender.begin(self.recorder, session)
 

@@ -130,12 +130,13 @@ module_exec(PyObject *module)
     state->lane_name = PyUnicode_InternFromString("lane");
     state->counter_name = PyUnicode_InternFromString("tailrace.counter");
     state->error_name = PyUnicode_InternFromString("error");
+    state->message_name = PyUnicode_InternFromString("error_message");
     state->name_name = PyUnicode_InternFromString("__name__");
     state->recorder_type = add_type(module, &recorder_spec, "Recorder");
     state->span_type = add_type(module, &span_spec, "Span");
     state->lane_type = add_type(module, &lane_spec, NULL);
     if (!state->substream_get || !state->tuple_new || !state->lane_name || !state->counter_name || !state->error_name ||
-        !state->name_name || !state->recorder_type || !state->span_type || !state->lane_type)
+        !state->message_name || !state->name_name || !state->recorder_type || !state->span_type || !state->lane_type)
         return -1;
     Span *off = PyObject_GC_New(Span, state->span_type);
     if (off == NULL)
@@ -187,6 +188,7 @@ module_clear(PyObject *module)
     Py_CLEAR(state->lane_name);
     Py_CLEAR(state->counter_name);
     Py_CLEAR(state->error_name);
+    Py_CLEAR(state->message_name);
     Py_CLEAR(state->name_name);
     return 0;
 }

@@ -42,7 +42,7 @@ typedef struct {
     PyObject *wire_text, *wire_value, *wire_report; /* functions of _wire */
     PyObject *encoding_errors;                      /* _recorder.ENCODING_ERRORS */
     PyObject *chunk_type, *tuple_new, *substream_get, *local_type, *monotonic_ns;
-    PyObject *lane_name, *counter_name, *error_name, *name_name; /* texts used as names */
+    PyObject *lane_name, *counter_name, *error_name, *message_name, *name_name; /* texts used as names */
     PyObject *off;     /* the one span of a module that is off */
     PyObject *current; /* the recorder of the module's functions; NULL: they do nothing */
 } State;
@@ -115,11 +115,15 @@ typedef struct {
     PyObject *object;
 } Reading;
 
+/* Values that a span holds itself, without a tuple. */
+enum { FEW_VALUES = 4 };
+
 typedef struct {
     PyObject_HEAD
     Recorder *recorder; /* NULL: off */
     PyObject *name;
-    PyObject *names, *values; /* tuples; NULL: none */
+    PyObject *names, *values; /* tuples; NULL: none, or the values are in `few` */
+    PyObject *few[FEW_VALUES];
     PyObject *attributes;     /* a dict instead of the tuples, once `set` has added to them */
     Reading start;
 } Span;
@@ -183,6 +187,15 @@ extern PyType_Spec recorder_spec;
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif
+
+/* Begin without bytes. The buffer on the stack stays unset: to clear the buffer would cost more than to fill it. */
+static inline void
+begin_bytes(Bytes *bytes)
+{
+    bytes->data = bytes->few;
+    bytes->size = 0;
+    bytes->room = sizeof bytes->few;
+}
 
 /* Return the calling thread's lane, a borrowed reference; NULL with an exception. */
 static inline Lane *

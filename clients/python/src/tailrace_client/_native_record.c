@@ -48,7 +48,7 @@ static int
 to_u64(PyObject *number, bool wrap, uint64_t *value)
 {
     *value = wrap ? PyLong_AsUnsignedLongLongMask(number) : PyLong_AsUnsignedLongLong(number);
-    if (!PyErr_Occurred())
+    if (*value != UINT64_MAX || !PyErr_Occurred())
         return 0;
     if (!PyErr_ExceptionMatches(PyExc_OverflowError))
         return -1;
@@ -81,7 +81,7 @@ static int
 read_substream(State *state, uint64_t *substream)
 {
     PyObject *object = PyObject_CallNoArgs(state->substream_get);
-    PyObject *number = object ? PyNumber_Long(object) : NULL;
+    PyObject *number = object == NULL ? NULL : PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Long(object);
     int result = number ? to_u64(number, true, substream) : -1;
     Py_XDECREF(number);
     Py_XDECREF(object);
@@ -166,7 +166,8 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
 {
     Book *book = lane->book;
     Py_INCREF(lane); /* a report's code may reset the recorder */
-    Bytes report = {.data = report.few, .room = sizeof report.few};
+    Bytes report;
+    begin_bytes(&report);
     Stream *stream;
     size_t told, size;
     int reason;
@@ -227,7 +228,8 @@ record(Recorder *self, PyObject *name, const Reading *start, const Reading *end,
     Lane *lane = lane_of(self);
     if (lane == NULL)
         return -1;
-    Bytes body = {.data = body.few, .room = sizeof body.few};
+    Bytes body;
+    begin_bytes(&body);
     uint64_t fields[3];
     Bytes *encoded = &body;
     if (to_ticks(self, start, &fields[1]) < 0 || to_ticks(self, end, &fields[2]) < 0 ||

@@ -16,14 +16,18 @@ make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *nam
     }
     Py_ssize_t count = names ? PyTuple_Size(names) : 0;
     PyObject *values = NULL;
-    if (count) {
+    memset(span->few, 0, sizeof span->few);
+    if (count > FEW_VALUES)
         values = PyTuple_New(count);
-        for (Py_ssize_t i = 0; values && i < count; i++) {
-            Py_INCREF(attributes.array[i]);
-            PyTuple_SetItem(values, i, attributes.array[i]);
-        }
-        Py_INCREF(names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = attributes.array[i];
+        if (count <= FEW_VALUES)
+            span->few[i] = Py_NewRef(value);
+        else if (values)
+            PyTuple_SetItem(values, i, Py_NewRef(value));
     }
+    if (count)
+        Py_INCREF(names);
     Py_INCREF(args[0]);
     span->recorder = self;
     span->name = args[0];
@@ -32,14 +36,14 @@ make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *nam
     span->attributes = NULL;
     span->start = (Reading){0, NULL};
     PyObject_GC_Track((PyObject *)span);
-    if (count && values == NULL)
+    if (count > FEW_VALUES && values == NULL)
         Py_CLEAR(span);
     return (PyObject *)span;
 }
 
 PyDoc_STRVAR(span_doc,
 "Something that takes time: `with span(\"step\", cell=3) as step:`. It is recorded when it ends.\n"
-"A span that an exception ends has the attribute `error`, the exception's type.");
+"A span that an exception ends has the attributes `error`, the exception's type, and `error_message`.");
 
 static int
 span_traverse(PyObject *object, visitproc visit, void *arg)
@@ -50,6 +54,8 @@ span_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->name);
     Py_VISIT(self->names);
     Py_VISIT(self->values);
+    for (int i = 0; i < FEW_VALUES; i++)
+        Py_VISIT(self->few[i]);
     Py_VISIT(self->attributes);
     Py_VISIT(self->start.object);
     return 0;
@@ -64,6 +70,8 @@ span_clear(PyObject *object)
     Py_CLEAR(self->name);
     Py_CLEAR(self->names);
     Py_CLEAR(self->values);
+    for (int i = 0; i < FEW_VALUES; i++)
+        Py_CLEAR(self->few[i]);
     Py_CLEAR(self->attributes);
     Py_CLEAR(self->start.object);
     return 0;
@@ -86,9 +94,11 @@ span_attributes(Span *self)
     if (self->attributes == NULL) {
         PyObject *attributes = PyDict_New();
         Py_ssize_t count = self->names ? PyTuple_Size(self->names) : 0;
-        for (Py_ssize_t i = 0; attributes && i < count; i++)
-            if (PyDict_SetItem(attributes, PyTuple_GetItem(self->names, i), PyTuple_GetItem(self->values, i)) < 0)
+        for (Py_ssize_t i = 0; attributes && i < count; i++) {
+            PyObject *value = self->values ? PyTuple_GetItem(self->values, i) : self->few[i];
+            if (PyDict_SetItem(attributes, PyTuple_GetItem(self->names, i), value) < 0)
                 Py_CLEAR(attributes);
+        }
         self->attributes = attributes;
     }
     return self->attributes;
@@ -121,9 +131,27 @@ span_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     return object;
 }
 
-/* Add the attribute `error`, unless the program has set one. */
+/* Add the message of an exception; none if there is none, or if the exception's own `__str__` fails. */
 static int
-span_error(Span *self, PyObject *kind)
+add_message(State *state, PyObject *attributes, PyObject *error)
+{
+    PyObject *message = PyObject_Str(error);
+    if (message == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception))
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    int result = PyUnicode_GetLength(message) ? PyDict_Contains(attributes, state->message_name) : 1;
+    if (result == 0)
+        result = PyDict_SetItem(attributes, state->message_name, message);
+    Py_DECREF(message);
+    return result < 0 ? -1 : 0;
+}
+
+/* Add the exception's type and message, unless the program has set `error`. */
+static int
+span_error(Span *self, PyObject *kind, PyObject *error)
 {
     State *state = self->recorder->state;
     PyObject *attributes = span_attributes(self);
@@ -135,7 +163,7 @@ span_error(Span *self, PyObject *kind)
     PyObject *name = PyObject_GetAttr(kind, state->name_name);
     int result = name ? PyDict_SetItem(attributes, state->error_name, name) : -1;
     Py_XDECREF(name);
-    return result;
+    return result < 0 || error == Py_None ? result : add_message(state, attributes, error);
 }
 
 static PyObject *
@@ -148,8 +176,10 @@ span_exit(PyObject *object, PyObject *const *args, Py_ssize_t given)
     Reading end;
     if (read_clock(recorder, &end) < 0)
         return NULL;
-    int result = given && args[0] != Py_None ? span_error(self, args[0]) : 0;
+    int result = given && args[0] != Py_None ? span_error(self, args[0], given > 1 ? args[1] : Py_None) : 0;
     Attributes attributes = {.names = self->names, .tuple = self->values};
+    if (self->values == NULL)
+        attributes.array = self->few;
     if (result == 0 && self->attributes)
         result = split_mapping(self->attributes, &attributes);
     if (result == 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from tailrace_client._credentials import Credentials
@@ -32,6 +32,7 @@ def connect(
     process: str | None = None,
     credentials: Credentials | None = None,
     acknowledge: bool = True,
+    labels: Mapping[str, object] | None = None,
 ) -> Emitter:
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
@@ -48,6 +49,8 @@ def connect(
     environment: TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
     TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge`: whether the collector is asked what
     is durable. Pass False for a peer that never answers, such as a socket that only stores bytes.
+    `labels` say which run this is (revision, job, parameters), in the column `producer` of the view
+    `sessions`. Raise ValueError if they take more than 400 bytes as JSON.
 
     The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events
     that are not delivered yet. A process that a signal or `os._exit` ends says no goodbye.
@@ -66,6 +69,7 @@ def connect(
             process=process,
             credentials=credentials,
             acknowledge=acknowledge,
+            labels=labels,
         )
     except (ValueError, ImportError) as error:
         if not by_environment:

@@ -113,9 +113,11 @@ class Session:
         ticks: Callable[[], int] | None = None,
         process: str | None = None,
         asks: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation
-        to wall time. `ticks` returns the time since the epoch (ns). `asks`: whether answers are wanted."""
+        to wall time. `ticks` returns the time since the epoch (ns). `asks`: whether answers are wanted.
+        `labels` go into each announcement."""
         self.id = os.urandom(16).hex()
         """A secret, since whoever knows it can go on with the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
@@ -131,6 +133,8 @@ class Session:
             "host": socket.gethostname()[:_TEXT_MAX],
             "client": CLIENT,
         }
+        if labels:
+            self._fields["labels"] = dict(labels)
         if epoch is None:
             self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -10,9 +11,19 @@ if TYPE_CHECKING:
     from tailrace_client._recorder import Recorder
 
 
+def add_error(attributes: dict[str, object], kind: type, error: object) -> None:
+    """Add an exception's type and, if there is one, its message, unless the program has set `error`."""
+    if "error" in attributes:
+        return
+    attributes["error"] = kind.__name__
+    with suppress(Exception):  # of the exception's own `__str__`
+        if error is not None and (message := str(error)):
+            attributes.setdefault("error_message", message)
+
+
 class Span:
     """Something that takes time: `with span("step", cell=3) as step:`. It is recorded when it ends.
-    A span that an exception ends has the attribute `error`, the exception's type."""
+    A span that an exception ends has the attributes `error`, the exception's type, and `error_message`."""
 
     __slots__ = ("_attributes", "_name", "_recorder", "_start")
 
@@ -38,7 +49,7 @@ class Span:
         recorder = self._recorder
         end = recorder.clock()
         if kind is not None:
-            self._attributes.setdefault("error", kind.__name__)
+            add_error(self._attributes, kind, error)
         recorder.write(self._name, self._start, end, self._attributes)
 
 

@@ -26,7 +26,7 @@ def traced(target: Any = None, /, **attributes: object) -> Any:
     """Make each call of a function a span: `@traced`, `@traced("name", key=value)`.
 
     The default name is the function's qualified name. The attributes are the same for every call.
-    An exception passes through, and its type becomes the attribute `error`.
+    An exception passes through, and its type and message become the attributes `error` and `error_message`.
 
     A coroutine's span ends when the coroutine returns. A generator, asynchronous or not, makes a
     span of each of its steps, from being resumed to the next `yield`: the time of its consumer does

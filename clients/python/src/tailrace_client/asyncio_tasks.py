@@ -11,6 +11,7 @@ living task has. The span has the name of the task's coroutine. Attributes:
     task_name       asyncio's name of the task: "Task-7", unless the program chose one
     result          "ok", "cancelled" or "error"
     error           the name of the type of the exception that ended the task
+    error_message   the exception's message, if there is one
 
 A task with a context of the program's stays on that context's substream. A task that never ends,
 because its loop was closed, has no span.
@@ -29,6 +30,7 @@ from typing import Any
 
 from tailrace_client import _process
 from tailrace_client._recording import Span
+from tailrace_client._span import add_error
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._tasks import TASK, Substreams, next_task
 
@@ -93,7 +95,9 @@ class TaskSpans:
             span.set(result="cancelled")
         # Not `exception()`: after that call asyncio does not report the exception any more.
         elif (error := getattr(task, "_exception", None)) is not None:
-            span.set(result="error", error=type(error).__name__)
+            attributes: dict[str, object] = {"result": "error"}
+            add_error(attributes, type(error), error)
+            span.set(**attributes)
         else:
             span.set(result="ok")
         span.__exit__(None, None, None)
