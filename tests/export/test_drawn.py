@@ -13,6 +13,7 @@ from tests.export.drawn import READERS, asked, gaps_asked, of_chrome, of_perfett
 from tests.export.exports import make_export
 from tests.export.traces import EPOCH, stores
 from tests.query.tables import SECOND, clocked, make, row, session
+from tests.reading.stores import EPOCH as MORNING
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -41,6 +42,27 @@ def test_what_is_drawn_is_what_the_views_have(rows):
             assert named <= missing
             unplaced = exported.left["gap without a place in time"]
             assert missing.total() - named.total() == unplaced
+
+
+@pytest.mark.parametrize("to", READERS)
+@pytest.mark.parametrize(
+    ("filters", "matches"),
+    [
+        ({"source": "files"}, lambda d: d.source == "files"),
+        ({"session": "a", "stream": ["0", 2]}, lambda d: d.session[0] == "a" and d.stream in "02"),
+        ({"since": "2026-11-21 08:30Z"}, lambda d: d.session != "aa"),
+        (
+            {"since": "2026-11-21 08:00:02Z", "until": "2026-11-21 09:00:05Z"},
+            lambda d: 2 * SECOND <= d.begin - MORNING < 3605 * SECOND,
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_drawn_is_what_is_selected(varied_store, tmp_path, to, filters, matches):
+    make_export(varied_store, to, tmp_path / "trace", **filters)
+    found = {each: n for each, n in READERS[to](tmp_path / "trace").items() if each.kind != "lost"}
+    wanted = {each: n for each, n in asked(varied_store).items() if matches(each)}
+    assert found == wanted
+    assert found
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tailrace.cli.options import (
     Moment,
     complete_option,
     config_option,
+    json_option,
     load_config,
     store_option,
 )
@@ -72,6 +74,7 @@ MEMORY = Size.parse("1 GiB")
     " a zone), or Unix nanoseconds.",
 )
 @click.option("--until", type=Moment(), help="Export only what begins before this time.")
+@json_option("Print what was written, and what it lacks, as one JSON object.")
 @complete_option
 def command(
     config: Path | None,
@@ -84,6 +87,7 @@ def command(
     since: int | None,
     until: int | None,
     *,
+    as_json: bool,
     complete_only: bool,
 ) -> None:
     """Write events, and what is missing from them, for other tools.
@@ -120,5 +124,8 @@ def command(
     progress = Progress(terminal)
     with output:
         exported = export(writer, select, output, progress)
-    files = ", ".join(map(str, output.names)) or path
-    click.echo(f"{files}: {counted(progress.rows, 'row')}; {exported.text}", err=output.pipe)
+    names = [str(name) for name in output.names] or [path]
+    text = f"{', '.join(names)}: {counted(progress.rows, 'row')}; {exported.text}"
+    if as_json:
+        text = json.dumps({"files": names, "rows": progress.rows} | exported.words)
+    click.echo(text, err=output.pipe)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.export.selected import Selected
-from tailrace.query.filters import all_of
 from tailrace.query.views import EVENTS
 
 LATEST = 2**63 - 1
@@ -142,7 +141,7 @@ def sessions(selected: Selected) -> dict[Key, Session]:
         _Extent(*row)
         for row in selected.few(_EXTENTS.format(kinds=DRAWN, chosen=rows.sql), rows.values)
     ]
-    chosen = all_of([selected.filters.selection.condition])
+    chosen = selected.filters.selection._replace(streams=None).condition
     facts = {
         (row[0], row[2]): _Facts(*row)
         for row in selected.few(_FACTS.format(chosen=chosen.sql), chosen.values)

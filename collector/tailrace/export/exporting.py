@@ -29,6 +29,11 @@ class Exported(NamedTuple):
             parts.append(f"left out: {left}")
         return "; ".join(parts)
 
+    @property
+    def words(self) -> dict[str, object]:
+        """Return the same as an object of JSON."""
+        return {**self.selected.whole.words, "left_out": dict(self.left)}
+
 
 def export(
     writer: Writer, select: Callable[[], Selected], output: Output, progress: Progress

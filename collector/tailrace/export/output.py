@@ -23,18 +23,16 @@ class Output:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._place = Path(
-            os.path.realpath(path)
-        )  # a link stays, and the file that it names is replaced
-        self.pipe = path == STANDARD_OUTPUT or (self._place.exists() and not self._place.is_file())
-        if self._place.is_dir():
+        self._named = Path(path)
+        self.pipe = path == STANDARD_OUTPUT or (self._named.exists() and not self._named.is_file())
+        if self._named.is_dir():
             raise ExportError(f"{path}: is a directory; name a file in it")
         self._files: list[tuple[BinaryIO, Path, Path]] = []
         self._stream: BinaryIO | None = None
 
     def main(self) -> BinaryIO:
         if not self.pipe:
-            return self._make(self._place)
+            return self._make(self._named)
         if self._stream is None:
             self._stream = self._open_pipe()
         return self._stream
@@ -43,8 +41,8 @@ class Output:
         """Return a file whose name has one more word before its suffix, or None where there is one file."""
         if self.pipe:
             return None
-        place = self._place
-        return self._make(place.with_name(f"{place.stem}.{word}{place.suffix}"))
+        named = self._named
+        return self._make(named.with_name(f"{named.stem}.{word}{named.suffix}"))
 
     @property
     def names(self) -> list[Path]:
@@ -78,7 +76,8 @@ class Output:
             raise ExportError(f"{self.path}: {error.strerror}") from error
 
     def _make(self, path: Path) -> BinaryIO:
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        place = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
+        part = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
             file = part.open("wb")
         except OSError as error:
@@ -90,7 +89,7 @@ class Output:
         if self.path == STANDARD_OUTPUT:
             return sys.stdout.buffer
         try:
-            return self._place.open("wb")
+            return self._named.open("wb")
         except OSError as error:
             raise ExportError(f"{self.path}: cannot be written: {error.strerror}") from error
 
@@ -103,7 +102,7 @@ class Output:
             os.fsync(file.fileno())
             file.close()
         for _, path, part in reversed(self._files):
-            part.replace(path)
+            part.replace(os.path.realpath(path))
 
     def _discard(self) -> None:
         """Close all files, and remove those that have no name yet."""

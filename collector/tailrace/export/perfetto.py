@@ -1,7 +1,7 @@
 """Write Perfetto's protobuf (see `drawing` for what is drawn where).
 
 Times are nanoseconds on the trace's own clock, which a snapshot ties to the real-time clock. The label of a
-process says what its session's clock is. The numbers of fields are those of `perfetto_trace.proto`. Names
+process says what its session's clock is. The numbers of fields are those of Perfetto's message `Trace`. Names
 are interned: each text is written once, until there are many of them and the table begins anew.
 """
 
