@@ -9,9 +9,12 @@ last time takes its place.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from tailrace.export.clocks import Session
+from tailrace.export.neighbours import Neighbours
+from tailrace.export.progress import Progress
 from tailrace.export.timeline import Timeline
 from tailrace.query.views import GAPS
 from tailrace.reading.moment import unix_ns
@@ -22,38 +25,53 @@ _NUMBERS = """CASE format
   ELSE seq END"""
 """The number of an event that its stream's gaps name, where it is not `seq`: see the pages of the formats."""
 
-_PLACED = """
-WITH wanted AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY source, session, stream, first, "offset", reason, id) AS number,
-    * EXCLUDE (day)
-  FROM gaps WHERE {gaps}
-),
-events_there AS (
-  SELECT source, session, stream, {numbers} AS seq, "offset", start, time, aligned
-  FROM events SEMI JOIN wanted USING (source, session)
-  WHERE kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND start IS NOT NULL
-),
-near AS (
-  FROM events_there SEMI JOIN wanted USING (source, session, stream)
-  UNION ALL
-  SELECT * REPLACE ('' AS stream)
-  FROM events_there SEMI JOIN (FROM wanted WHERE stream = '') USING (source, session)
-  WHERE stream <> ''
-)
-SELECT w.source, w.session, w.format, w.stream, w.reason, w.detail, w.first, w.last, w.remaining, w."of",
-  w.id, w.attributes, b.time, b.aligned, a.time, a.aligned, p.time, p.aligned, q.time, q.aligned
-FROM wanted AS w
-ASOF LEFT JOIN (FROM near WHERE seq IS NOT NULL) AS b
-  ON b.source = w.source AND b.session = w.session AND b.stream = w.stream AND b.seq < w.first
-ASOF LEFT JOIN (FROM near WHERE seq IS NOT NULL) AS a
-  ON a.source = w.source AND a.session = w.session AND a.stream = w.stream
-  AND a.seq > coalesce(w.last, w.first)
-ASOF LEFT JOIN near AS p
-  ON p.source = w.source AND p.session = w.session AND p.stream = w.stream AND p."offset" < w."offset"
-ASOF LEFT JOIN near AS q
-  ON q.source = w.source AND q.session = w.session AND q.stream = w.stream AND q."offset" >= w."offset"
-ORDER BY w.number
+_PLACED = {
+    (True, True): "between two events",
+    (True, False): "after an event",
+    (False, True): "before an event",
+    (False, False): "somewhere in its session",
+}
+"""How a gap is placed, by whether there is an event before it, and one behind."""
+
+_GAPS = """
+SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
+FROM gaps WHERE {gaps}
+ORDER BY source, session, stream, first, "offset", reason, id
 """
+
+_EVENTS = """
+SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
+FROM events SEMI JOIN (FROM gaps WHERE {gaps}) USING (source, session)
+WHERE kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND start IS NOT NULL
+"""
+
+Place = tuple[str, str, str]
+"""Source, session and stream; the stream is empty for a gap of no known one."""
+
+
+class Gap(NamedTuple):
+    """A row of `gaps`."""
+
+    source: str
+    session: str
+    format: str
+    stream: str
+    reason: str
+    detail: str | None
+    first: int | None
+    last: int | None
+    remaining: int | None
+    of: str | None
+    id: int | None
+    offset: int
+
+    @property
+    def place(self) -> Place:
+        return self.source, self.session, self.stream
+
+    @property
+    def end(self) -> int | None:
+        return self.first if self.last is None else self.last
 
 
 class Lost(NamedTuple):
@@ -67,37 +85,73 @@ class Lost(NamedTuple):
     members: dict[str, Any]
 
 
+class Around:
+    """The events around the gaps of each stream: by their numbers, and by their offsets."""
+
+    def __init__(self, gaps: list[Gap]) -> None:
+        self._of: dict[Place, tuple[Neighbours, Neighbours]] = {}
+        for place, group in groupby(gaps, key=lambda gap: gap.place):
+            of_stream = list(group)
+            self._of[place] = (
+                Neighbours(
+                    (gap.first for gap in of_stream if gap.first is not None),
+                    (gap.end for gap in of_stream if gap.end is not None),
+                ),
+                Neighbours(
+                    (gap.offset for gap in of_stream), (gap.offset - 1 for gap in of_stream)
+                ),
+            )
+
+    def see(self, place: Place, number: int | None, offset: int, time: int) -> None:
+        for stream in {place[2], ""}:
+            found = self._of.get((place[0], place[1], stream))
+            if found is not None:
+                if number is not None:
+                    found[0].see(number, time)
+                found[1].see(offset, time)
+
+    def of(self, gap: Gap) -> tuple[int | None, int | None]:
+        """Return the times of the events before and behind a gap."""
+        by_number, by_offset = self._of[gap.place]
+        before = None if gap.first is None else by_number.below(gap.first)
+        behind = None if gap.end is None else by_number.above(gap.end)
+        if before is None and behind is None:
+            return by_offset.below(gap.offset), by_offset.above(gap.offset - 1)
+        return before, behind
+
+
 def lost(timeline: Timeline) -> Iterator[Lost]:
     """Yield the gaps that lie within the selected times, stream by stream and by their begins.
 
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
+    chosen = timeline.selected.condition(GAPS)
+    gaps = [
+        Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
+    ]
+    around = Around(gaps)
+    if gaps:
+        _look(timeline, around)
+    for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
+        found = [_place(timeline, gap, *around.of(gap)) for gap in of_stream]
+        yield from sorted((each for each in found if each is not None), key=_by_time)
+
+
+def _look(timeline: Timeline, around: Around) -> None:
+    """Show `around` all events of the sessions that have gaps, also those that are not selected."""
     selected = timeline.selected
-    gaps = selected.condition(GAPS)
-    sql = _PLACED.format(gaps=gaps.sql, numbers=_NUMBERS)
-    of_stream: list[Lost] = []
-    for row in selected.few(sql, gaps.values):
-        found = _place(timeline, row)
-        if found is None:
-            continue
-        if of_stream and (found.session, found.stream) != (
-            of_stream[0].session, of_stream[0].stream,
-        ):  # fmt: skip
-            yield from sorted(of_stream, key=_by_time)
-            of_stream.clear()
-        of_stream.append(found)
-    yield from sorted(of_stream, key=_by_time)
+    chosen = selected.condition(GAPS)
+    answer = selected.arrow(_EVENTS.format(numbers=_NUMBERS, gaps=chosen.sql), chosen.values)
+    for batch in selected.batches(answer, Progress(None)):
+        columns = [column.to_pylist() for column in batch.columns]
+        for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
+            session = timeline.sessions.get((source, name))
+            begin = None if session is None else session.place(time, aligned)
+            if begin is not None:
+                around.see((source, name, stream), number, offset, begin)
 
 
-def _place(timeline: Timeline, row: tuple[Any, ...]) -> Lost | None:
-    source, name, format_, stream, reason, detail, first, last, remaining, of, id_, _, *times = row
-    session = timeline.session(source, name, format_)
-    before, behind = (session.place(*times[i : i + 2]) for i in (0, 2))
-    if before is None and behind is None:
-        before, behind = (session.place(*times[i : i + 2]) for i in (4, 6))
-    how = {(True, True): "between two events", (True, False): "after an event"}
-    placed = how.get((before is not None, behind is not None), "before an event")
-    if before is None and behind is None:
-        placed = "somewhere in its session"
+def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
+    session = timeline.session(gap.source, gap.session, gap.format)
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:
@@ -107,13 +161,15 @@ def _place(timeline: Timeline, row: tuple[Any, ...]) -> Lost | None:
     if window is None:
         timeline.left["gap outside of the selected times"] += 1
         return None
-    count = "an unknown number" if remaining is None else remaining
+    count = "an unknown number" if gap.remaining is None else gap.remaining
     members = {
-        "reason": reason, "detail": detail, "first": first, "last": last, "remaining": remaining,
-        "of": of, "id": id_, "placed": placed, "begins": begin, "ends": max(begin, end),
+        "reason": gap.reason, "detail": gap.detail, "first": gap.first, "last": gap.last,
+        "remaining": gap.remaining, "of": gap.of, "id": gap.id,
+        "placed": _PLACED[before is not None, behind is not None],
+        "begins": begin, "ends": max(begin, end),
     }  # fmt: skip
     known = {key: value for key, value in members.items() if value is not None}
-    return Lost(session, stream, f"LOST {count} ({reason})", *window, known)
+    return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)
 
 
 def _cut(timeline: Timeline, begin: int, end: int) -> tuple[int, int] | None:
