@@ -16,6 +16,7 @@ from tailrace.export.clocks import Session
 from tailrace.export.neighbours import Neighbours
 from tailrace.export.progress import Progress
 from tailrace.export.timeline import Timeline
+from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
 from tailrace.reading.moment import unix_ns
 
@@ -41,8 +42,7 @@ ORDER BY source, session, stream, first, "offset", reason, id
 
 _EVENTS = """
 SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
-FROM events SEMI JOIN (FROM gaps WHERE {gaps}) USING (source, session)
-WHERE kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND start IS NOT NULL
+FROM events WHERE {sessions} AND kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND start IS NOT NULL
 """
 
 Place = tuple[str, str, str]
@@ -130,17 +130,19 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     ]
     around = Around(gaps)
     if gaps:
-        _look(timeline, around)
+        _look(timeline, around, {gap.session for gap in gaps})
     for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
         found = [_place(timeline, gap, *around.of(gap)) for gap in of_stream]
         yield from sorted((each for each in found if each is not None), key=_by_time)
 
 
-def _look(timeline: Timeline, around: Around) -> None:
-    """Show `around` all events of the sessions that have gaps, also those that are not selected."""
+def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
+    """Show `around` all events of the sessions that have gaps, also those that are not selected.
+
+    The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
     selected = timeline.selected
-    chosen = selected.condition(GAPS)
-    answer = selected.arrow(_EVENTS.format(numbers=_NUMBERS, gaps=chosen.sql), chosen.values)
+    chosen = one_of("session", sorted(sessions))
+    answer = selected.arrow(_EVENTS.format(numbers=_NUMBERS, sessions=chosen.sql), chosen.values)
     for batch in selected.batches(answer, Progress(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
