@@ -17,8 +17,9 @@ from tailrace.query.views import EVENTS
 LATEST = 2**63 - 1
 """The latest time that all formats can hold; the earliest is 0."""
 
-DRAWN = "('span', 'begin', 'instant', 'counter', 'annotation', 'end')"
-"""The kinds of rows that are drawn."""
+DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
+"""The kinds of rows that are drawn. For a list of these, DuckDB would expect few rows, and hold them all to
+join them with the sessions' clocks."""
 
 Key = tuple[str, str]
 """Source and session."""
@@ -30,7 +31,7 @@ SELECT source, session, any_value(format), min(time),
   min(aligned) FILTER (time IS NULL),
   max(aligned::HUGEINT + greatest(coalesce("end"::HUGEINT - start, 0), 0)) FILTER (time IS NULL),
   min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
-FROM events WHERE kind IN {kinds} AND ({chosen})
+FROM events WHERE {drawn} AND ({chosen})
 GROUP BY source, session ORDER BY source, session
 """
 
@@ -139,7 +140,7 @@ def sessions(selected: Selected) -> dict[Key, Session]:
     rows = selected.condition(EVENTS)
     extents = [
         _Extent(*row)
-        for row in selected.few(_EXTENTS.format(kinds=DRAWN, chosen=rows.sql), rows.values)
+        for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
     ]
     chosen = selected.filters.selection._replace(streams=None).condition
     facts = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import Session
+from tailrace.export.clocks import DRAWN, Session
 from tailrace.export.neighbours import Neighbours
 from tailrace.export.progress import Progress
 from tailrace.export.timeline import Timeline
@@ -42,7 +42,7 @@ ORDER BY source, session, stream, first, "offset", reason, id
 
 _EVENTS = """
 SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
-FROM events WHERE {sessions} AND kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND start IS NOT NULL
+FROM events WHERE {drawn} AND kind <> 'end' AND start IS NOT NULL AND {sessions}
 """
 
 Place = tuple[str, str, str]
@@ -142,7 +142,9 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
     selected = timeline.selected
     chosen = one_of("session", sorted(sessions))
-    answer = selected.arrow(_EVENTS.format(numbers=_NUMBERS, sessions=chosen.sql), chosen.values)
+    answer = selected.arrow(
+        _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
+    )
     for batch in selected.batches(answer, Progress(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):

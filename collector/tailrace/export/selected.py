@@ -26,7 +26,7 @@ T = TypeVar("T")
 Left = Counter[str]
 """How many rows a writer left out, by what they are: the target has no place for them."""
 
-_COUNTED = "kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')"
+_COUNTED = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 
 _THERE = f"""
 SELECT source, strftime(part.readable(min(time)), '%Y-%m-%d %H:%M:%S'),

@@ -29,7 +29,7 @@ SELECT {columns} FROM (
   SELECT * EXCLUDE (open), 'span' AS kind, open FROM spans WHERE {spans}
   UNION ALL BY NAME
   SELECT *, false AS open FROM events
-  WHERE kind IN {kinds} AND kind NOT IN ('span', 'begin') AND NOT (kind = 'end' AND {forgotten}) AND ({events})
+  WHERE {drawn} AND kind NOT IN ('span', 'begin') AND NOT (kind = 'end' AND {forgotten}) AND ({events})
 )
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
 """
@@ -114,7 +114,7 @@ class Timeline:
         spans, events = self.selected.condition(SPANS), self.selected.condition(EVENTS)
         places = self.sessions
         sql = _DRAWN.format(
-            columns=_COLUMNS, spans=spans.sql, kinds=DRAWN, forgotten=_FORGOTTEN, events=events.sql
+            columns=_COLUMNS, spans=spans.sql, drawn=DRAWN, forgotten=_FORGOTTEN, events=events.sql
         )
         answer = self.selected.arrow(sql, (*spans.values, *events.values))
         lane: Lane | None = None
