@@ -12,6 +12,7 @@
     │   ├── DescriptorsError no descriptor was free: wait, try again
     │   └── BrokenOffError an answer's files were deleted while it was read: ask again
     ├── IncompleteError  something is missing although completeness was required (exit 3)
+    ├── ExportError      a file of an export cannot be written (exit 1)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
         └── UnknownError the requested source, session or stream does not exist (exit 2)
@@ -82,6 +83,10 @@ class QueryError(TailraceError):
 
 class UnknownError(QueryError):
     """The requested source, session or stream does not exist; the text lists the ones that do."""
+
+
+class ExportError(TailraceError):
+    """A file of an export cannot be written; the text names it and says why."""
 
 
 class MissingPackageError(TailraceError, ImportError):

@@ -38,6 +38,7 @@ COMMANDS = {
     "streams": "List the streams, and how complete each is.",
     "gaps": "List what is missing, and why.",
     "follow": "Show rows as they arrive.",
+    "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",
     "doctor": "Say what to change on this host before anything is lost.",
     "bundle": "Collect facts for support, without data and secrets.",

@@ -13,7 +13,7 @@ import click
 from tailrace.chosen import choose
 from tailrace.cli import report
 from tailrace.config.load import Loaded
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, QueryError
 from tailrace.units import Duration, Size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +33,9 @@ source_option = click.option("--source", metavar="NAME", help="Show only this so
 session_option = click.option(
     "--session", metavar="ID", help="Show only sessions whose id begins with this."
 )
+
+DIGITS_OF_A_DATE = 8
+"""ISO 8601 writes a date in so many digits; more of them alone are Unix nanoseconds."""
 
 
 class Quantity(click.ParamType[Size | Duration]):
@@ -54,6 +57,25 @@ class Quantity(click.ParamType[Size | Duration]):
         if not quantity:
             self.fail("must be greater than 0", param, ctx)
         return quantity
+
+
+class Moment(click.ParamType[int]):
+    """A time as Unix nanoseconds, written as such or as `reading.moment` reads it."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        from tailrace.reading.moment import unix_ns
+
+        text = str(value)
+        if text.isdecimal() and len(text) > DIGITS_OF_A_DATE:
+            return int(text)
+        try:
+            return unix_ns(text, "time")
+        except QueryError as error:
+            self.fail(str(error), param, ctx)
 
 
 GAPS = "`tailrace gaps`"

@@ -13,6 +13,9 @@ from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
+METADATA = b"tailrace.completeness"
+"""The key under which an Arrow schema's metadata states the completeness of its rows, as JSON."""
+
 
 class Completeness(NamedTuple):
     """The events that an answer lacks.
@@ -45,6 +48,11 @@ class Completeness(NamedTuple):
         if self.unasked:
             parts.append(f"nobody knows what is still awaited: {self.unasked}")
         return "; ".join(parts or ["no event matches, so nobody knows whether any is missing"])
+
+    @property
+    def words(self) -> dict[str, object]:
+        """Return the same as an object of JSON."""
+        return {"complete": self.complete, **self._asdict()}
 
     def _gaps(self) -> list[str]:
         parts = []

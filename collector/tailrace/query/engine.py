@@ -291,8 +291,9 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     if limits.seconds is not None:
         config["max_execution_time"] = max(1, round(limits.seconds * 1000))
     if limits.memory is not None:
+        spill_size = int(limits.memory) * SPILL if limits.spill is None else limits.spill
         config["memory_limit"] = f"{int(limits.memory * DATABASES_SHARE)}B"
-        config["max_temp_directory_size"] = f"{int(limits.memory) * SPILL}B"
+        config["max_temp_directory_size"] = f"{spill_size}B"
     if limits.threads is not None:
         config["threads"] = limits.threads
     return config

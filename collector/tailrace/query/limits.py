@@ -38,12 +38,13 @@ SPILL = 10
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a statement: seconds of wall time until its last row is read, bytes of memory beyond
-    those of an idle database, and threads. None means no limit of time, 80 % of the machine's memory, and
-    all processors."""
+    those of an idle database, threads, and bytes that may be written to disk for lack of memory. None means
+    no limit of time, 80 % of the machine's memory, all processors, and ten times the memory."""
 
     seconds: float | None = None
     memory: int | None = None
     threads: int | None = None
+    spill: int | None = None
 
 
 def confine(limits: Limits, lifeline: int) -> None:

@@ -12,7 +12,7 @@ import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import BrokenOffError, MissingPackageError
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
-from tailrace.query.completeness import Completeness
+from tailrace.query.completeness import METADATA, Completeness
 from tailrace.query.engine import ATTEMPTS
 from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import polars
 
 T = TypeVar("T")
-
-METADATA = b"tailrace.completeness"
 
 
 class Result:
@@ -81,7 +79,7 @@ class Result:
     def batches(self) -> pyarrow.RecordBatchReader:
         """Return the rows as Arrow record batches, as they are found. Few are in memory at a time."""
         begun = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
-        words = {METADATA: json.dumps(_words(begun.completeness))}
+        words = {METADATA: json.dumps(begun.completeness.words)}
         schema = begun.answer.schema.with_metadata(words)
         return pyarrow.RecordBatchReader.from_batches(schema, _batches(begun))
 
@@ -177,10 +175,6 @@ def _batches(begun: Begun[ArrowAnswer | RemoteArrowAnswer]) -> Iterator[pyarrow.
         yield from begun.patience.batches(begun.answer)
     finally:
         begun.engine.close()
-
-
-def _words(whole: Completeness) -> dict[str, object]:
-    return {"complete": whole.complete, **whole._asdict()}
 
 
 def _parsed(text: str | None) -> object:

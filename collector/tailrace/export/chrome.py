@@ -1,0 +1,113 @@
+"""Write Chrome's JSON trace format (see `drawing` for what is drawn where).
+
+Times are microseconds with three decimals, counted from the first one: as doubles, microseconds since 1970
+would lose nanoseconds, and viewers would drop slices. `otherData.base_unix_ns` is the time of zero. Slices
+are begins and ends; a begin and a duration could be rounded to slices that overlap.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import msgspec
+
+from tailrace.export.clocks import Session
+from tailrace.export.drawing import Members, draw
+from tailrace.export.output import Output
+from tailrace.export.progress import Progress
+from tailrace.export.selected import Left, Selected
+from tailrace.export.timeline import Timeline
+
+
+def write(selected: Selected, output: Output, progress: Progress) -> Left:
+    timeline = Timeline(selected, progress)
+    out = output.main()
+    trace = Trace(out, timeline.first)
+    out.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+    draw(timeline, trace)
+    about = selected.whole.words | timeline.asked
+    words = {
+        "base_unix_ns": timeline.first,
+        "missing": selected.whole.text,
+        "completeness": about,
+        "left_out": dict(timeline.left),
+    }
+    out.write(b'\n],"otherData":' + msgspec.json.encode(words) + b"}\n")
+    return timeline.left
+
+
+class Trace:
+    """A canvas of JSON objects, one a line. A track is a place in `_tracks`: process, thread and name."""
+
+    def __init__(self, out: BinaryIO, base: int) -> None:
+        self._out = out
+        self._base = base
+        self._tracks: list[tuple[int, int, str]] = []
+        self._first = True
+
+    def summary(self, name: str) -> int:
+        return self._process(name)
+
+    def process(self, session: Session) -> int:
+        number = self._process(f"{session.source} {session.session}")
+        words = [session.format, session.clock_words, *([session.peer] if session.peer else [])]
+        self._say(number, "process_labels", {"labels": "; ".join(words)})
+        return number
+
+    def thread(self, process: int, name: str) -> int:
+        return self._thread(self._tracks[process][0], name)
+
+    def track(self, parent: int, name: str) -> int:
+        pid, _, beside = self._tracks[parent]
+        return self._thread(pid, f"{beside} {name}".lstrip())
+
+    def counter(self, parent: int, name: str) -> int:
+        pid, tid, beside = self._tracks[parent]
+        self._tracks.append((pid, tid, f"{name} ({beside})"))
+        return len(self._tracks) - 1
+
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        self._event("B", track, time, _named(name, category) | {"args": of})
+
+    def end(self, track: int, time: int) -> None:
+        self._event("E", track, time, {})
+
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        self._event("i", track, time, _named(name, category) | {"s": "t", "args": of})
+
+    def count(self, track: int, time: int, value: float) -> None:
+        name = self._tracks[track][2]
+        self._event("C", track, time, {"name": name, "args": {"value": value}})
+
+    def _process(self, name: str) -> int:
+        number = len(self._tracks)
+        self._tracks.append((number + 1, number + 1, ""))
+        self._say(number, "process_name", {"name": name})
+        return number
+
+    def _thread(self, pid: int, name: str) -> int:
+        number = len(self._tracks)
+        self._tracks.append((pid, number + 1, name))
+        self._say(number, "thread_name", {"name": name})
+        self._say(number, "thread_sort_index", {"sort_index": number})
+        return number
+
+    def _say(self, track: int, what: str, words: Members) -> None:
+        self._line({"ph": "M", "name": what, "args": words} | self._place(track))
+
+    def _event(self, phase: str, track: int, time: int, words: Members) -> None:
+        whole, rest = divmod(time - self._base, 1000)
+        micros = msgspec.Raw(b"%d.%03d" % (whole, rest) if rest else b"%d" % whole)
+        self._line({"ph": phase, "ts": micros} | self._place(track) | words)
+
+    def _place(self, track: int) -> Members:
+        pid, tid, _ = self._tracks[track]
+        return {"pid": pid, "tid": tid}
+
+    def _line(self, event: Members) -> None:
+        comma, self._first = b"" if self._first else b",\n", False
+        self._out.write(comma + msgspec.json.encode(event))
+
+
+def _named(name: str, category: str | None) -> Members:
+    return {"name": name} if category is None else {"name": name, "cat": category}

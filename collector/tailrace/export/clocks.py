@@ -1,0 +1,212 @@
+"""Place rows on one axis of nanoseconds.
+
+A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
+of its own: the first row of its run stands at the moment at which the collector opened the run's first
+session, and all other rows are as far from it as their ticks say. A tick without a known length is drawn
+as a nanosecond. `Session.clock_words` says which of these it is, and every writer shows these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tailrace.export.selected import Selected
+from tailrace.query.views import EVENTS
+
+LATEST = 2**63 - 1
+"""The latest time that all formats can hold; the earliest is 0."""
+
+DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
+"""The kinds of rows that are drawn. For a list of these, DuckDB would expect few rows, and hold them all to
+join them with the sessions' clocks."""
+
+Key = tuple[str, str]
+"""Source and session."""
+
+_EXTENTS = """
+SELECT source, session, any_value(format), min(time),
+  min(start) FILTER (time IS NOT NULL),
+  max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
+  min(aligned) FILTER (time IS NULL),
+  max(aligned::HUGEINT + greatest(coalesce("end"::HUGEINT - start, 0), 0)) FILTER (time IS NULL),
+  min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
+FROM events WHERE {drawn} AND ({chosen})
+GROUP BY source, session ORDER BY source, session
+"""
+
+_FACTS = """
+SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
+  s.peer
+FROM sessions AS s WHERE {chosen}
+"""
+
+
+class Ticks(NamedTuple):
+    """The length of a session's ticks: `rate` in a second, or None."""
+
+    rate: float | None
+
+    def ns(self, ticks: int) -> int:
+        """Return ticks as nanoseconds, rounded down, as the views do."""
+        rate = self.rate
+        if rate is None or rate <= 0 or rate == 1e9:
+            return ticks
+        if rate.is_integer():
+            return ticks * 1_000_000_000 // int(rate)
+        return round(ticks * (1e9 / rate))
+
+
+class Session(NamedTuple):
+    """A session with a place on the axis.
+
+    `shift` is added to aligned ticks, as nanoseconds, of rows that have no wall time. `first` and `last`
+    are the times of its first row's start and of its last row's end or, without drawn rows, of its opening
+    and close; None if nothing is known."""
+
+    source: str
+    format: str
+    session: str
+    peer: str | None = None
+    clock: str | None = None
+    ticks: Ticks = Ticks(None)
+    tied: bool = True
+    epoch: int | None = None
+    clock_offset: int = 0
+    shift: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def clock_words(self) -> str:
+        if self.tied:
+            return "wall time"
+        kind = self.clock or "unknown"
+        if self.ticks.rate is None:
+            return f"{kind} clock without wall time: from its arrival on, a tick is drawn as 1 ns"
+        return f"{kind} clock without wall time: drawn from its arrival on"
+
+    def place(self, time: int | None, aligned: int | None) -> int | None:
+        """Return where a row begins, or None if that is unknown or cannot be drawn."""
+        if time is None:
+            if aligned is None:
+                return None
+            time = self.ticks.ns(aligned) + self.shift
+        return time if 0 <= time <= LATEST else None
+
+    def place_tick(self, tick: int) -> int | None:
+        """Return where a tick is that is no row's start, or None as `place` does."""
+        if self.epoch is not None:
+            return self.place(self.epoch + self.ticks.ns(tick), None)
+        return None if self.tied else self.place(None, tick + self.clock_offset)
+
+    def end(self, begin: int, start: int, end: int) -> int:
+        """Return where a row ends that begins at `begin`; not before that."""
+        ns = self.ticks.ns
+        return min(max(begin + ns(end) - ns(start), begin), LATEST)
+
+
+class _Extent(NamedTuple):
+    """Of a session's drawn rows: those with wall time, those without, and ends without a begin, in ticks."""
+
+    source: str
+    session: str
+    format: str
+    first_time: int | None = None
+    first_start: int | None = None
+    last_end: int | None = None
+    first_aligned: int | None = None
+    last_aligned: int | None = None
+    first_lone_end: int | None = None
+    last_lone_end: int | None = None
+
+
+class _Facts(NamedTuple):
+    source: str
+    format: str
+    session: str
+    opened: int | None = None
+    closed_at: int | None = None
+    run: str | None = None
+    clock: str | None = None
+    rate: float | None = None
+    epoch: int | None = None
+    clock_offset: int | None = None
+    peer: str | None = None
+
+
+def sessions(selected: Selected) -> dict[Key, Session]:
+    """Return the selected sessions, in the order of source and id."""
+    rows = selected.condition(EVENTS)
+    extents = [
+        _Extent(*row)
+        for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
+    ]
+    chosen = selected.filters.selection._replace(streams=None).condition
+    facts = {
+        (row[0], row[2]): _Facts(*row)
+        for row in selected.few(_FACTS.format(chosen=chosen.sql), chosen.values)
+    }
+    of_rows = {(e.source, e.session): e for e in extents}
+    for key in sorted(facts.keys() - of_rows.keys()):
+        of_rows[key] = _Extent(*key, facts[key].format)
+    for key in of_rows.keys() - facts.keys():
+        facts[key] = _Facts(key[0], of_rows[key].format, key[1])
+    shifts = _shifts(of_rows.values(), facts)
+    return {key: _session(of_rows[key], facts[key], shifts) for key in sorted(of_rows)}
+
+
+def _axis(facts: _Facts) -> Key:
+    """Return what shares an axis with a session: its run, or the session alone."""
+    return (facts.source, f"run {facts.run}" if facts.run else f"session {facts.session}")
+
+
+def _shifts(extents: Iterable[_Extent], facts: dict[Key, _Facts]) -> dict[Key, int]:
+    """Return, for each axis without wall time, the time of its tick 0."""
+    firsts: dict[Key, int] = {}
+    opened: dict[Key, int] = {}
+    for extent in extents:
+        its = facts[extent.source, extent.session]
+        axis = _axis(its)
+        if its.opened is not None:
+            opened[axis] = min(opened.get(axis, its.opened), its.opened)
+        if extent.first_aligned is not None:
+            first = Ticks(its.rate).ns(extent.first_aligned)
+            firsts[axis] = min(firsts.get(axis, first), first)
+    return {axis: opened.get(axis, 0) - first for axis, first in firsts.items()}
+
+
+def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> Session:
+    ticks = Ticks(facts.rate)
+    shift = shifts.get(_axis(facts), 0)
+    firsts, lasts = [], []
+    if extent.first_time is not None:
+        firsts.append(extent.first_time)
+        if extent.first_start is not None and extent.last_end is not None:
+            length = ticks.ns(extent.last_end) - ticks.ns(extent.first_start)
+            lasts.append(extent.first_time + length)
+    if extent.first_aligned is not None and extent.last_aligned is not None:
+        firsts.append(ticks.ns(extent.first_aligned) + shift)
+        lasts.append(ticks.ns(extent.last_aligned) + shift)
+    if not firsts and facts.opened is not None:
+        firsts.append(facts.opened)
+        lasts.append(facts.closed_at if facts.closed_at is not None else facts.opened)
+    session = Session(
+        extent.source,
+        extent.format,
+        extent.session,
+        facts.peer,
+        facts.clock,
+        ticks,
+        tied=extent.first_aligned is None,
+        epoch=facts.epoch if ticks.rate else None,
+        clock_offset=facts.clock_offset or 0,
+        shift=shift,
+        first=min(firsts, default=None),
+        last=max(lasts, default=None),
+    )
+    lone = [extent.first_lone_end, extent.last_lone_end]
+    for end in (session.place_tick(tick) for tick in lone if tick is not None):
+        if end is not None and session.first is not None and session.last is not None:
+            session = session._replace(first=min(session.first, end), last=max(session.last, end))
+    return session

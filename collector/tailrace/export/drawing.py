@@ -1,0 +1,187 @@
+"""Draw a timeline: rows as slices, instants and counters on tracks, and gaps on tracks beside them.
+
+- Each session is a process and each stream a thread of it. A substream, and spans that overlap others of
+  their lane, have tracks of their own.
+- Each stream that lacks something has a track LOST EVENTS; what no known stream lacks stands at its session.
+- An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
+  instants.
+- One instant on a track of its own says what is missing from the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tailrace.export.clocks import Session
+from tailrace.export.lost import Lost, lost
+from tailrace.export.nesting import Nesting
+from tailrace.export.timeline import Item, Lane, Timeline
+
+Members = dict[str, Any]
+
+SUMMARY = "what is missing from this export"
+
+
+class Canvas(Protocol):
+    """A format with tracks, which are numbers. Events of one track come in the order of their nesting."""
+
+    def summary(self, name: str) -> int:
+        """Return a track that belongs to no session."""
+
+    def process(self, session: Session) -> int:
+        """Return the track of a session."""
+
+    def thread(self, process: int, name: str) -> int:
+        """Return a track for a stream of a session."""
+
+    def track(self, parent: int, name: str) -> int:
+        """Return one more track beside that of a stream or session."""
+
+    def counter(self, parent: int, name: str) -> int:
+        """Return a track for values."""
+
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        """Begin a slice."""
+
+    def end(self, track: int, time: int) -> None:
+        """End the innermost slice of a track."""
+
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        """Draw something without duration."""
+
+    def count(self, track: int, time: int, value: float) -> None:
+        """Draw the value of a counter from now on."""
+
+
+def draw(timeline: Timeline, canvas: Canvas) -> None:
+    whole = timeline.selected.whole
+    canvas.instant(
+        canvas.summary(SUMMARY), timeline.first, whole.text, None, whole.words | timeline.asked
+    )
+    threads = Threads(canvas)
+    drawn: DrawnLane | None = None
+    for item in timeline.items():
+        if drawn is None or drawn.lane is not item.lane:
+            if drawn is not None:
+                drawn.slices.finish()
+            drawn = DrawnLane(canvas, threads, item.lane)
+        drawn.add(item)
+    if drawn is not None:
+        drawn.slices.finish()
+    _draw_lost(timeline, canvas, threads)
+
+
+def _draw_lost(timeline: Timeline, canvas: Canvas, threads: Threads) -> None:
+    place: tuple[Session, str] | None = None
+    slices: Slices | None = None
+    for each in lost(timeline):
+        if slices is None or place != (each.session, each.stream):
+            if slices is not None:
+                slices.finish()
+            place = (each.session, each.stream)
+            slices = Slices(canvas, threads.of_gaps(each), "LOST EVENTS")
+        slices.add(each.begin, each.end, each.name, "lost", each.members)
+    if slices is not None:
+        slices.finish()
+
+
+class Threads:
+    """The tracks of sessions and streams, made when they are first needed."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+        self._processes: dict[tuple[str, str], int] = {}
+        self._threads: dict[tuple[str, str, str], int] = {}
+
+    def process(self, session: Session) -> int:
+        key = (session.source, session.session)
+        if key not in self._processes:
+            self._processes[key] = self._canvas.process(session)
+        return self._processes[key]
+
+    def thread(self, session: Session, stream: str) -> int:
+        key = (session.source, session.session, stream)
+        if key not in self._threads:
+            name = f"stream {stream}" if stream else "no stream"
+            self._threads[key] = self._canvas.thread(self.process(session), name)
+        return self._threads[key]
+
+    def of_gaps(self, each: Lost) -> int:
+        """Return the track beside which a gap is drawn."""
+        return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
+
+
+class Slices:
+    """Slices below a track, on as many tracks as they need to nest."""
+
+    def __init__(self, canvas: Canvas, parent: int, name: str, first: int | None = None) -> None:
+        """With `first`, the slices begin on that track, otherwise on a new one called `name`."""
+        self._canvas = canvas
+        self._parent = parent
+        self._name = name
+        self._tracks = [] if first is None else [first]
+        self._nesting = Nesting()
+
+    @property
+    def first(self) -> int:
+        if not self._tracks:
+            self._tracks.append(self._canvas.track(self._parent, self._name))
+        return self._tracks[0]
+
+    def add(
+        self, begin: int, end: int | None, name: str, category: str | None, of: Members
+    ) -> None:
+        number, ended = self._nesting.begin(begin, end)
+        for other, time in ended:
+            self._canvas.end(self._tracks[other], time)
+        if number == 0:
+            track = self.first
+        else:
+            if number == len(self._tracks):
+                more = f"{self._name} overlapping {number}".lstrip()
+                self._tracks.append(self._canvas.track(self._parent, more))
+            track = self._tracks[number]
+        self._canvas.begin(track, begin, name, category, of)
+
+    def finish(self) -> None:
+        for number, time in self._nesting.rest():
+            self._canvas.end(self._tracks[number], time)
+
+
+class DrawnLane:
+    """Draws the rows of a lane."""
+
+    def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
+        self.lane = lane
+        self._canvas = canvas
+        self._thread = threads.thread(lane.session, lane.stream)
+        self._name = "" if lane.substream is None else f"substream {lane.substream}"
+        first = None if self._name else self._thread
+        self.slices = Slices(canvas, self._thread, self._name, first)
+        self._counters: dict[str, int] = {}
+
+    def add(self, item: Item) -> None:
+        values = item.values() if item.kind == "counter" else {}
+        for name, value in values.items():
+            self._canvas.count(self._counter(name), item.begin, value)
+        if item.is_span:
+            self.slices.add(item.begin, item.end, item.name, item.category, _members(item))
+        elif not values:
+            track = self.slices.first
+            self._canvas.instant(track, item.begin, item.name, item.category, _members(item))
+
+    def _counter(self, name: str) -> int:
+        if name not in self._counters:
+            shown = f"{name} {self._name}" if self._name else name
+            self._counters[name] = self._canvas.counter(self._thread, shown)
+        return self._counters[name]
+
+
+def _members(item: Item) -> Members:
+    members = item.members()
+    for name, value in (("seq", item.seq), ("id", item.id), ("parent", item.parent)):
+        if value is not None:
+            members.setdefault(name, value)
+    if not item.is_span and item.kind != "instant":
+        members.setdefault("kind", item.kind)
+    return members

@@ -1,0 +1,48 @@
+"""The formats that there are.
+
+A format is a function `write(selected, output, progress)` in a module here, and a line in `WRITERS`. It gets
+the rows from `Selected` or, to draw them in time, from a `Timeline` of it; it writes to the files of
+`Output`; and it returns how many rows it left out, by what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tailrace.export.output import Output
+    from tailrace.export.progress import Progress
+    from tailrace.export.selected import Left, Selected
+
+    Write = Callable[[Selected, Output, Progress], Left]
+
+
+class Writer(NamedTuple):
+    """`place` is MODULE:FUNCTION, `meaning` what comes of it, and `pipes` whether one file says it all."""
+
+    place: str
+    meaning: str
+    pipes: bool = True
+
+    def load(self) -> Write:
+        module, _, function = self.place.partition(":")
+        write: Write = getattr(import_module(f"tailrace.export.{module}"), function)
+        return write
+
+
+WRITERS = {
+    "perfetto": Writer("perfetto:write", "Perfetto's protobuf, which ui.perfetto.dev opens"),
+    "chrome": Writer("chrome:write", "Chrome's JSON, which many viewers read"),
+    "parquet": Writer("tables:write_parquet", "Parquet, and the gaps beside it"),
+    "arrow": Writer("tables:write_arrow", "Arrow's IPC file, and the gaps beside it"),
+    "csv": Writer("tables:write_csv", "comma-separated values, and the gaps beside them"),
+    "jsonl": Writer("tables:write_jsonl", "JSON, one object a line, and the gaps beside it"),
+    "otlp": Writer(
+        "otlp:write",
+        "OpenTelemetry's JSON lines: spans, with logs and metrics beside them",
+        pipes=False,
+    ),
+}
+"""Every format of `tailrace export --to`."""

@@ -1,0 +1,195 @@
+"""Place gaps in time, from the event before what is missing to the event behind it.
+
+A gap has no time, but mostly numbers: it lies between the events of its stream with the next lower and
+the next higher number. A gap without numbers, or whose stream has none, lies between the events before and
+behind its offset in the session's bytes. Where there is no event before or behind, the session's first or
+last time takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from tailrace.export.clocks import DRAWN, Session
+from tailrace.export.neighbours import Neighbours
+from tailrace.export.progress import Progress
+from tailrace.export.timeline import Timeline
+from tailrace.query.filters import one_of
+from tailrace.query.views import GAPS
+from tailrace.reading.moment import unix_ns
+
+_NUMBERS = """CASE format
+  WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
+  WHEN 'et3' THEN start
+  ELSE seq END"""
+"""The number of an event that its stream's gaps name, where it is not `seq`: see the pages of the formats."""
+
+_PLACED = {
+    (True, True): "between two events",
+    (True, False): "after an event",
+    (False, True): "before an event",
+    (False, False): "somewhere in its session",
+}
+"""How a gap is placed, by whether there is an event before it, and one behind."""
+
+_GAPS = """
+SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
+FROM gaps WHERE {gaps}
+ORDER BY source, session, stream, first, "offset", reason, id
+"""
+
+_EVENTS = """
+SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
+FROM events WHERE {drawn} AND kind <> 'end' AND start IS NOT NULL AND {sessions}
+"""
+
+Place = tuple[str, str, str]
+"""Source, session and stream; the stream is empty for a gap of no known one."""
+
+
+class Gap(NamedTuple):
+    """A row of `gaps`."""
+
+    source: str
+    session: str
+    format: str
+    stream: str
+    reason: str
+    detail: str | None
+    first: int | None
+    last: int | None
+    remaining: int | None
+    of: str | None
+    id: int | None
+    offset: int
+
+    @property
+    def place(self) -> Place:
+        return self.source, self.session, self.stream
+
+    @property
+    def end(self) -> int | None:
+        return self.first if self.last is None else self.last
+
+
+class Lost(NamedTuple):
+    """A gap with its place. `members` are the columns of `gaps`, and what says how exact the place is."""
+
+    session: Session
+    stream: str
+    name: str
+    begin: int
+    end: int
+    members: dict[str, Any]
+
+
+class Around:
+    """The events around the gaps of each stream: by their numbers, and by their offsets."""
+
+    def __init__(self, gaps: list[Gap]) -> None:
+        self._of: dict[Place, tuple[Neighbours, Neighbours]] = {}
+        for place, group in groupby(gaps, key=lambda gap: gap.place):
+            of_stream = list(group)
+            self._of[place] = (
+                Neighbours(
+                    (gap.first for gap in of_stream if gap.first is not None),
+                    (gap.end for gap in of_stream if gap.end is not None),
+                ),
+                Neighbours(
+                    (gap.offset for gap in of_stream), (gap.offset - 1 for gap in of_stream)
+                ),
+            )
+
+    def see(self, place: Place, number: int | None, offset: int, time: int) -> None:
+        for stream in {place[2], ""}:
+            found = self._of.get((place[0], place[1], stream))
+            if found is not None:
+                if number is not None:
+                    found[0].see(number, time)
+                found[1].see(offset, time)
+
+    def of(self, gap: Gap) -> tuple[int | None, int | None]:
+        """Return the times of the events before and behind a gap."""
+        by_number, by_offset = self._of[gap.place]
+        before = None if gap.first is None else by_number.below(gap.first)
+        behind = None if gap.end is None else by_number.above(gap.end)
+        if before is None and behind is None:
+            return by_offset.below(gap.offset), by_offset.above(gap.offset - 1)
+        return before, behind
+
+
+def lost(timeline: Timeline) -> Iterator[Lost]:
+    """Yield the gaps that lie within the selected times, stream by stream and by their begins.
+
+    Count in `timeline.left` those without a place, and those that lie outside of the times."""
+    chosen = timeline.selected.condition(GAPS)
+    gaps = [
+        Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
+    ]
+    around = Around(gaps)
+    if gaps:
+        _look(timeline, around, {gap.session for gap in gaps})
+    for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
+        found = [_place(timeline, gap, *around.of(gap)) for gap in of_stream]
+        yield from sorted((each for each in found if each is not None), key=_by_time)
+
+
+def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
+    """Show `around` all events of the sessions that have gaps, also those that are not selected.
+
+    The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
+    selected = timeline.selected
+    chosen = one_of("session", sorted(sessions))
+    answer = selected.arrow(
+        _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
+    )
+    for batch in selected.batches(answer, Progress(None)):
+        columns = [column.to_pylist() for column in batch.columns]
+        for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
+            session = timeline.sessions.get((source, name))
+            begin = None if session is None else session.place(time, aligned)
+            if begin is not None:
+                around.see((source, name, stream), number, offset, begin)
+
+
+def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
+    session = timeline.session(gap.source, gap.session, gap.format)
+    begin = session.first if before is None else before
+    end = session.last if behind is None else behind
+    if begin is None or end is None or begin < 0:
+        timeline.left["gap without a place in time"] += 1
+        return None
+    window = _cut(timeline, begin, max(begin, end))
+    if window is None:
+        timeline.left["gap outside of the selected times"] += 1
+        return None
+    count = "an unknown number" if gap.remaining is None else gap.remaining
+    members = {
+        "reason": gap.reason, "detail": gap.detail, "first": gap.first, "last": gap.last,
+        "remaining": gap.remaining, "of": gap.of, "id": gap.id,
+        "placed": _PLACED[before is not None, behind is not None],
+        "begins": begin, "ends": max(begin, end),
+    }  # fmt: skip
+    known = {key: value for key, value in members.items() if value is not None}
+    return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)
+
+
+def _cut(timeline: Timeline, begin: int, end: int) -> tuple[int, int] | None:
+    """Return the part of a range that lies within the selected times, if any does."""
+    filters = timeline.selected.filters
+    if filters.since is not None:
+        begin = max(begin, since := unix_ns(filters.since, "since"))
+        if end < since:
+            return None
+    if filters.until is not None:
+        until = unix_ns(filters.until, "until")
+        if begin >= until:
+            return None
+        end = min(end, until)
+    return begin, max(begin, end)
+
+
+def _by_time(each: Lost) -> tuple[int, int]:
+    return each.begin, -each.end

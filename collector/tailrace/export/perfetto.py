@@ -1,0 +1,150 @@
+"""Write Perfetto's protobuf (see `drawing` for what is drawn where).
+
+Times are nanoseconds on the trace's own clock, which a snapshot ties to the real-time clock. The label of a
+process says what its session's clock is. The numbers of fields are those of Perfetto's message `Trace`. Names
+are interned: each text is written once, until there are many of them and the table begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import msgspec
+
+from tailrace.export.clocks import Session
+from tailrace.export.drawing import Members, draw
+from tailrace.export.output import Output
+from tailrace.export.progress import Progress
+from tailrace.export.protobuf import double, integer, key, message, text, varint
+from tailrace.export.selected import Left, Selected
+from tailrace.export.timeline import Timeline
+
+TABLE_BYTES = 4 * 2**20
+"""Bytes of interned names after which their table begins anew."""
+
+_BOOT_TIME, _REAL_TIME = 6, 1
+_BEGIN, _END, _INSTANT, _COUNTER = (integer(9, type_) for type_ in range(1, 5))
+_PACKET, _TIMESTAMP = key(1, 2), key(8, 0)
+_SEQUENCE = integer(10, 1)
+_CLEARED, _NEEDED = integer(13, 3), integer(13, 2)
+_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES = 1, 2, 3
+
+
+def write(selected: Selected, output: Output, progress: Progress) -> Left:
+    timeline = Timeline(selected, progress)
+    draw(timeline, Trace(output.main(), timeline.first))
+    return timeline.left
+
+
+class Trace:
+    """A canvas of packets, all of one sequence."""
+
+    def __init__(self, out: BinaryIO, first: int) -> None:
+        self._out = out
+        self._tracks = self._ids = 0
+        self._pids: dict[int, int] = {}
+        self._forget()
+        clocks = b"".join(
+            message(1, integer(1, clock) + integer(2, first)) for clock in (_BOOT_TIME, _REAL_TIME)
+        )
+        self._packet(integer(8, first) + _SEQUENCE + message(6, clocks))
+
+    def summary(self, name: str) -> int:
+        return self._describe(text(2, name))
+
+    def process(self, session: Session) -> int:
+        self._ids += 1
+        words = [f"{session.format}; {session.clock_words}"]
+        words += [f"from {session.peer}"] if session.peer else []
+        described = integer(1, self._ids) + text(6, f"{session.source} {session.session}")
+        track = self._describe(message(3, described + b"".join(text(8, word) for word in words)))
+        self._pids[track] = self._ids
+        return track
+
+    def thread(self, process: int, name: str) -> int:
+        self._ids += 1
+        described = integer(1, self._pids[process]) + integer(2, self._ids) + text(5, name)
+        return self._describe(integer(5, process) + message(4, described))
+
+    def track(self, parent: int, name: str) -> int:
+        return self._describe(text(2, name) + integer(5, parent))
+
+    def counter(self, parent: int, name: str) -> int:
+        return self._describe(text(2, name) + integer(5, parent) + message(8, b""))
+
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        self._named(_BEGIN, track, time, name, category, of)
+
+    def end(self, track: int, time: int) -> None:
+        self._event(time, _END + integer(11, track))
+
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+        self._named(_INSTANT, track, time, name, category, of)
+
+    def count(self, track: int, time: int, value: float) -> None:
+        whole = isinstance(value, int) and -(2**63) <= value < 2**63
+        counted = integer(30, int(value)) if whole else double(44, float(value))
+        self._event(time, _COUNTER + integer(11, track) + counted)
+
+    def _named(
+        self, type_: bytes, track: int, time: int, name: str, category: str | None, of: Members
+    ) -> None:
+        new: list[bytes] = []
+        parts = [type_, integer(11, track), integer(10, self._number(_EVENT_NAMES, name, new))]
+        if category is not None:
+            parts.append(integer(3, self._number(_CATEGORIES, category, new)))
+        for member, value in of.items():
+            number = integer(1, self._number(_ARGUMENT_NAMES, member, new))
+            parts.append(message(4, number + _argument(value)))
+        self._event(time, b"".join(parts), message(12, b"".join(new)) if new else b"")
+        if self._interned > TABLE_BYTES:
+            self._forget()
+
+    def _number(self, field: int, name: str, new: list[bytes]) -> int:
+        """Return the number of a text. Append the text to `new` if it has none yet."""
+        names = self._numbers[field]
+        number = names.get(name)
+        if number is None:
+            number = names[name] = len(names) + 1
+            entry = message(field, integer(1, number) + text(2, name))
+            new.append(entry)
+            self._interned += len(entry)
+        return number
+
+    def _forget(self) -> None:
+        """Begin a new table of names, with the next event."""
+        self._numbers: dict[int, dict[str, int]] = {
+            field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
+        }
+        self._interned = 0
+        self._cleared = True
+
+    def _describe(self, described: bytes) -> int:
+        self._tracks += 1
+        self._packet(_SEQUENCE + message(60, integer(1, self._tracks) + described))
+        return self._tracks
+
+    def _event(self, time: int, event: bytes, interned: bytes = b"") -> None:
+        flags = _CLEARED if self._cleared else _NEEDED
+        self._cleared = False
+        self._packet(_TIMESTAMP + varint(time) + _SEQUENCE + flags + interned + message(11, event))
+
+    def _packet(self, packet: bytes) -> None:
+        self._out.write(_PACKET + varint(len(packet)) + packet)
+
+
+def _argument(value: object) -> bytes:
+    """Return the field of a debug annotation that holds a value; nested ones as JSON."""
+    match value:
+        case bool():
+            return integer(2, value)
+        case int() if -(2**63) <= value < 2**63:
+            return integer(4, value)
+        case int() if 0 <= value < 2**64:
+            return integer(3, value)
+        case float():
+            return double(5, value)
+        case str():
+            return text(6, value)
+        case _:
+            return text(6, msgspec.json.encode(value).decode())

@@ -1,0 +1,163 @@
+"""The rows that are drawn, in the order of lanes and times, with their place on one axis (`clocks`).
+
+A lane is a stream of a session, or one of its substreams. Gaps have no times of their own: `lost` places
+them between their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.export.clocks import DRAWN, Key, Session, sessions
+from tailrace.export.progress import Progress
+from tailrace.export.selected import Left, Selected
+from tailrace.query.views import EVENTS, SPANS
+
+_COLUMNS = (
+    'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
+    " open, attributes"
+)
+_FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
+"""Ends of spans that `spans` has."""
+
+_DRAWN = """
+SELECT {columns} FROM (
+  SELECT * EXCLUDE (open), 'span' AS kind, open FROM spans WHERE {spans}
+  UNION ALL BY NAME
+  SELECT *, false AS open FROM events
+  WHERE {drawn} AND kind NOT IN ('span', 'begin') AND NOT (kind = 'end' AND {forgotten}) AND ({events})
+)
+ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
+"""
+
+
+class Lane(NamedTuple):
+    session: Session
+    stream: str
+    substream: int | None
+
+
+class Item(NamedTuple):
+    """One thing to draw. `end` is None for what has no duration, and for an open span."""
+
+    lane: Lane
+    kind: str
+    name: str
+    category: str | None
+    id: int | None
+    parent: int | None
+    seq: int | None
+    begin: int
+    end: int | None
+    open: bool
+    attributes: str | None
+
+    @property
+    def is_span(self) -> bool:
+        return self.kind == "span"
+
+    def members(self) -> dict[str, Any]:
+        """Return the attributes, or text that is no object under the name `attributes`."""
+        if self.attributes is None:
+            return {}
+        try:
+            found = msgspec.json.decode(self.attributes)
+        except (ValueError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else {"attributes": self.attributes}
+
+    def values(self) -> dict[str, int | float]:
+        """Return the values of a counter, by name; none if it has no number."""
+        members = self.members()
+        for key in ("value", "tailrace.counter"):
+            if _is_number(members.get(key)):
+                return {self.name: members[key]}
+        several = members.get("args")
+        if not isinstance(several, dict):
+            return {}
+        return {f"{self.name}.{k}": v for k, v in several.items() if _is_number(v)}
+
+
+class Timeline:
+    """The drawn rows of a selection. `left` counts the rows that have no place, by what they are."""
+
+    def __init__(self, selected: Selected, progress: Progress) -> None:
+        self.selected = selected
+        self.left = Left()
+        self._progress = progress
+
+    @cached_property
+    def sessions(self) -> dict[Key, Session]:
+        return sessions(self.selected)
+
+    @cached_property
+    def first(self) -> int:
+        """Return the earliest time that is drawn."""
+        firsts = [s.first for s in self.sessions.values() if s.first is not None and s.first >= 0]
+        return min(firsts, default=0)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return the filters of the selection, those that are given."""
+        return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
+
+    def session(self, source: str, session: str, format_: str) -> Session:
+        """Return a session, even one that has nothing but gaps."""
+        return self.sessions.get((source, session)) or Session(source, format_, session)
+
+    def items(self) -> Iterator[Item]:
+        """Yield what is drawn, lane by lane; of a lane by start, and the longer span first."""
+        spans, events = self.selected.condition(SPANS), self.selected.condition(EVENTS)
+        places = self.sessions
+        sql = _DRAWN.format(
+            columns=_COLUMNS, spans=spans.sql, drawn=DRAWN, forgotten=_FORGOTTEN, events=events.sql
+        )
+        answer = self.selected.arrow(sql, (*spans.values, *events.values))
+        lane: Lane | None = None
+        for batch in self.selected.batches(answer, self._progress):
+            columns = [column.to_pylist() for column in batch.columns]
+            for row in zip(*columns, strict=True):
+                source, session, stream, substream, *rest = row
+                if lane is None or (source, session, stream, substream) != (
+                    lane.session.source, lane.session.session, lane.stream, lane.substream,
+                ):  # fmt: skip
+                    lane = Lane(places[source, session], stream, substream)
+                if (item := self._item(lane, *rest)) is not None:
+                    yield item
+
+    def _item(
+        self,
+        lane: Lane,
+        kind: str,
+        name: str | None,
+        category: str | None,
+        id_: int | None,
+        parent: int | None,
+        seq: int | None,
+        start: int | None,
+        end: int | None,
+        time: int | None,
+        aligned: int | None,
+        open_: bool,
+        attributes: str | None,
+    ) -> Item | None:
+        session = lane.session
+        begin = session.place(time, aligned)
+        if kind == "end" and begin is None and end is not None:
+            begin = session.place_tick(end)
+        if begin is None:
+            self.left[f"{kind} without a time"] += 1
+            return None
+        ends = None
+        if kind == "span" and start is not None and end is not None:
+            ends = session.end(begin, start, end)
+        shown = name if name is not None else f"({kind} without a name)"
+        return Item(lane, kind, shown, category, id_, parent, seq, begin, ends, open_, attributes)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,49 @@
+"""More rows than the database's memory holds: they are sorted on disk, and all of them come."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from tailrace.export.exporting import export
+from tailrace.export.formats import WRITERS
+from tailrace.export.output import Output
+from tailrace.export.progress import Progress
+from tailrace.export.selected import Selected
+from tailrace.query.engine import Engine
+from tailrace.query.limits import Limits
+from tailrace.query.patience import Patience
+from tailrace.reading.question import Filters
+from tailrace.store.durable import NO_HOOKS
+from tailrace.store.layout import table_root
+from tests.export.traces import EPOCH
+from tests.query.tables import SCHEMA, clocked, gap, make, row
+
+ROWS = 600_000
+MEMORY = 256 * 2**20
+
+
+def test_what_does_not_fit_into_memory_is_sorted_on_disk(tmp_path):
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH), gap(3, 100, offset=5)])
+    each = row(name="step")
+    columns = {f.name: pa.repeat(pa.scalar(each[f.name], f.type), ROWS) for f in SCHEMA}
+    numbers = pa.array(range(ROWS), pa.int64())
+    columns |= dict.fromkeys(("start", "end", "offset", "seq"), numbers)
+    columns["attributes"] = pa.array([f'{{"text":"{n:0300}"}}' for n in range(ROWS)])
+    write_deltalake(
+        table_root(store),
+        pa.table(columns, schema=SCHEMA),
+        mode="append",
+        post_commithook_properties=NO_HOOKS,
+    )
+
+    def select():
+        engine = Engine(store, limits=Limits(memory=MEMORY, spill=2**40))
+        return Selected(engine, Filters(), Patience(engine, None))
+
+    progress = Progress(None)
+    with Output(str(tmp_path / "trace")) as output:
+        exported = export(WRITERS["perfetto"], select, output, progress)
+    assert progress.rows == ROWS
+    assert exported.left == {}
+    assert (tmp_path / "trace").stat().st_size > ROWS * 300
