@@ -37,6 +37,8 @@ COMMANDS = {
     "query": "Run SQL over the collected events.",
     "streams": "List the streams, and how complete each is.",
     "gaps": "List what is missing, and why.",
+    "stats": "Count and measure spans by name.",
+    "diff": "Compare the spans of two runs.",
     "follow": "Show rows as they arrive.",
     "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",

@@ -10,12 +10,12 @@ import click
 
 from tailrace.cli.options import (
     GAPS,
-    Moment,
     complete_option,
     config_option,
     json_option,
     load_config,
     store_option,
+    window_options,
 )
 from tailrace.cli.store import open_store
 from tailrace.export.formats import WRITERS
@@ -46,34 +46,7 @@ MEMORY = Size.parse("1 GiB")
     required=True,
     help='File to write, or "-" for standard output. It has its name once it is whole.',
 )
-@click.option(
-    "--source",
-    "sources",
-    metavar="NAME",
-    multiple=True,
-    help="Export only this source; repeatable.",
-)
-@click.option(
-    "--session",
-    "sessions",
-    metavar="ID",
-    multiple=True,
-    help="Export only sessions whose id begins with this; repeatable.",
-)
-@click.option(
-    "--stream",
-    "streams",
-    metavar="NAME",
-    multiple=True,
-    help="Export only this stream; repeatable.",
-)
-@click.option(
-    "--since",
-    type=Moment(),
-    help="Export only what begins at this time or later: '2026-11-21 08:30:00Z' (UTC unless it names"
-    " a zone), or Unix nanoseconds.",
-)
-@click.option("--until", type=Moment(), help="Export only what begins before this time.")
+@window_options
 @json_option("Print what was written, and what it lacks, as one JSON object.")
 @complete_option
 def command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,8 @@ session_option = click.option(
     "--session", metavar="ID", help="Show only sessions whose id begins with this."
 )
 
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
+
 DIGITS_OF_A_DATE = 8
 """ISO 8601 writes a date in so many digits; more of them alone are Unix nanoseconds."""
 
@@ -59,6 +62,20 @@ class Quantity(click.ParamType[Size | Duration]):
         return quantity
 
 
+class Percentage(click.ParamType[float]):
+    """A share of 0 or more, written as "10%" or "10"."""
+
+    name = "percentage"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        text = str(value).strip().removesuffix("%")
+        if not _NUMBER.fullmatch(text):
+            self.fail(f"{value!r} is not a percentage of 0 or more, as in 10%", param, ctx)
+        return float(text) / 100
+
+
 class Moment(click.ParamType[int]):
     """A time as Unix nanoseconds, written as such or as `reading.moment` reads it."""
 
@@ -76,6 +93,45 @@ class Moment(click.ParamType[int]):
             return unix_ns(text, "time")
         except QueryError as error:
             self.fail(str(error), param, ctx)
+
+
+_WINDOW = (
+    click.option(
+        "--source",
+        "sources",
+        metavar="NAME",
+        multiple=True,
+        help="Take only this source; repeatable.",
+    ),
+    click.option(
+        "--session",
+        "sessions",
+        metavar="ID",
+        multiple=True,
+        help="Take only sessions whose id begins with this; repeatable.",
+    ),
+    click.option(
+        "--stream",
+        "streams",
+        metavar="NAME",
+        multiple=True,
+        help="Take only this stream; repeatable.",
+    ),
+    click.option(
+        "--since",
+        type=Moment(),
+        help="Take only what begins at this time or later: '2026-11-21 08:30:00Z' (UTC unless it names"
+        " a zone), or Unix nanoseconds.",
+    ),
+    click.option("--until", type=Moment(), help="Take only what begins before this time."),
+)
+
+
+def window_options(command: F) -> F:
+    """Add the options that select rows: --source, --session, --stream, --since and --until."""
+    for option in reversed(_WINDOW):
+        command = option(command)
+    return command
 
 
 GAPS = "`tailrace gaps`"

@@ -64,6 +64,14 @@ class Console:
         pages = chain(self._patience.pages(answer), [more or []])
         output.write_json(answer.columns, pages, self.out)
 
+    def figures(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
+        """Print a table of our own: columns of texts, then columns of numbers."""
+        self.rows(_columns(texts, numbers), [rows])
+
+    def objects(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
+        """Print rows of our own as objects, with the same columns."""
+        output.write_json(_columns(texts, numbers), [rows], self.out)
+
     def csv(self, sql: str, *, safe: bool = False) -> None:
         answer, pages = self.ask(sql)
         output.write_csv(answer.columns, pages, self.out, safe=safe)
@@ -71,6 +79,11 @@ class Console:
     def arrow(self, sql: str) -> None:
         answer = self._patience.make(lambda: self._engine.ask_arrow(sql))
         output.write_arrow(answer.schema, self._patience.batches(answer), self.out)
+
+
+def _columns(texts: Sequence[str], numbers: Sequence[str]) -> list[AnswerColumn]:
+    typed = [*((name, "VARCHAR") for name in texts), *((name, "BIGINT") for name in numbers)]
+    return [AnswerColumn(i, name, type_, Shape.TEXT) for i, (name, type_) in enumerate(typed)]
 
 
 def _bold(text: str) -> str:

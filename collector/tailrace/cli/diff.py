@@ -1,0 +1,197 @@
+"""`tailrace diff`: compare the spans of two runs, with a threshold as exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from tailrace.analysis.difference import FIGURES, Change, changes, exceeding
+from tailrace.cli import ExitCode
+from tailrace.cli.options import (
+    GAPS,
+    Moment,
+    Percentage,
+    complete_option,
+    config_option,
+    json_option,
+    load_config,
+)
+from tailrace.cli.stats import by_option
+from tailrace.cli.store import open_store
+from tailrace.errors import QueryError, UnknownError
+from tailrace.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailrace.analysis.grouping import Key
+    from tailrace.analysis.statistics import SpanStatistics
+    from tailrace.cli.output.console import Console
+    from tailrace.query.completeness import Completeness
+
+
+class Run(NamedTuple):
+    """One side of the comparison."""
+
+    word: str
+    """What the user calls it: the path."""
+    statistics: list[SpanStatistics]
+    whole: Completeness
+    console: Console
+
+
+@click.command()
+@config_option
+@json_option("Print one JSON object for each group.")
+@click.option("--source", "sources", metavar="NAME", multiple=True, help="Take only this source.")
+@click.option("--session-a", metavar="ID", multiple=True, help="Take only these sessions of A.")
+@click.option("--session-b", metavar="ID", multiple=True, help="Take only these sessions of B.")
+@click.option("--since-a", type=Moment(), help="Take only spans of A that begin then or later.")
+@click.option("--until-a", type=Moment(), help="Take only spans of A that begin before this time.")
+@click.option("--since-b", type=Moment(), help="Take only spans of B that begin then or later.")
+@click.option("--until-b", type=Moment(), help="Take only spans of B that begin before this time.")
+@by_option
+@click.option(
+    "--figure",
+    type=click.Choice(list(FIGURES)),
+    default="p95",
+    show_default=True,
+    help="The figure to compare.",
+)
+@click.option(
+    "--name", "names", metavar="NAME", multiple=True, help="Compare only this group; repeatable."
+)
+@click.option(
+    "--threshold",
+    type=Percentage(),
+    metavar="PERCENT",
+    help="Exit with 1 if the figure of a group grew by more than this, as in 10%.",
+)
+@complete_option
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.pass_context
+def command(
+    context: click.Context,
+    config: Path | None,
+    a: str,
+    b: str,
+    sources: tuple[str, ...],
+    session_a: tuple[str, ...],
+    session_b: tuple[str, ...],
+    since_a: int | None,
+    until_a: int | None,
+    since_b: int | None,
+    until_b: int | None,
+    words: tuple[str, ...],
+    figure: str,
+    names: tuple[str, ...],
+    threshold: float | None,
+    *,
+    as_json: bool,
+    complete_only: bool,
+) -> None:
+    """Compare the spans of two runs by name, or by other keys: those that grew most first.
+
+    A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with
+    different sessions or times. A group that only one run has is `new` or `gone`, and exceeds no threshold.
+    The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
+    completeness with --complete-only. With --threshold, no group to compare is an error."""
+    from tailrace.analysis.grouping import parse
+
+    by = parse(words)
+    own = figure == "self"
+    runs = [
+        _read(config, a, by, (sources, session_a, since_a, until_a), own=own, demand=complete_only),
+        _read(config, b, by, (sources, session_b, since_b, until_b), own=own, demand=complete_only),
+    ]
+    found = _named(changes(runs[0].statistics, runs[1].statistics, figure), names)
+    if threshold is not None and not any(each.growth is not None for each in found):
+        raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
+    over = [] if threshold is None else exceeding(found, threshold)
+    _print(runs, found, [key.word for key in by], figure, as_json=as_json)
+    for each in over:
+        click.echo(f"tailrace: {figure} of {_of(each)} grew by {each.word}", err=True)
+    if over:
+        context.exit(ExitCode.FAILED)
+
+
+def _read(
+    config: Path | None,
+    path: str,
+    by: Sequence[Key],
+    chosen: tuple[tuple[str, ...], tuple[str, ...], int | None, int | None],
+    *,
+    own: bool,
+    demand: bool,
+) -> Run:
+    """Return the statistics of a store or of a certificate's sessions."""
+    from tailrace.analysis.statistics import statistics
+    from tailrace.cli.output.console import Console
+    from tailrace.query.completeness import completeness
+    from tailrace.reading.question import Filters
+    from tailrace.run import certificate as certificates
+
+    sources, sessions, since, until = chosen
+    store = path
+    if "://" not in path and Path(path).is_file():
+        certificate = certificates.read(Path(path))
+        store = certificate.store
+        sessions = sessions or tuple(sorted({each.session for each in certificate.streams}))
+    window = Filters(sources or None, sessions or None, None, since, until).window
+    engine, live = open_store(load_config(config, store), window.selection)
+    whole = completeness(engine, window.scope, live)
+    if demand:
+        whole.demand(f"{GAPS} --store {store}")
+    return Run(path, statistics(engine, window, by, self_time=own), whole, Console(engine))
+
+
+def _named(found: list[Change], names: Sequence[str]) -> list[Change]:
+    """Return the groups of these names. Raise UnknownError for a name that no group has."""
+    if not names:
+        return found
+    known = {_of(each) for each in found}
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known)[:20]) or "none"
+            raise UnknownError(f"there is no group {name!r} in either run; known: {listed}")
+    return [each for each in found if _of(each) in names]
+
+
+def _of(change: Change) -> str:
+    return ", ".join("-" if value is None else value for value in change.group)
+
+
+def _print(
+    runs: Sequence[Run], found: Sequence[Change], keys: Sequence[str], figure: str, *, as_json: bool
+) -> None:
+    from tailrace.cli.output.durations import spell
+
+    console, texts = runs[0].console, [*keys, "unit"]
+    numbers = ["count a", "count b", f"{figure} a", f"{figure} b", "change"]
+    if as_json:
+        names = [name.replace(" ", "_") for name in numbers]
+        rows = [(*_head(each), each.from_, each.to, each.word) for each in found]
+        console.objects(texts, names, rows)
+    else:
+        units = ["" if figure == "count" else each.unit for each in found]
+        shown = [
+            (*_head(each), spell(each.from_, unit), spell(each.to, unit), each.word)
+            for each, unit in zip(found, units, strict=True)
+        ]
+        console.figures(texts, numbers, shown)
+        console.line(counted(len(found), "group"))
+    for letter, run in zip("AB", runs, strict=True):
+        text = f"{letter} {run.word}: {run.whole.text}"
+        if as_json:
+            click.echo(f"tailrace: {text}", err=True)
+        else:
+            console.line(text)
+
+
+def _head(change: Change) -> tuple[str | int | None, ...]:
+    """Return the group, its unit, and how many spans of it have ended in either run."""
+    counts = (side.ended if side else None for side in (change.before, change.after))
+    return (*change.group, change.unit, *counts)
