@@ -100,3 +100,10 @@ def test_nothing_compared_is_no_success(before, tmp_path):
 )
 def test_what_does_not_exist_is_wrong_usage(before, after, wrong):
     run("diff", before, after, *wrong, code=2)
+
+
+def test_a_hostile_name_reaches_no_terminal(tmp_path):
+    first = make(tmp_path / "first", spans("a", 1, name="\x1b[2J"))
+    second = make(tmp_path / "second", spans("a", 2, name="\x1b[2J"))
+    said = run("diff", first, second, "--threshold", "10%", code=1)
+    assert "p95 of \\x1b[2J grew by +100.0%" in said

@@ -21,6 +21,7 @@ from tailrace.cli.options import (
 from tailrace.cli.stats import by_option
 from tailrace.cli.store import open_store
 from tailrace.errors import QueryError, UnknownError
+from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def command(
     over = [] if threshold is None else exceeding(found, threshold)
     _print(runs, found, [key.word for key in by], figure, as_json=as_json)
     for each in over:
-        click.echo(f"tailrace: {figure} of {_of(each)} grew by {each.word}", err=True)
+        click.echo(printable(f"tailrace: {figure} of {_of(each)} grew by {each.word}"), err=True)
     if over:
         context.exit(ExitCode.FAILED)
 
@@ -184,7 +185,7 @@ def _print(
         console.figures(texts, numbers, shown)
         console.line(counted(len(found), "group"))
     for letter, run in zip("AB", runs, strict=True):
-        text = f"{letter} {run.word}: {run.whole.text}"
+        text = printable(f"{letter} {run.word}: {run.whole.text}")
         if as_json:
             click.echo(f"tailrace: {text}", err=True)
         else:
