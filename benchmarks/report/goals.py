@@ -80,7 +80,7 @@ def section(results: Results) -> Iterator[str]:
     if not found:
         return
     yield from ["", "## Goals", ""]
-    yield "What we aim at on two cores, beside the medians here. Quick forms understate what they measure; so does a busy machine."
+    yield "Our aims on two cores stand beside the medians here. Quick forms understate what they measure; so does a busy machine."
     yield ""
     yield from table(
         ["benchmark", "input", "figure", "goal", "here", "reached"], map(_cells, found)

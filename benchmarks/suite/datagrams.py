@@ -145,7 +145,7 @@ def _benchmark(title: str, about: str, cases: Callable[[Options], list[Case]]) -
 BENCHMARKS = {
     "heph-udp": _benchmark(
         "Heph over UDP, one event a datagram",
-        "Datagrams at a rate, whether anybody takes them or not. A sender in Python cannot keep up with every rate; how much it sent is shown. What the kernel had to drop is lost. The ledger names every such event but the last of a stream.",
+        "Datagrams at a rate, whether anybody takes them or not. A sender in Python cannot keep up with every rate; how much it sent is shown. Events that the kernel had to drop are lost. The ledger names every such event but the last of a stream.",
         alone,
     ),
     "heph-udp-busy": _benchmark(

@@ -50,7 +50,7 @@ def _run(work: str, made: Trace, *, named: bool = True) -> Run:
 
 BENCHMARKS = {
     "decoding": Benchmark(
-        "What decoding costs",
+        "Cost of decoding",
         "Decoding alone, of bytes that are in memory, in chunks of 256 KiB on one thread. Nothing is counted, matched or stored.",
         cases,
     ),

@@ -114,7 +114,7 @@ def _measured(case: str, kind: str, events: int, python: Path, environ: dict[str
 
 BENCHMARKS = {
     "emitting": Benchmark(
-        "What emitting costs the program",
+        "Cost of emitting for the program",
         "An event and a span with one attribute, by the Python client and by what people use instead. Calls are timed in blocks of 0.3 ms between two "
         "readings of a yardstick, and the fiftieth of the blocks with the best readings counts, since the speed of a virtual machine changes within "
         "seconds. The CPU of the process is that of all threads, of whole runs.",

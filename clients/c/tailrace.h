@@ -373,7 +373,7 @@ typedef struct tlr_stream {
     char apart2[44];
 } tlr_stream;
 
-/* What the sending thread does. The first event wakes it from sleep, many events from a nap. */
+/* States of the sending thread. The first event wakes it from sleep, many events from a nap. */
 enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS };
 
 /* With a token (SHOWING), events wait for a moment: a collector that refuses the token closes the connection,

@@ -2,7 +2,7 @@
 
 A kernel is a module `_NAME` compiled from `_NAME.pyx`, beside the Python that does the same more slowly. Either all
 kernels run or none does. The variable TAILRACE_KERNELS decides: unset, they run where all of them are built; `off`,
-they never run; `require`, nothing runs without them. Who uses a kernel asks first:
+they never run; `require`, nothing runs without them. A user of a kernel asks first:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel

@@ -22,7 +22,7 @@ FIELDS = {
     "time": "When, in UTC (ISO 8601, to the millisecond).",
     "level": "debug, info, warning, error or critical.",
     "logger": "The module that wrote the line.",
-    "message": "What happened, in words.",
+    "message": "A sentence that says what happened.",
     "source": "The source that the line is about, if any.",
     "condition": "The condition that begins or ends, as on /healthz.",
     "suppressed": "How many lines from the same place in the code were left out since the one before.",

@@ -1,7 +1,8 @@
-"""Read the docstrings and comments of the product: `python -m tests.docs.prose [PATH...]` lists what breaks a rule.
+"""Read the prose of the product: `python -m tests.docs.prose [PATH...]` lists what breaks a rule.
 
-Two rules: the first word of a function's docstring is a verb in the imperative, and each name in backquotes
-exists, as an identifier, a file, or a word of a string in the repository.
+Three rules: the first word of a function's docstring is a verb in the imperative. Each name in backquotes in
+docstrings and comments exists, as an identifier, a file, or a word of a string in the repository. No sentence of
+docstrings, comments and Markdown begins with a word of `ASKING` unless it asks.
 """
 
 from __future__ import annotations
@@ -17,8 +18,23 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs.sentences import READABLE, Sentence, sentences
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("collector/tailrace", "clients/python/src")
+PLAIN = (
+    "collector",
+    "clients/c",
+    "clients/python/src",
+    "clients/python/README.md",
+    "clients/PROTOCOL.md",
+    "docs",
+    "README.md",
+    "CONTRIBUTING.md",
+)
+"""Folders and pages whose sentences name the actor first."""
+ASKING = frozenset({"Of", "What", "Who", "That"})
+"""Words that begin questions, or hide the actor."""
 NAMED_IN = ("collector", "clients", "tests", "config", "deploy", "benchmarks", "examples", ".ci")
 VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text().split())
 """Verbs that docstrings begin with. Add the verb that you need, in the imperative."""
@@ -73,6 +89,17 @@ def unknown_names(paths: Iterable[str] = PRODUCT) -> Iterator[Unknown]:
                     yield Unknown(path, line + text[: match.start()].count("\n"), match[1])
 
 
+def misleading(paths: Iterable[str] = PLAIN) -> Iterator[Sentence]:
+    """Yield the sentences that begin with a word of `ASKING` and do not ask."""
+    for path in paths:
+        home = ROOT / path
+        for file in [home] if home.is_file() else sorted(home.rglob("*")):
+            if file.suffix in READABLE:
+                for sentence in sentences(file):
+                    if sentence.first_word in ASKING and not sentence.asks:
+                        yield sentence
+
+
 def _prose(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of each comment, and of each string that stands alone."""
     source = path.read_text()
@@ -123,7 +150,7 @@ def _words(path: Path) -> set[str]:
 
 
 def main(paths: list[str]) -> None:
-    """Print each docstring without a verb and each unknown name, and how many there are."""
+    """Print each docstring without a verb, unknown name and misleading sentence, and how many there are."""
     chosen = paths or list(PRODUCT)
     found = list(docstrings(chosen))
     without = [one for one in found if not one.begins_with_verb]
@@ -132,8 +159,16 @@ def main(paths: list[str]) -> None:
     unknown = list(unknown_names(chosen))
     for name in unknown:
         sys.stdout.write(f"{name.path.relative_to(ROOT)}:{name.line}: unknown `{name.quoted}`\n")
+    hidden = list(misleading(paths or PLAIN))
+    for sentence in hidden:
+        sys.stdout.write(
+            f"{sentence.path.relative_to(ROOT)}:{sentence.line}: begins with {sentence.first_word}: {sentence.text}\n"
+        )
     verbs = len(found) - len(without)
-    sys.stdout.write(f"{verbs} of {len(found)} begin with a verb; {len(unknown)} unknown names\n")
+    sys.stdout.write(
+        f"{verbs} of {len(found)} begin with a verb; {len(unknown)} unknown names; "
+        f"{len(hidden)} misleading sentences\n"
+    )
 
 
 if __name__ == "__main__":

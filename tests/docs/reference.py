@@ -185,13 +185,13 @@ At every scrape, for each source; a metric with further labels stands for the su
 
 def _metrics():
     yield from ("", "## Metrics", METRICS.rstrip())
-    yield from ("", "### Of the daemon")
+    yield from ("", "### The daemon")
     yield from _definitions(DAEMON, ())
-    yield from ("", "### Of each source")
+    yield from ("", "### Each source")
     yield from _definitions(SOURCE, ("source",))
-    yield from ("", "### Of each session", SESSIONS_TEXT.rstrip())
+    yield from ("", "### Each session", SESSIONS_TEXT.rstrip())
     yield from _definitions(SESSION, ("source", "session"))
-    yield from ("", "### What sums to what", LAWS_TEXT.rstrip(), "")
+    yield from ("", "### Sums that agree", LAWS_TEXT.rstrip(), "")
     yield from (f"{number}. `{law.text}`" for number, law in enumerate(LAWS, 1))
 
 

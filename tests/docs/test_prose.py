@@ -1,8 +1,11 @@
-"""Docstrings say what a function does, and name only what exists."""
+"""Docstrings say what a function does, and name only what exists. Sentences name the actor first."""
 
 from __future__ import annotations
 
-from tests.docs.prose import ROOT, docstrings, unknown_names
+import pytest
+
+from tests.docs.prose import PLAIN, ROOT, docstrings, misleading, unknown_names
+from tests.docs.sentences import sentences
 
 VERBS_LEAST = 0.95
 """The share of functions' docstrings that begin with a verb."""
@@ -24,3 +27,74 @@ def test_a_name_that_is_nowhere_is_found(tmp_path):
     module = tmp_path / "module.py"
     module.write_text(f'"""See `{name}` and `ROOT`; `a | b` is no name."""\n')
     assert [unknown.quoted for unknown in unknown_names([str(module)])] == [name]
+
+
+def test_no_sentence_begins_like_a_question():
+    found = [f"{s.path.relative_to(ROOT)}:{s.line}: {s.text}" for s in misleading()]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", PLAIN)
+def test_each_folder_has_sentences_to_read(path):
+    home = ROOT / path
+    files = (
+        [home] if home.is_file() else [*home.rglob("*.md"), *home.rglob("*.py"), *home.rglob("*.h")]
+    )
+    assert any(True for file in files for _ in sentences(file))
+
+
+PYTHON = '''"""First. What
+wraps. Of
+these, one. (Who) is in brackets."""
+
+shown = """What a string says is no prose."""
+call(
+    "That is an argument"
+)
+# What is it? That is a
+# comment; what
+# That goes on.
+
+def f():  # Of a line
+    """What does f do?"""
+    x = 1
+    """What x is."""
+'''
+PAGE = """# What a heading says
+
+| what | Who |
+|---|---|
+| `x`. That is a cell | a cell |
+
+A line that wraps before
+That word, and
+1. What an item says
+- **Of** emphasis: That too
+
+```sh
+# What code says
+```
+
+Whoever reads, reads. What now? `x` answers.
+"""
+SOURCE = """/* What a comment
+ * says. That
+ * wraps. */
+int x; // Of x
+char *text = "What a string says";
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("module.py", PYTHON, [1, 2, 3, 9, 13, 16]),
+        ("kernel.pyx", "cdef int x  # Of x\n", [1]),
+        ("README.md", PAGE, [1, 5, 9, 10, 10]),
+        ("source.c", SOURCE, [1, 2, 4]),
+    ],
+)
+def test_a_sentence_that_only_looks_like_a_question_is_found(name, text, lines, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    assert sorted(sentence.line for sentence in misleading([str(path)])) == lines

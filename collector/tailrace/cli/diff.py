@@ -37,7 +37,7 @@ class Run(NamedTuple):
     """One side of the comparison."""
 
     word: str
-    """What the user calls it: the path."""
+    """The path, as the user wrote it."""
     statistics: list[SpanStatistics]
     whole: Completeness
     console: Console

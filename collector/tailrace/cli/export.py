@@ -25,7 +25,7 @@ from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 
 MEMORY = Size.parse("1 GiB")
-"""The memory that the database may take. What it must sort beyond that it sorts on disk."""
+"""The memory that the database may take. If a sort needs more, the database sorts the rest on disk."""
 
 
 @click.command()
@@ -36,7 +36,7 @@ MEMORY = Size.parse("1 GiB")
     "format_",
     type=click.Choice(list(WRITERS)),
     required=True,
-    help=f"What to write: {'; '.join(f'{name}: {each.meaning}' for name, each in WRITERS.items())}.",
+    help=f"Format to write: {'; '.join(f'{name}: {each.meaning}' for name, each in WRITERS.items())}.",
 )
 @click.option(
     "-o",

@@ -145,7 +145,7 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # Of port 0 no address is known that another socket could have.
+            # A listener on port 0 has no address that is known before, so no other socket can have it.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )

@@ -2,8 +2,8 @@
 
 Start: the sources receive while what the log holds is decoded from the newest checkpoint on.
 Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
-everything is decoded and committed, the state is saved. What the order guarantees: nothing is decoded
-that is not durable, nothing is released that is not committed.
+everything is decoded and committed, the state is saved. The order guarantees that nothing is decoded
+before it is durable, and nothing is released before it is committed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opens what a collector has on disk: locks, recovers the spool, checks the table, restores the ingest.
 
-What another version left is upgraded here, before any source takes in.
+Files of another version are upgraded here, before any source takes in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenedDisk(NamedTuple):
-    """What a collector has on disk, opened. The table stood at position `committed`.
+    """Everything that a collector has on disk, opened. The table stood at position `committed`.
 
     `directory` is local and the collector's alone: the store's own, or the spool's for a store behind a URL."""
 

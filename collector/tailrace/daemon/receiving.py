@@ -49,8 +49,8 @@ class _Task:
 class Receiving:
     """The tasks of the configured sources, in a nursery.
 
-    What the log holds already need not be decoded yet: its end is `ahead`. `ended` is called when no source
-    has anything more to come."""
+    Entries that the log holds already need not be decoded yet: the log ends at `ahead`. `ended` is called
+    when no source has anything more to come."""
 
     def __init__(
         self,

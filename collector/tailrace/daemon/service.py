@@ -173,7 +173,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # What the configuration prevents is said once, by who started it.
+                # Whoever started the daemon reports an error of configuration, once.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()

@@ -80,7 +80,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # What is not decoded yet tells no more than its last entry.
+    # An ingest that lags behind the log knows no later time than that of its last entry.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {

@@ -1,6 +1,6 @@
 """JSON text, looked through as strictly as `json_object` reads it, for kernels.
 
-Who calls sees to it that a newline comes before `end`, the end of the buffer: nothing here goes past one. Every
+The caller sees to it that a newline comes before `end`, the end of the buffer: nothing here goes past one. Every
 function returns where the text ends, or NULL for what is not JSON, and for what these functions leave to Python:
 surrogates, and nesting deeper than `NESTING_MAX`.
 """

@@ -25,8 +25,8 @@ class Memo(dict[K, V], Generic[K, V]):
         self._entries_max = entries_max
         self._key_max = key_max
         self.is_eighth = cycle([True] + 7 * [False]).__next__
-        """Returns True for the first of every eight calls. Who keeps only these results soon remembers frequent
-        keys, and keys that change all the time cost little and evict little."""
+        """Returns True for the first of every eight calls. A caller that keeps only these results soon remembers
+        frequent keys, and keys that change all the time cost little and evict little."""
 
     def keep(self, key: K, value: V) -> V:
         if len(key) <= self._key_max:

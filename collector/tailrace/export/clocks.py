@@ -107,7 +107,7 @@ class Session(NamedTuple):
 
 
 class _Extent(NamedTuple):
-    """Of a session's drawn rows: those with wall time, those without, and ends without a begin, in ticks."""
+    """The extent of a session's drawn rows, in ticks: those with wall time, those without, and ends without a begin."""
 
     source: str
     session: str

@@ -14,7 +14,7 @@ from tailrace.query.engine import ATTEMPTS
 
 
 class Exported(NamedTuple):
-    """What was exported, and what of it was left out."""
+    """The rows that were selected, and what of them was left out."""
 
     selected: Selected
     left: Left

@@ -1,4 +1,4 @@
-"""What is exported: the rows of one snapshot that match the filters, and what they lack."""
+"""The rows to export: those of one snapshot that match the filters, and what they lack."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ cdef enum:
     BEGIN = 1
     END = 2
     KINDS_MAX = 32
-    # Of a span that was open before the block
+    # States of a span that was open before the block
     UNKNOWN = 0
     ABSENT = 1
     OPEN = 2

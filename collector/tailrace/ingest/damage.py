@@ -6,8 +6,8 @@ has a position of its own. Until then, counters may call stored events missing. 
 connections, also once the connection that was open at the damage has ended.
 
 Where no session is left to say it, the next one that opens does: the disk may have lost how a session began, whose
-rows are in the table and whose later entries nobody takes. That may be after another start, so the ingest's state holds
-what waits.
+rows are in the table and whose later entries nobody takes. The next session may open after another start, so the
+ingest's state holds what waits.
 """
 
 from __future__ import annotations

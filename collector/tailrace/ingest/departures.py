@@ -3,7 +3,7 @@
 A producer that does not announce its session has a new session on each connection. A stream of the new
 session continues a stream of an earlier session from the same host if number and time fit: the number is
 the next one, or among the `reorder_events` after it; with the same epoch in both sessions, any later
-number. Of several such sessions, the nearest counts. A session with another epoch is another producer's.
+number. If there are several such sessions, the nearest counts. A session with another epoch is another producer's.
 Where number or time does not fit, an earlier session may have the numbers, and the gap says so.
 
 A producer may find its connection broken and reconnect while the connection still looks alive to the

@@ -97,7 +97,7 @@ class Generations:
         previous = self.previous.state if self.previous else None
         state.previous = previous and (previous.id or previous)
 
-    # What comes
+    # Arrivals
 
     def opened(self, now: int) -> None:
         """Write the row of the session's beginning."""

@@ -98,7 +98,7 @@ class Ingest:
             session.saved()
         return snapshot
 
-    # What others ask
+    # Questions of others
 
     @property
     def position(self) -> int:
@@ -332,7 +332,7 @@ class Ingest:
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Skip the entries up to a position, which the disk lost: write for each session that it may lack
-        some. Counters then show what is missing. Of entries that are `replayed`, `tell_lacking` writes this."""
+        some. Counters then show what is missing. For entries that are `replayed`, `tell_lacking` writes this."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)

@@ -1,4 +1,4 @@
-"""What a decoder makes of a chunk, in parts: events listed in columns, or packed in blocks."""
+"""The parts that a decoder makes of a chunk: events listed in columns, or packed in blocks."""
 
 from __future__ import annotations
 

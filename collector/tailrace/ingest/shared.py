@@ -1,4 +1,4 @@
-"""What the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
+"""State that the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
 
 from __future__ import annotations
 

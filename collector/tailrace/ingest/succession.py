@@ -5,7 +5,7 @@ While the previous incarnation lingers (see `generations`), each event goes to t
 that announces a session is of that session.
 
 A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
-else came. That one is then the previous incarnation, and the current one goes on.
+else came. The older incarnation is then the previous one, and the current one goes on.
 
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.

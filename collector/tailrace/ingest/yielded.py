@@ -1,4 +1,4 @@
-"""What the ingest yields between two commits: rows, and frames for the quarantine."""
+"""Everything that the ingest yields between two commits: rows, and frames for the quarantine."""
 
 from __future__ import annotations
 

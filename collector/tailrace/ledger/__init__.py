@@ -1,4 +1,4 @@
-"""What a producer's own numbers promise, against what came. Pure: no I/O and no clock.
+"""Compare what a producer's own numbers promise with what came. Pure: no I/O and no clock.
 
 `counters` follows per-stream counters, `references` ids that records refer to, `totals` what a
 footer says was written. All yield `findings`.

@@ -11,8 +11,8 @@ The statements are described in clients/PROTOCOL.md.
   an incarnation ends without a goodbye, its discarded numbers say how far it went.
 - The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
   of unknown size.
-- A number that is half the counter's range ahead or more lies behind, and says nothing about the end. Of a stream
-  of which nothing came, such a number is one of those gaps of unknown size.
+- A number that is half the counter's range ahead or more lies behind, and says nothing about the end. For a
+  stream of which nothing came, such a number is one of those gaps of unknown size.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Batch:
     def column(self, name: str) -> list[Any]:
         """Return one whole column; the value of a run is repeated for each of its rows.
 
-        Of `wall`, return microseconds since 1970."""
+        For `wall`, return microseconds since 1970."""
         if name == "wall":
             return [
                 time if time is None else time // 1000 if time >= 0 else -(-time // 1000)

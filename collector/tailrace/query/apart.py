@@ -1,6 +1,6 @@
 """Run the rest of a command in a process of its own, watched by the process that the user started.
 
-The process is forked before a database is loaded. That costs a millisecond, and the child writes to the
+The process is forked before a database is loaded. The fork costs a millisecond, and the child writes to the
 same terminal, file or pipe, so that a slow reader holds it up and nothing is copied.
 """
 

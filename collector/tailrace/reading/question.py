@@ -1,6 +1,6 @@
 """Turn keywords into SQL. Every value becomes a parameter, and every column is one that the view has.
 
-What an answer lacks is computed from gap rows, and gap rows have fewer columns to filter by: a source, a
+The losses that concern an answer are computed from gap rows, which have fewer columns to filter by: a source, a
 session and mostly a stream, but no name and no time. A question's `scope` selects every gap that may
 concern its rows.
 """

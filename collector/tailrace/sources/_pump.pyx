@@ -244,7 +244,7 @@ cdef class Pump:
         free(self.slabs[1].bytes)
 
     def stop(self):
-        """End the thread. What it has read can still be taken; all else waits in the kernel."""
+        """End the thread. Bytes that it has read can still be taken; all others wait in the kernel."""
         self._stop()
 
     cdef void _stop(self) noexcept:

@@ -135,7 +135,7 @@ class Outcome(StrEnum):
 
 
 class SourceFigures(msgspec.Struct):
-    """What a source counts itself. The daemon exports it by the names that fields are encoded by
+    """Figures that a source counts itself. The daemon exports them by the names that fields are encoded by
     (see `daemon.status`)."""
 
     chunks: int = 0
@@ -146,7 +146,7 @@ class SourceFigures(msgspec.Struct):
     """Connections not taken or cut off, peers forgotten, datagrams dropped, files left alone, by cause
     (see `Refusal`)."""
     problems: list[str] = []
-    """What is wrong with its files of certificates and tokens now, a sentence each."""
+    """Problems with its files of certificates and tokens now, a sentence each."""
     certificate_expires: float | None = msgspec.field(
         default=None, name="certificate_expiry_timestamp_seconds"
     )

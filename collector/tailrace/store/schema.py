@@ -33,7 +33,7 @@ DESCRIPTION = (
     "Events of execution traces, collected by Tailrace, and what is known to be missing of them (kind gap)."
     " A row of kind begin is superseded by a row of kind span with the same source, session and offset."
 )
-"""What the table says of itself to any engine."""
+"""The description that the table gives any engine of itself."""
 
 SCHEMA = Schema(
     [

@@ -297,7 +297,7 @@ class Table:
         return added
 
     def _discard(self, added: list[Add]) -> None:
-        """Remove files that no log entry names. What cannot be removed is left to upkeep."""
+        """Remove files that no log entry names. Leave to upkeep those that cannot be removed."""
         if self._local is not None:
             with suppress(OSError):
                 data_files.remove(self._local, added)

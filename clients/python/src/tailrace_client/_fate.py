@@ -7,7 +7,7 @@ from tailrace_client._queue import Queue
 
 
 class Fate:
-    """What is known of the fate of everything that was gathered."""
+    """The known fate of everything that was gathered."""
 
     def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
         """`asks`: whether the collector is asked for answers."""

@@ -242,7 +242,7 @@ record(Recorder *self, PyObject *name, const Reading *start, const Reading *end,
         PyErr_Clear();
         encoded = NULL;
     }
-    /* What ran meanwhile may have reset the recorder, or closed it. */
+    /* Code that ran meanwhile may have reset the recorder, or closed it. */
     lane = lane_of(self);
     int result = lane ? number_event(self, lane, fields, encoded) : -1;
     if (body.data != body.few)

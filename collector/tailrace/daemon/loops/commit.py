@@ -51,7 +51,7 @@ class Frames(Protocol):
 
 
 class TakenBatch(NamedTuple):
-    """What one commit writes; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
+    """The content of one commit; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
     batch: Batch
     quarantined: list[QuarantinedBytes]

@@ -1,6 +1,6 @@
 """The loops between sources and table, and the order in which they begin and end.
 
-What the order guarantees: nothing is decoded that is not durable, nothing is released that is not
+The order guarantees that nothing is decoded before it is durable, and nothing is released before it is
 committed. Nothing here waits by itself (see `steps`): the daemon drives the loops with trio, the simulator
 drives the same loops in virtual time.
 """
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """What a collector has on disk, opened; the table stands at `committed`."""
+    """Everything that a collector has on disk, opened; the table stands at `committed`."""
 
     spool: Spool
     ingest: Ingest

@@ -5,7 +5,7 @@ pattern before its first wildcard is its *root*. A link that leads out of the ro
 link within the root is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**`
 matches any number of parts. A hidden directory is entered only where a pattern spells its dot.
 
-A directory is listed again when its time of modification has changed. That time may be coarse, so a
+A directory is listed again when its time of modification has changed. The time may be coarse, so a
 listing made within `COARSE` seconds of it does not count. On network file systems the time may be
 stale, so all directories are listed again every `RELIST` seconds.
 """

@@ -346,7 +346,7 @@ cdef class Scanner:
         finally:
             self.busy = False
 
-    # What the decoder remembers
+    # The decoder's memory
 
     cdef bint _read_form(self, form) except -1:
         """Read the clock; return whether the form is as usual. Times stay far from the end of 64 bits."""

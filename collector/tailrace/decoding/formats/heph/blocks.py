@@ -8,7 +8,7 @@ from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
 
 _scan = Scanner().scan
-"""What the kernel remembers changes no block's records, so all decoders share one, as they share memos."""
+"""One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
 
 
 class HephBlockDecoder(HephDecoder):

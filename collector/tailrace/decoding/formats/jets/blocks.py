@@ -12,7 +12,7 @@ LINE_MIN = 40
 """Bytes of the shortest usual line, about."""
 
 _scan = Scanner().scan
-"""What the kernel remembers changes no block's records, so all decoders share one, as they share memos."""
+"""One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
 
 
 class JetsBlockDecoder(JetsDecoder):

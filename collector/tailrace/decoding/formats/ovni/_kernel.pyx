@@ -121,7 +121,7 @@ cdef class Scanner:
     cdef Open nested, alone
     cdef int64_t begun, clock
     cdef bint busy, late
-    # Of the thread that is read
+    # The thread that is read
     cdef object known
     cdef bint tasks  # whether it may know some
     cdef dict types  # the names of tasks of a type, and the members that belong to them, as far as they were asked for

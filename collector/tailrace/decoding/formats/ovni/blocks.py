@@ -39,7 +39,7 @@ _LATE = {
 """Events between which the clock may go back; the kernel follows them."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""What the kernel remembers changes no block's records, so all decoders share one, as they share memos."""
+"""One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
 
 
 class _Thread(NamedTuple):

@@ -1,0 +1,136 @@
+"""Split comments, docstrings and Markdown into sentences, each with the line where the sentence begins."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from ast import literal_eval
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+Lines = list[tuple[int, str]]
+"""Consecutive lines with their numbers."""
+
+_MARKDOWN = frozenset({".md"})
+_PYTHON = frozenset({".py", ".pyi", ".pyx", ".pxd"})
+_C = frozenset({".c", ".h"})
+READABLE = _MARKDOWN | _PYTHON | _C
+"""Suffixes of files that `sentences` can read."""
+
+_END = re.compile(r"(?<=[.!:])[)\"*_`]*\s+(?=[(\"*_`]*[A-Z])|(?<=\?)[)\"*_`]*\s+")
+"""The space between two sentences. A colon ends a sentence if a capital follows."""
+_BULLET = r"(?:[-*+]|\d+[.)])\s+"
+_ITEM = re.compile(rf"\s*{_BULLET}")
+_OPENING = re.compile(rf"\s*(?:#+\s+|>\s*)?(?:{_BULLET})?[(\"*_`\[]*")
+"""Characters before the first word: a heading's mark, a bullet, emphasis, a quote."""
+_FENCE = re.compile(r"\s*(```|~~~)")
+_RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*$")
+"""The line below the head of a table."""
+_C_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+|//[^\n]*", re.DOTALL | re.MULTILINE)
+_BEFORE = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER})
+
+
+class Sentence(NamedTuple):
+    path: Path
+    line: int
+    text: str
+
+    @property
+    def first_word(self) -> str:
+        return re.split(r"\W", self.text, maxsplit=1)[0]
+
+    @property
+    def asks(self) -> bool:
+        return self.text.rstrip('*_`") ').endswith("?")
+
+
+def sentences(path: Path) -> Iterator[Sentence]:
+    """Yield the sentences of a Markdown page, or of the comments and lone strings of a file of code."""
+    source = path.read_text()
+    if path.suffix in _MARKDOWN:
+        blocks = iter([_markdown(source)])
+    elif path.suffix in _PYTHON:
+        blocks = _python(source)
+    elif path.suffix in _C:
+        blocks = _c(source)
+    else:
+        raise ValueError(f"{path.name}: neither Markdown, Python, Cython nor C")
+    for block in blocks:
+        for paragraph in _paragraphs(block):
+            yield from _split(path, paragraph)
+
+
+def _python(source: str) -> Iterator[Lines]:
+    """Yield each run of comments in one column, and each string that is a statement by itself."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    run: Lines = []
+    place = (0, 0)
+    for comment in (token for token in tokens if token.type == tokenize.COMMENT):
+        row, column = comment.start
+        if (row - 1, column) != place:
+            yield run
+            run = []
+        run.append((row, comment.string.lstrip("#: ")))
+        place = (row, column)
+    yield run
+    code = [token for token in tokens if token.type not in {tokenize.COMMENT, tokenize.NL}]
+    for before, token, after in zip([code[-1], *code], code, code[1:], strict=False):
+        alone = before.type in _BEFORE and after.type == tokenize.NEWLINE
+        if token.type == tokenize.STRING and alone:
+            yield list(enumerate(str(literal_eval(token.string)).split("\n"), token.start[0]))
+
+
+def _c(source: str) -> Iterator[Lines]:
+    """Yield each comment, without its marks."""
+    for match in _C_COMMENT.finditer(source):
+        first = source.count("\n", 0, match.start()) + 1
+        lines = (line.strip(" \t/*") for line in match[0].split("\n"))
+        yield list(enumerate(lines, first))
+
+
+def _markdown(source: str) -> Lines:
+    """Return the page without fenced code and heads of tables; blank lines set headings and cells apart."""
+    page: Lines = []
+    fenced = False
+    lines = source.split("\n")
+    for number, (line, below) in enumerate(pairwise([*lines, ""]), 1):
+        if _FENCE.match(line):
+            fenced = not fenced
+            page.append((number, ""))
+        elif fenced or _RULE.match(below):
+            continue
+        elif line.startswith("#"):
+            page += [(number, ""), (number, line), (number, "")]
+        elif line.lstrip().startswith("|"):
+            for cell in line.strip().strip("|").split("|"):
+                page += [(number, ""), (number, cell), (number, "")]
+        else:
+            page.append((number, line))
+    return page
+
+
+def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[Lines]:
+    """Yield lines that belong together: a blank line ends them, and an item of a list begins anew."""
+    paragraph: Lines = []
+    for number, line in lines:
+        if not line.strip() or _ITEM.match(line):
+            if paragraph:
+                yield paragraph
+            paragraph = []
+        if line.strip():
+            paragraph.append((number, line))
+    if paragraph:
+        yield paragraph
+
+
+def _split(path: Path, paragraph: Lines) -> Iterator[Sentence]:
+    text = "\n".join(line for _, line in paragraph)
+    bounds = [0, *(match.end() for match in _END.finditer(text)), len(text)]
+    for begin, end in pairwise(bounds):
+        opening = _OPENING.match(text, begin, end)
+        start = opening.end() if opening else begin
+        line = paragraph[text.count("\n", 0, start)][0]
+        yield Sentence(path, line, " ".join(text[start:end].split()))
