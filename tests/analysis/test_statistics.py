@@ -89,6 +89,19 @@ def test_children_behind_the_window_are_no_self_time_of_their_parent(views):
     assert (only.total, only.self_time) == (100, 80)
 
 
+def test_times_at_the_ends_of_the_range_are_figures_and_no_error(views):
+    largest = 2**63 - 1
+    rows = [clocked(epoch=0), span(1, largest, "a"), span(largest - 1, largest, "b")]
+    rows.append(span(-(2**63), largest, "c", session="x"))
+    found = {each.group[0]: each for each in figures(views, rows, Window(until=largest))}
+    assert (found["a"].total, found["a"].self_time) == (largest - 1, largest - 2)
+    late = span(0, 9, "d", time=largest - 1, session="y")
+    more = [*rows, clocked(epoch=0, session="y"), late]
+    found = {each.group[0]: each for each in figures(views, more, Window(until=largest))}
+    assert found["d"].total == 9
+    assert figures(views, rows)[-1].total == 2**64 - 1
+
+
 def test_a_span_without_a_wall_time_is_in_no_range(views):
     assert figures(views, [span(0, 5)], Window(since=0)) == []
 

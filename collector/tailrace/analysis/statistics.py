@@ -104,7 +104,7 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[Key]) -> Iterator[Any
     horizon, values = "", inside.values + reached.values
     if window.until is not None:
         horizon = (
-            " AND time <= (SELECT max(greatest(time, time + duration)) FROM spans"  # noqa: S608 - our own words
+            " AND time <= (SELECT max(greatest(time, time::HUGEINT + duration)) FROM spans"  # noqa: S608 - our own words
             f" WHERE {inside.sql} AND NOT open)"
         )
         values += inside.values
