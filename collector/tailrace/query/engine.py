@@ -229,7 +229,7 @@ def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
     """Make DuckDB count, for `progress`. In a notebook it counts only where ipywidgets are installed."""
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
-    connection.execute("SET enable_progress_bar_print = false")
+        connection.execute("SET enable_progress_bar_print = false")
 
 
 def show(
