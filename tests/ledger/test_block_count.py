@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.marks import marks_of
+from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger import block_count
 from tailrace.ledger.block_count import count_block

@@ -37,7 +37,7 @@ from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.held_marks import HeldMarks
 from tailrace.ledger.numbers import Numbers
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, StreamCounter, take
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, StreamCounter, take
 from tailrace.ledger.unfollowed import Unfollowed
 from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
@@ -283,7 +283,8 @@ class Counters:
         seq = stream.next + distance
         if distance:
             reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
-            self.windows.open(name, stream, seq - 1, reason, now)
+            hole = SeqRange(stream.next, seq - 1, now, stream.heard or now, reason)
+            self.windows.open(name, stream, hole)
         stream.next = seq + 1
         self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq
@@ -324,7 +325,8 @@ class Counters:
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
-            self.windows.open_before(name, stream, seq + 1, now)
+            hole = SeqRange(seq + 1, stream.base - 1, now, now, Reason.NETWORK)
+            self.windows.open(name, stream, hole)
         stream.base = seq
         self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq
