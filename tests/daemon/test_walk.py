@@ -69,13 +69,13 @@ async def test_so_does_a_file(autojump_clock, monkeypatch, tmp_path):
     assert list(walk.passes(taken(WALKS[1]))) == taken(WALKS[1])
 
 
-def test_so_does_a_gap():
-    walk = follow_gap()
+def test_so_does_a_gap(monkeypatch):
+    walk = follow_gap(monkeypatch)
     assert list(walk.passes(taken(WALKS[2]))) == taken(WALKS[2])
 
 
-def test_a_stop_that_is_not_made_or_not_in_this_order_is_missed():
-    walk = follow_gap()
+def test_a_stop_that_is_not_made_or_not_in_this_order_is_missed(monkeypatch):
+    walk = follow_gap(monkeypatch)
     first, second, *_, last = stops(WALKS[2])
     assert list(walk.passes([first, (first[0], "Counters.nothing")])) == [first]
     assert list(walk.passes([last, first])) == [last]

@@ -21,8 +21,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import tailrace
 from tailrace.ingest.machine import Ingest
+from tailrace.kernels import active
+from tailrace.model.block import ROWS_MIN
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
 from tests.ingest.log import Log, heph_event
+
+if active():
+    from tailrace.decoding.formats.heph import blocks
 
 BASE = f"{Path(tailrace.__file__).parent}/"
 QUIET = CONFIG + '[heartbeat]\ninterval = "none"\n[store]\ncommit_interval = "100 ms"\n'
@@ -97,6 +102,7 @@ class Walk:
 async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
     """Send two datagrams, and follow the second one to its commit. To be run in virtual time."""
     Calls(monkeypatch)
+    _pack_no_single_events(monkeypatch)
     walk = Walk()
     with opened(configuration(directory, QUIET)) as life:
         commits = life.daemon.figures.commits
@@ -115,6 +121,7 @@ async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
 async def follow_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
     """Make a file with one event, and follow it until its bytes are in the spool. To be run in virtual time."""
     Calls(monkeypatch)
+    _pack_no_single_events(monkeypatch)
     walk = Walk()
     traces = directory / "traces"
     traces.mkdir()
@@ -130,8 +137,9 @@ async def follow_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
     return walk
 
 
-def follow_gap() -> Walk:
+def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
     """Follow missing numbers from the event that shows the hole until the gap has its row."""
+    _pack_no_single_events(monkeypatch)
     log = Log()
     session = log.open(transport="udp")
     log.datagrams(session, [heph_event(1, 0)])
@@ -147,6 +155,12 @@ def follow_gap() -> Walk:
     batch, _ = ingest.yielded.take()
     assert batch.column("kind").count("gap") == 1
     return walk
+
+
+def _pack_no_single_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels pack as many events as in real life: other tests' modules lower the number."""
+    if active():
+        monkeypatch.setattr(blocks, "ROWS_MIN", ROWS_MIN)
 
 
 async def _until_commit(commits):

@@ -148,14 +148,16 @@ class Incarnation:
         All are counted before the first row is written: counting may write rows of other incarnations."""
         counted: list[tuple[Part, Integers | list[int | None]]] = []
         streams: dict[str, None] = {}
-        begun_anew = False
+        events, begun_anew = 0, False
         for part in parts:
             if not begun_anew:
                 seqs = part.count(counters, now)
                 counted.append((part, seqs))
-                begun_anew = isinstance(seqs, list) and len(seqs) < part.rows
+                rows = len(seqs) if isinstance(seqs, list) else part.rows
+                events += rows
+                begun_anew = rows < part.rows
             streams |= dict.fromkeys(part.streams)
-        counters.heard(streams, now)
+        counters.heard(streams, events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 
     def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:

@@ -123,13 +123,16 @@ class Counters:
         first event of the new incarnation and all later ones are not counted.
         """
         seqs, restart = self.count(streams, counts, marks, now)
-        self.heard(dict.fromkeys(streams), now)
+        self.heard(dict.fromkeys(streams), len(seqs), now)
         return seqs, restart
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does; call `heard` afterwards."""
+        """Count events as `observe` does; call `heard` afterwards, once for all parts of a chunk.
+
+        The estimate of what the kernel dropped rests on the number of events seen. So the number may not depend on how
+        a chunk is parted."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -153,11 +156,10 @@ class Counters:
                 restart = True
                 break
             append(number)
-        self.state.seen += len(seqs)
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count an event, without the sum of events seen. Return its number, or `RESTART`."""
+        """Count an event; call `heard` afterwards. Return its number, or `RESTART`."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             seq = stream.next
@@ -166,8 +168,9 @@ class Counters:
             return seq
         return self._unexpected(name, stream, count, mark, now)
 
-    def heard(self, names: dict[str, None], now: int) -> None:
-        """Note that events of these streams came; close the windows that passed thereby."""
+    def heard(self, names: dict[str, None], events: int, now: int) -> None:
+        """Note that so many events of these streams came; close the windows that passed thereby."""
+        self.state.seen += events
         table = self.state.streams
         for name in names:
             if (stream := table.get(name)) is not None:
