@@ -1,7 +1,7 @@
 """The promises of `decoding/contract.py`, for every format and every vector; no per-format code.
 
 A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
-record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
+record is 64 KiB, or N bytes for a vector named CASE.limitN.in. In the expectation the first
 line names the fields and each further line is one record, nulls at its end left out; a malformed
 record's bytes are not repeated, a test compares them with the input. Of a file's vector, `CASE.beside.json` has the path
 it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before

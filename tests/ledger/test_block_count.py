@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.marks import marks_of
+from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger import block_count
 from tailrace.ledger.block_count import count_block
@@ -76,8 +76,8 @@ def as_lists(counters, events, now):
 
 def as_block(counters, events, now):
     seqs = count_block(counters, packed(events), now)
-    counters.heard(dict.fromkeys(each.stream for each in events), now)
     numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
+    counters.heard(dict.fromkeys(each.stream for each in events), len(numbers), now)
     return numbers, len(numbers) < len(events)
 
 

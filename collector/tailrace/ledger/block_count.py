@@ -40,7 +40,6 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
             kernel.read_all()
         at += 1
     kernel.write_back()
-    counters.state.seen += at
     seqs = Integers(kernel.seqs)
     if not special and at == block.rows:
         return seqs
