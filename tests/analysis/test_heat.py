@@ -25,7 +25,7 @@ def span(start, length, name="n"):
 
 
 def cells(found):
-    return {(cell.column, cell.row): cell.count for cell in found.cells}
+    return {(cell.column, cell.row): cell.spans for cell in found.cells}
 
 
 def test_nothing_has_no_cell(views):

@@ -38,7 +38,7 @@ class FlameNode(NamedTuple):
 
     parent: int | None
     name: str | None
-    count: int
+    spans: int
     total: int
     own: int
 

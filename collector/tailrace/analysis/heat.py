@@ -14,7 +14,7 @@ class Cell(NamedTuple):
 
     column: int
     row: int
-    count: int
+    spans: int
 
 
 class HeatMap(NamedTuple):
