@@ -18,7 +18,7 @@ SELECT source, session, any_value(format), stream, substream,
   max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
   min(start) FILTER (time IS NULL), max(greatest(start, coalesce("end", start))) FILTER (time IS NULL),
   min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
-FROM part.shown WHERE {DRAWN} GROUP BY source, session, stream, substream
+FROM {{rows}} WHERE {DRAWN} GROUP BY source, session, stream, substream
 """  # noqa: S608 - our own words
 
 

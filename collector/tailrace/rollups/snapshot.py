@@ -68,7 +68,7 @@ class Snapshot:
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        found = (LaneExtent(*row) for row in self.engine.rows(EXTENTS))
+        found = (LaneExtent(*row) for row in self.engine.rows(EXTENTS.format(rows="part.shown")))
         return {
             LaneKey(each.source, each.session, each.stream, each.substream): each for each in found
         }
