@@ -84,6 +84,11 @@ def test_a_clock_without_wall_time_has_time_but_is_in_no_window(views):
     assert drawn(views, rows, Window(since=0)) == {}
 
 
+def test_a_span_whose_begin_or_end_is_unknown_has_no_time(views):
+    rows = timed(span(0, 5, "a"), row("span", name="b", end=4), row("span", name="c", start=1))
+    assert drawn(views, rows) == {("a",): (1, 5, 5)}
+
+
 def test_a_deep_recursion_ends_in_one_node(views):
     rows = timed(*(span(i, 10_000 - i, "r", id=i) for i in range(DEEPEST + 50)))
     found = drawn(views, rows)

@@ -50,8 +50,11 @@ def test_an_open_span_is_counted_and_is_in_no_cell(views):
 
 
 def test_a_span_without_a_wall_time_is_in_no_cell(views):
-    views.hold([clocked(), row("span", name="n", start=0, end=4)])
+    untied = [clocked(session="b"), row("span", name="n", start=0, end=4, session="b")]
+    views.hold(untied)
     assert heat_map(views, Window(), None, 10).cells == []
+    views.hold([*untied, clocked(epoch=EPOCH), span(0, 5)])
+    assert cells(heat_map(views, Window(), None, 10)) == {(0, 3): 1}
 
 
 @settings(deadline=None, max_examples=60)

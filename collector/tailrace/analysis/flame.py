@@ -135,7 +135,7 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
     chosen = _overlapping(window)
     sql = (
         f"SELECT source, session, stream, substream, begins, length, name FROM ({_PLACED})"  # noqa: S608 - our own words
-        f" WHERE NOT open AND unit = ? AND {chosen.sql}"
+        f" WHERE NOT open AND begins IS NOT NULL AND length IS NOT NULL AND unit = ? AND {chosen.sql}"
         ' ORDER BY source, session, stream, substream, begins, length DESC, depth, "offset"'
     )
     return engine.rows(sql, (unit, *chosen.values))

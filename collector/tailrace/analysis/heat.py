@@ -45,7 +45,7 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
         "SELECT cell, CASE WHEN duration > 0 THEN 1 + power - (1::HUGEINT << power > duration)::INT ELSE 0 END, count(*)"  # noqa: S608 - our own words
         " FROM (SELECT ((time::HUGEINT - ?) // ?)::BIGINT AS cell, duration,"
         " floor(log2(greatest(duration, 1)))::INT AS power FROM spans"
-        f" WHERE NOT open AND duration IS NOT NULL AND {chosen.sql}) GROUP BY 1, 2 ORDER BY 1, 2"
+        f" WHERE NOT open AND duration IS NOT NULL AND time IS NOT NULL AND {chosen.sql}) GROUP BY 1, 2 ORDER BY 1, 2"
     )
     cells = [Cell(*row) for row in engine.rows(sql, (since, width, *chosen.values))]
     counting = f"SELECT count(*) FROM spans WHERE open AND {chosen.sql}"  # noqa: S608 - our own words
