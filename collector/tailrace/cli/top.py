@@ -17,7 +17,7 @@ from tailrace.errors import NoAnswerError
 from tailrace.units import Duration
 
 if TYPE_CHECKING:
-    from tailrace.cli.output.screen import Seen
+    from tailrace.cli.output.screen import Answered
     from tailrace.config.schema import Config
     from tailrace.figures import Status
 
@@ -72,11 +72,11 @@ def command(
 
 def _watch(
     config: Config, first: Status, interval: float, *, patient: bool = False
-) -> Iterator[Seen]:
+) -> Iterator[Answered]:
     """Yield what the collector answers after the first status, for ever.
 
     If it does not answer, raise NoAnswerError or, with `patient`, yield the reason with the last figures."""
-    from tailrace.cli.output.screen import Seen
+    from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
 
     before = first
@@ -89,9 +89,9 @@ def _watch(
         except NoAnswerError as error:
             if not patient:
                 raise
-            yield Seen(overview(before, None), str(error))
+            yield Answered(overview(before, None), str(error))
         else:
-            yield Seen(overview(now, before))
+            yield Answered(overview(now, before))
             before = now
 
 

@@ -45,7 +45,9 @@ EACH = "events"
 """The table of the rows of one batch."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
-_FAR = "source session format stream substream kind depth start end time".split()
+_FAR = [
+    "source", "session", "format", "stream", "substream", "kind", "depth", "start", "end", "time",
+]  # fmt: skip
 
 _EXTENTS = f"SELECT * FROM ({EXTENTS.format(rows='batch')}) AS e({', '.join(LaneExtent._fields)})"  # noqa: S608 - our own words
 
@@ -106,7 +108,7 @@ FROM longs ORDER BY longest, spot
 """
 
 
-def build(source: Any, sidecars: Sidecars, path: str) -> None:
+def build(source: Any, sidecars: Sidecars, path: str) -> None:  # noqa: ANN401 - pyarrow takes paths and files
     """Write the sidecar of the data file `path` of the table; `source` is where it is, or the open file.
 
     Raise OSError, and duckdb.Error or pyarrow's errors for a file that cannot be read."""
@@ -141,7 +143,11 @@ def _gather(
     for batch in batches:
         database.register("batch", batch)
         for table, sql in sqls.items():
-            into = f"INSERT INTO {table}" if made and table != EACH else f"CREATE OR REPLACE TABLE {table} AS"
+            into = (
+                f"INSERT INTO {table}"
+                if made and table != EACH
+                else f"CREATE OR REPLACE TABLE {table} AS"
+            )
             database.execute(f"{into} {sql}")
         database.unregister("batch")
         made = True
@@ -176,7 +182,9 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
         "parts": _level(f"(FROM {EACH} WHERE longest < {bound})", first),
     }
     _gather(database, _batches(file, COLUMNS), of_batch)
-    database.execute(f"DROP TABLE {EACH}; CREATE TABLE cells AS {_level('parts', first)}; DROP TABLE parts")
+    database.execute(
+        f"DROP TABLE {EACH}; CREATE TABLE cells AS {_level('parts', first)}; DROP TABLE parts"
+    )
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> list[int]:
@@ -187,7 +195,9 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> list[int]:
         low, high = _BOUND.format(level=level - STEP), _BOUND.format(level=level)
         longer = f"(FROM longs WHERE longest >= {low} AND longest < {high})"
         rows = f"(FROM finer UNION ALL BY NAME {longer})"
-        database.execute(f"CREATE TABLE coarser AS {_level(rows, level)}; DROP TABLE finer; ALTER TABLE coarser RENAME TO finer")
+        database.execute(
+            f"CREATE TABLE coarser AS {_level(rows, level)}; DROP TABLE finer; ALTER TABLE coarser RENAME TO finer"
+        )
         size = _count(database, "finer")
         if size <= SAVES * kept:
             database.execute("INSERT INTO cells BY NAME FROM finer")

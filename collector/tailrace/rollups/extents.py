@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tailrace.export.clocks import DRAWN, Extent, Facts, Key, Session
+from tailrace.export.clocks import DRAWN, Extent, Facts, Key, SessionClock
 
 EXTENTS = f"""
 SELECT source, session, any_value(format), stream, substream,
@@ -41,7 +41,7 @@ class LaneExtent(NamedTuple):
     lone_first: int | None
     lone_last: int | None
 
-    def times(self, session: Session) -> tuple[int | None, int | None]:
+    def times(self, session: SessionClock) -> tuple[int | None, int | None]:
         """Return where the lane begins and ends on the axis of its session; None if nothing has a place."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []

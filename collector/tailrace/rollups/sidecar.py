@@ -60,7 +60,9 @@ class Sidecars:
 
     def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
         root = table_root(store)
-        cached = cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
+        cached = (
+            cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
+        )
         own = Path(root).absolute().parent / "rollups" / f"v{VERSION}"
         self.directories = [own, cached] if is_local(root) else [cached]
         self.refused = 0
@@ -74,7 +76,9 @@ class Sidecars:
             if not cells.exists():
                 continue
             try:
-                header = msgspec.json.decode(parquet.read_metadata(cells).metadata[_HEADER], type=Header)
+                header = msgspec.json.decode(
+                    parquet.read_metadata(cells).metadata[_HEADER], type=Header
+                )
                 parquet.read_metadata(longs)
             except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):
                 header = None
@@ -155,7 +159,9 @@ def _write(path: Path, rows: pa.RecordBatchReader, header: Header | None) -> Non
             if header is not None:
                 writer.add_key_value_metadata({_HEADER: msgspec.json.encode(header)})
             for batch in rows:
-                writer.write_table(pa.Table.from_batches([batch], schema), row_group_size=_ROW_GROUP)
+                writer.write_table(
+                    pa.Table.from_batches([batch], schema), row_group_size=_ROW_GROUP
+                )
         draft.replace(path)
     except BaseException:
         remove(draft)

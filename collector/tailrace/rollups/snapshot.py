@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import FACTS, Facts, Key, Session, axis, placed
-from tailrace.export.lost import EVENTS_OF, GAPS_OF, Around, Gap, between
+from tailrace.export.clocks import FACTS, Facts, Key, SessionClock, axis, placed
+from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
 from tailrace.query.engine import Engine
 from tailrace.query.filters import one_of
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
@@ -74,7 +74,7 @@ class Snapshot:
         }
 
     @cached_property
-    def sessions(self) -> dict[Key, Session]:
+    def sessions(self) -> dict[Key, SessionClock]:
         facts = [Facts(*row) for row in self.engine.rows(FACTS.format(chosen="true"))]
         return placed(of_sessions(self.extents.values(), facts), facts)
 
@@ -82,7 +82,7 @@ class Snapshot:
     def gaps(self) -> list[PlacedGap]:
         """Return all gaps, stream by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
-        around = Around(gaps)
+        around = Neighbourhood(gaps)
         if gaps:
             self._look(around, {gap.session for gap in gaps})
         return [self._placed(gap, around) for gap in gaps]
@@ -98,9 +98,9 @@ class Snapshot:
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
-    def session(self, key: LaneKey) -> Session:
+    def session(self, key: LaneKey) -> SessionClock:
         """Return a lane's session, even one of which nothing but gaps is known."""
-        return self.sessions.get(key[:2]) or Session(key.source, "", key.session)
+        return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> Lane:
         session = self.session(key)
@@ -121,7 +121,7 @@ class Snapshot:
             session.clock_words,
         )
 
-    def _look(self, around: Around, sessions: set[str]) -> None:
+    def _look(self, around: Neighbourhood, sessions: set[str]) -> None:
         """Show `around` all events of the sessions that have gaps."""
         chosen = one_of("session", sorted(sessions))
         rows = self.engine.rows(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -131,9 +131,9 @@ class Snapshot:
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)
 
-    def _placed(self, gap: Gap, around: Around) -> PlacedGap:
+    def _placed(self, gap: Gap, around: Neighbourhood) -> PlacedGap:
         session = self.sessions.get((gap.source, gap.session))
-        session = session or Session(gap.source, gap.format, gap.session)
+        session = session or SessionClock(gap.source, gap.format, gap.session)
         place = between(gap, session, around)
         return PlacedGap(gap, *(place or (None, None, "nowhere")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.analysis.difference import Change, changes, exceeding
+from tailrace.analysis.difference import FigureChange, changes, exceeding
 from tailrace.analysis.grouping import Key, parse
 from tailrace.analysis.statistics import SpanStatistics, statistics
 from tailrace.errors import UnknownError
@@ -90,7 +90,7 @@ def _side(turn: Turn, run: Run) -> wire.Side:
     )
 
 
-def _difference(each: Change, *, exceeds: bool) -> wire.Difference:
+def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
     return wire.Difference(
         group=[shown(value) for value in each.group],
         unit=each.unit,
@@ -104,7 +104,7 @@ def _difference(each: Change, *, exceeds: bool) -> wire.Difference:
     )
 
 
-def _csv(found: Sequence[Change], by: Sequence[Key], figure: str) -> Content:
+def _csv(found: Sequence[FigureChange], by: Sequence[Key], figure: str) -> Content:
     heading = [*(key.word for key in by), "unit", f"{figure} a", f"{figure} b", "change"]
     rows = ((*each.group, each.unit, each.from_, each.to, each.word) for each in found)
     return Content(table(heading, rows), CSV, "comparison.csv")

@@ -22,7 +22,7 @@ from tailrace.errors import UnknownError
 from tailrace.export.exporting import export as write_export
 from tailrace.export.formats import WRITERS
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
 from tailrace.query.limits import Limits
 from tailrace.query.patience import Patience
@@ -75,7 +75,7 @@ def _write(turn: Turn, asked: OfExport, directory: Path) -> Written:
         raise UnknownError(f"there is no format {asked.format!r}; known: {', '.join(WRITERS)}")
     output = Output(str(directory / f"trace.{SUFFIXES.get(asked.format, asked.format)}"))
     with output:
-        exported = write_export(WRITERS[asked.format], select, output, Progress(None))
+        exported = write_export(WRITERS[asked.format], select, output, RowCount(None))
     names = output.names
     if len(names) == 1:
         return Written(directory, names[0], exported.words)

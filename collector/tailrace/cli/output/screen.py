@@ -37,22 +37,22 @@ TREND_CELLS = 20
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-class Seen(NamedTuple):
+class Answered(NamedTuple):
     """An overview. `problem` is why there is no newer one; its rates are unknown then."""
 
     overview: Overview
     problem: str = ""
 
 
-Show = Callable[[Seen], None]
+Show = Callable[[Answered], None]
 
 
-def print_object(seen: Seen) -> None:
+def print_object(seen: Answered) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(seen.overview) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def print_page(seen: Seen) -> None:
+def print_page(seen: Answered) -> None:
     """Print a page and an empty line, cut to the width of a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines = [*page(seen, width=width, bold=False), ""]
@@ -66,7 +66,7 @@ def whole_screen() -> Iterator[Show]:
     terminal = unguarded(sys.stdout)
     trends: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=TREND_CELLS))
 
-    def show(seen: Seen) -> None:
+    def show(seen: Answered) -> None:
         for source in seen.overview.sources:
             trends[source.source].append(source.rows_per_second or 0.0)
         width, height = shutil.get_terminal_size()
@@ -87,7 +87,7 @@ def whole_screen() -> Iterator[Show]:
 
 
 def page(
-    seen: Seen,
+    seen: Answered,
     trends: dict[str, deque[float]] | None = None,
     *,
     width: int | None,
@@ -119,7 +119,7 @@ def _heading(seen: Overview) -> Iterator[str]:
     )
 
 
-def _problems(seen: Seen) -> Iterator[str]:
+def _problems(seen: Answered) -> Iterator[str]:
     if seen.problem:
         yield f"no answer, so these figures are old: {seen.problem}"
     if seen.overview.failure:
