@@ -74,6 +74,16 @@ class Gap(NamedTuple):
         return self.first if self.last is None else self.last
 
 
+class Placed(NamedTuple):
+    """A gap with the times of the events around it, or None where nothing is known; `how` exact they are."""
+
+    gap: Gap
+    session: Session
+    begin: int | None
+    end: int | None
+    how: str
+
+
 class Lost(NamedTuple):
     """A gap with its place. `members` are the columns of `gaps`, and what says how exact the place is."""
 
@@ -124,6 +134,13 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     """Yield the gaps that lie within the selected times, stream by stream and by their begins.
 
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
+    for _, of_stream in groupby(placed(timeline), key=lambda each: each.gap.place):
+        found = [_drawn(timeline, each) for each in of_stream]
+        yield from sorted((each for each in found if each is not None), key=_by_time)
+
+
+def placed(timeline: Timeline) -> Iterator[Placed]:
+    """Yield the gaps that may concern the selected events, stream by stream, whatever their times."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
@@ -131,16 +148,23 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     around = Around(gaps)
     if gaps:
         _look(timeline, around, {gap.session for gap in gaps})
-    for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
-        found = [_place(timeline, gap, *around.of(gap)) for gap in of_stream]
-        yield from sorted((each for each in found if each is not None), key=_by_time)
+    for gap in gaps:
+        before, behind = around.of(gap)
+        session = timeline.session(gap.source, gap.session, gap.format)
+        begin = session.first if before is None else before
+        end = session.last if behind is None else behind
+        how = _PLACED[before is not None, behind is not None]
+        if begin is None or end is None or begin < 0:
+            yield Placed(gap, session, None, None, how)
+        else:
+            yield Placed(gap, session, begin, max(begin, end), how)
 
 
 def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
     """Show `around` all events of the sessions that have gaps, also those that are not selected.
 
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
-    selected = timeline.selected
+    selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(
         _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
@@ -148,20 +172,18 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
     for batch in selected.batches(answer, Progress(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
-            session = timeline.sessions.get((source, name))
+            session = places.get((source, name))
             begin = None if session is None else session.place(time, aligned)
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)
 
 
-def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
-    session = timeline.session(gap.source, gap.session, gap.format)
-    begin = session.first if before is None else before
-    end = session.last if behind is None else behind
-    if begin is None or end is None or begin < 0:
+def _drawn(timeline: Timeline, placed: Placed) -> Lost | None:
+    gap, session, begin, end, how = placed
+    if begin is None or end is None:
         timeline.left["gap without a place in time"] += 1
         return None
-    window = _cut(timeline, begin, max(begin, end))
+    window = _cut(timeline, begin, end)
     if window is None:
         timeline.left["gap outside of the selected times"] += 1
         return None
@@ -169,8 +191,7 @@ def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None)
     members = {
         "reason": gap.reason, "detail": gap.detail, "first": gap.first, "last": gap.last,
         "remaining": gap.remaining, "of": gap.of, "id": gap.id,
-        "placed": _PLACED[before is not None, behind is not None],
-        "begins": begin, "ends": max(begin, end),
+        "placed": how, "begins": begin, "ends": end,
     }  # fmt: skip
     known = {key: value for key, value in members.items() if value is not None}
     return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)

@@ -42,15 +42,23 @@ class Selected:
     Methods raise QueryError and StoreError, and BrokenOffError if the snapshot's files were deleted."""
 
     def __init__(
-        self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
+        self,
+        engine: Engine,
+        filters: Filters,
+        patience: Patience,
+        live: Live = NOBODY,
+        *,
+        demand: bool = True,
     ) -> None:
-        """Raise UnknownError when no event is selected."""
+        """With `demand`, raise UnknownError when no event is selected."""
         self.engine = engine
         self.filters = filters
         self.whole = completeness(engine, filters.scope, live)
         self._patience = patience
         self._version = engine.version
         self.events = self._count()
+        if demand and not self.events:
+            raise UnknownError(self._nothing())
 
     def condition(self, view: View) -> RowCondition:
         """Return the condition on a view's rows: of gaps, that they may concern the selected events."""
@@ -94,8 +102,6 @@ class Selected:
         chosen = all_of([rows, *([] if asked_for_own else [producers])])
         sql = f"SELECT count(*) FROM events WHERE {_COUNTED} AND ({chosen.sql})"  # noqa: S608 - our own words
         ((count,),) = self.few(sql, chosen.values)
-        if not count:
-            raise UnknownError(self._nothing())
         return int(count)
 
     def _nothing(self) -> str:
