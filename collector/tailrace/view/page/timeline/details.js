@@ -3,19 +3,22 @@
 import { get } from "../api.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { count, cut, duration, moment, visible } from "../parts/text.js";
+import { count, cut, duration, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
-import { hexLines, rowFacts } from "./row.js";
+import { bytesOf, columnsOf, placeParams, relativesOf } from "./row.js";
 
-const MOST_CHILDREN = 200;
 const MOST_NAMES = 8;
 
 export class Details {
-  /** `on` has `closed()`, `opened(place)` and `shown(time, end)`. */
+  /** `on` has `closed()`, `opened(place)` and `shown(from, to)`. */
   constructor(on) {
     this._on = on;
     this._turn = 0;
-    this.element = h("aside", { class: "details", hidden: true, tabindex: "0", "aria-label": "Details" });
+    this._title = h("h2");
+    this._body = h("div", { class: "body" });
+    this.element = h("aside", { class: "details", hidden: true, tabindex: "0", "aria-label": "Details" },
+      h("header", {}, this._title, h("button", { type: "button", class: "quiet icon", "aria-label": "Close details", title: "Close (Esc)", on: { click: () => on.closed() } }, "✕")),
+      this._body);
   }
 
   hide() {
@@ -25,92 +28,99 @@ export class Details {
 
   /** Show a row by its place in the table. */
   async row(place) {
-    await this._load("Row", "row", { place }, (answer) => this._row(answer));
+    await this._load("Row", get("row", placeParams(place)), (answer) => {
+      const { name, columns, times } = columnsOf(answer);
+      this._title.textContent = cut(name, 200);
+      const { parent, children, more } = relativesOf(answer);
+      return [
+        times ? h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(times.from, times.to) } }, "Zoom to it")) : null,
+        facts(columns),
+        this._family("Parent", parent),
+        this._family(more ? `Children (the first ${children.length})` : "Children", children),
+        h("section", {}, h("h3", {}, "Raw bytes"), bytesOf(answer)),
+      ];
+    });
   }
 
-  gap(item, lane, logical) {
-    const { gap } = item;
-    this._show(`Gap: ${visible(gap.reason)}`, [
-      h("div", { class: "lossbox" }, h("span", { class: "hatch", "aria-hidden": "true" }), gap.missing === null ? "An unknown number of events is missing" : `${count(gap.missing)} events are missing`),
+  /** Show a gap of a lane. */
+  gap({ gap, start, end }, lane, logical) {
+    const missing = gap.missing === null ? "An unknown number of events is missing" : `${count(gap.missing)} ${gap.missing === 1 ? "event is" : "events are"} missing`;
+    this._show(`Gap: ${gap.reason}`, [
+      h("div", { class: "lossbox" }, h("span", { class: "hatch", "aria-hidden": "true" }), missing),
       facts([
-        ["lane", `${lane.source} · ${lane.title} · ${lane.name}`],
-        ["between", logical ? `${count(item.start)} and ${count(item.end)} ticks` : `${moment(item.start)}\n${moment(item.end)}`],
+        ["lane", laneName(lane)],
+        ["from", when(start, logical)],
+        ["to", when(end, logical)],
         ["placed", gap.placed],
-        ["numbers", gap.first === null || gap.first === undefined ? null : `${gap.first} to ${gap.last}`],
+        ["numbers", gap.first === null ? null : gap.first === gap.last ? gap.first : `${gap.first} to ${gap.last}`],
+        ["of", gap.of],
         ["detail", gap.detail],
       ]),
     ]);
   }
 
-  /** Show several spans that one mark stands for. */
-  several(item, lane, logical) {
-    this._show(visible(item.name), [
-      h("p", {}, `${count(item.count)} ${item.instant ? "instants" : "spans"} are too close together to be drawn one by one; most are, or the longest is, “${visible(item.name)}”.`),
-      facts([["lane", `${lane.source} · ${lane.title} · ${lane.name}`], ["from", logical ? count(item.start) : moment(item.start)], ["to", logical ? count(item.end) : moment(item.end)]]),
-      h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(item.start, item.end) } }, "Zoom to them")),
+  /** Show several spans or instants that one mark stands for. */
+  several({ name, count: number, instant, start, end }, lane, logical) {
+    this._show(cut(name, 200), [
+      h("p", {}, `${count(number)} ${instant ? "instants" : "spans"} lie here, too close together to be drawn one by one. The longest gives the name.`),
+      facts([["lane", laneName(lane)], ["from", when(start, logical)], ["to", when(end, logical)]]),
+      h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(start, end) } }, "Zoom to them")),
     ]);
   }
 
-  /** Show figures of a range: the names whose spans took most of it. `links` are buttons that lead on. */
+  /** Show figures of a range: the names whose spans took most of it. `links` lead on. */
   async range(from, to, params, links) {
-    const lengthText = duration(to - from);
-    await this._load(`${lengthText} selected`, "statistics", { from, to, self: false, limit: MOST_NAMES, ...params }, (answer) => [
-      facts([["from", moment(from)], ["to", moment(to)], ["length", `${lengthText} (${count(to - from)} ns)`]]),
+    const length = duration(to - from);
+    const asked = get("statistics", { from, to, self: false, limit: MOST_NAMES, ...params });
+    await this._load(`${length} selected`, asked, (answer) => [
+      facts([["from", moment(from)], ["to", moment(to)], ["length", `${length} (${count(to - from)} ns)`]]),
       h("div", {}, mark(answer.whole)),
       h("div", { class: "row" }, links),
       answer.groups.length ? names(answer) : h("p", { class: "note" }, "No span begins in this range."),
     ]);
   }
 
-  async _load(title, path, params, draw) {
-    this._turn += 1;
-    const turn = this._turn;
-    if (this.element.hidden) this._show(title, [h("p", { class: "note" }, "Reading …")]);
+  async _load(title, asked, draw) {
+    const turn = this._show(title, [h("p", { class: "note" }, "Reading …")]);
     try {
-      const answer = await get(path, params);
-      if (turn === this._turn) this._show(title, draw(answer), false);
+      const answer = await asked;
+      if (turn === this._turn) fill(this._body, draw(answer));
     } catch (error) {
-      if (turn === this._turn) this._show(title, [problem(error)], false);
+      if (turn === this._turn) fill(this._body, problem(error));
     }
   }
 
-  _show(title, parts, turns = true) {
-    if (turns) this._turn += 1;
-    const turn = this._turn;
+  _show(title, parts) {
     this.element.hidden = false;
     this.element.scrollTop = 0;
-    fill(this.element,
-      this._head = h("header", {}, h("h2", {}, cut(title, 200)), h("button", { type: "button", class: "quiet icon", "aria-label": "Close details", title: "Close (Esc)", on: { click: () => this._on.closed() } }, "✕")),
-      h("div", { class: "body" }, parts));
-    this._turn = turn;
-  }
-
-  _row(answer) {
-    const { title, columns, raw, parent, children, where } = rowFacts(answer);
-    fill(this._head.firstChild, cut(title, 200));
-    queueMicrotask(() => fill(this._head.firstChild, cut(title, 200)));
-    return [
-      where ? h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(where.from, where.to) } }, "Zoom to it")) : null,
-      facts(columns),
-      this._family("Parent", parent ? [parent] : []),
-      this._family(children.length > MOST_CHILDREN ? `Children (the first ${MOST_CHILDREN} of ${count(children.length)})` : "Children", children.slice(0, MOST_CHILDREN)),
-      h("section", {}, h("h3", {}, "Raw bytes"), raw.bytes ? h("pre", { class: "raw", tabindex: "0" }, hexLines(raw.bytes)) : h("p", { class: "note" }, raw.why)),
-    ];
+    this._title.textContent = title;
+    fill(this._body, parts);
+    this._turn += 1;
+    return this._turn;
   }
 
   _family(title, rows) {
     if (!rows.length) return null;
     return h("section", {}, h("h3", {}, title), h("ul", { class: "family" }, rows.map((row) => h("li", {},
-      h("button", { type: "button", on: { click: () => this._on.opened(row.place) } }, `${cut(row.name ?? row.kind, 40)}${row.duration ? ` · ${row.duration}` : ""}`)))));
+      h("button", { type: "button", disabled: !row.place, on: { click: () => this._on.opened(row.place) } }, row.text)))));
   }
+}
+
+function laneName(lane) {
+  return `${lane.source} · ${lane.session}\n${lane.name}`;
+}
+
+function when(time, logical) {
+  return logical ? `${count(time)} ticks` : moment(time);
 }
 
 /** Return a list of names and values; what has no value is left out. */
 function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [
-    h("dt", {}, name),
-    h("dd", String(value).length > 200 ? { class: "long mono", tabindex: "0" } : {}, cut(String(value), 20_000)),
-  ]));
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return h("dl", { class: "facts" }, known.map(([name, value]) => {
+    const text = String(value);
+    return [h("dt", {}, name), h("dd", text.length > 200 ? { class: "long mono", tabindex: "0" } : {}, cut(text, 20_000))];
+  }));
 }
 
 function names({ groups, total }) {
