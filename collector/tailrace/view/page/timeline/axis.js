@@ -1,7 +1,7 @@
 // The axis: ticks at round times, labelled so that no two labels in sight are equal.
 
 import { colours, font } from "../parts/theme.js";
-import { count, floor, split } from "../parts/text.js";
+import { floor, split } from "../parts/text.js";
 
 export const AXIS_HEIGHT = 40;
 const SECOND = 1_000_000_000n;
@@ -10,8 +10,8 @@ const LONG_STEPS = [1n, 2n, 5n, 10n, 15n, 30n, 60n, 120n, 300n, 600n, 900n, 1800
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /** Return the smallest round step that is at least some units long. */
-export function roundStep(least, logical) {
-  if (!logical && least > 5e8) {
+export function roundStep(least, clock) {
+  if (!clock.ticks && least > 5e8) {
     const known = LONG_STEPS.find((each) => Number(each) >= least);
     if (known) return known;
     return DAY * decimal(least / Number(DAY));
@@ -26,13 +26,14 @@ function decimal(least) {
 }
 
 /** Return ticks, each with its time and label, and a text that all labels have in common. */
-export function ticks(view, logical, least = 96) {
-  const step = roundStep(least / view.scale, logical);
+export function ticks(view, clock, least = 96) {
+  const step = roundStep(least / view.scale, clock);
   const found = [];
-  for (let time = (floor(view.from, step) + 1n) * step; time < view.to; time += step) {
-    found.push({ time, label: logical ? count(time) : label(time, step) });
+  const first = clock.zero + (floor(view.from - clock.zero, step) + 1n) * step;
+  for (let time = first; time < view.to; time += step) {
+    found.push({ time, label: clock.wall ? label(time, step) : clock.label(time, step) });
   }
-  return { step, ticks: found, base: logical ? "ticks" : base(view, step) };
+  return { step, ticks: found, base: clock.wall ? base(view, step) : "from the begin of this clock" };
 }
 
 function label(time, step) {
@@ -60,11 +61,11 @@ function grouped(digits) {
 }
 
 /** Draw the axis over a canvas of some width and height, right of `left`. */
-export function drawAxis(pen, view, { left, width, height, logical }) {
+export function drawAxis(pen, view, { left, width, height, clock }) {
   const { soft, line, surface, ink } = colours();
   pen.fillStyle = surface;
   pen.fillRect(left, 0, width, AXIS_HEIGHT);
-  const { ticks: all, base: common } = ticks(view, logical);
+  const { ticks: all, base: common } = ticks(view, clock);
   pen.textBaseline = "middle";
   pen.font = font(11.5);
   for (const { time, label: text } of all) {

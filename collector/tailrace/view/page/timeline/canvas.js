@@ -3,6 +3,7 @@
 import { h } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
 import { AXIS_HEIGHT, drawAxis } from "./axis.js";
+import { WALL_CLOCK } from "./clock.js";
 import { drawGap, extent } from "./gaps.js";
 import { drawHeading, drawName, gutterWidth } from "./gutter.js";
 import { HEADING, ROW } from "./layout.js";
@@ -15,8 +16,9 @@ export class TimeCanvas {
   constructor(view) {
     this.view = view;
     this.layout = null;
+    this.subtitles = new Map();
     this.frame = null;
-    this.logical = false;
+    this.clock = WALL_CLOCK;
     this.scroll = 0;
     this.selection = null;
     this.picked = null;
@@ -92,7 +94,7 @@ export class TimeCanvas {
     pen.fillStyle = colours().surface;
     pen.fillRect(0, 0, left + width, this.height);
     pen.textBaseline = "middle";
-    drawAxis(pen, view, { left, width, height: this.height, logical: this.logical });
+    drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
     pen.save();
     pen.beginPath();
     pen.rect(0, AXIS_HEIGHT, left + width, this.room);
@@ -115,7 +117,7 @@ export class TimeCanvas {
     for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
     for (const heading of this.layout.headings) {
       const y = top + heading.y;
-      if (y + HEADING > AXIS_HEIGHT && y < this.height) drawHeading(pen, heading, { y, left, width });
+      if (y + HEADING > AXIS_HEIGHT && y < this.height) drawHeading(pen, { ...heading, subtitle: this.subtitles.get(heading.key) ?? "" }, { y, left, width });
     }
   }
 
@@ -130,7 +132,7 @@ export class TimeCanvas {
     if (content) {
       drawSpans(pen, content, measures);
       drawInstants(pen, content, measures);
-      drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.lane.counters);
+      drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters);
     }
     this._marked(pen, place, measures);
     for (const gap of this.frame.gaps.get(place.lane.id) ?? []) {

@@ -43,14 +43,14 @@ export class Details {
   }
 
   /** Show a gap of a lane. */
-  gap({ gap, start, end }, lane, logical) {
+  gap({ gap, start, end }, lane, clock) {
     const missing = gap.missing === null ? "An unknown number of events is missing" : `${count(gap.missing)} ${gap.missing === 1 ? "event is" : "events are"} missing`;
     this._show(`Gap: ${gap.reason}`, [
       h("div", { class: "lossbox" }, h("span", { class: "hatch", "aria-hidden": "true" }), missing),
       facts([
         ["lane", laneName(lane)],
-        ["from", when(start, logical)],
-        ["to", when(end, logical)],
+        ["from", clock.moment(start)],
+        ["to", clock.moment(end)],
         ["placed", gap.placed],
         ["numbers", gap.first === null ? null : gap.first === gap.last ? gap.first : `${gap.first} to ${gap.last}`],
         ["of", gap.of],
@@ -60,10 +60,10 @@ export class Details {
   }
 
   /** Show several spans or instants that one mark stands for. */
-  several({ name, count: number, instant, start, end }, lane, logical) {
+  several({ name, count: number, instant, start, end }, lane, clock) {
     this._show(cut(name, 200), [
       h("p", {}, `${count(number)} ${instant ? "instants" : "spans"} lie here, too close together to be drawn one by one. The longest gives the name.`),
-      facts([["lane", laneName(lane)], ["from", when(start, logical)], ["to", when(end, logical)]]),
+      facts([["lane", laneName(lane)], ["from", clock.moment(start)], ["to", clock.moment(end)]]),
       h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(start, end) } }, "Zoom to them")),
     ]);
   }
@@ -108,10 +108,6 @@ export class Details {
 
 function laneName(lane) {
   return `${lane.source} · ${lane.session}\n${lane.name}`;
-}
-
-function when(time, logical) {
-  return logical ? `${count(time)} ticks` : moment(time);
 }
 
 /** Return a list of names and values; what has no value is left out. */

@@ -3,6 +3,8 @@
 import { get } from "../api.js";
 import { cut } from "../parts/text.js";
 import { spanItem } from "./hit.js";
+import { laneId } from "./lanes.js";
+import { placeText } from "./row.js";
 
 export class Finder {
   constructor(timeline) {
@@ -20,17 +22,16 @@ export class Finder {
 
   /** Go to the next (1) or previous (-1) match. A search for a new text begins at the left edge. */
   async match(way, anew = false) {
-    const { view, canvas, filters } = this._timeline;
+    const { view, filters } = this._timeline;
     if (!this._text) return;
     const from = anew || !this._at ? view.from : this._at;
-    await this._go(() => get("search", { name: this._text, [way > 0 ? "after" : "before"]: from, ...filters }), (answer) => {
-      const found = answer.found;
+    await this._go(() => get("search", { name: this._text, after: from, backwards: way < 0, ...filters }), (answer) => {
+      const [found] = answer.events;
       if (!found) return `no ${way > 0 ? "later" : "earlier"} “${cut(this._text, 30)}”`;
-      this._at = BigInt(found.start);
-      this._timeline.reveal(this._at, found.end === null ? this._at : BigInt(found.end));
-      this._lane(found.lane);
-      if (found.place) this._timeline.openRow(found.place);
-      canvas.focused = found.lane;
+      this._at = BigInt(found.time);
+      this._timeline.reveal(this._at, this._at + BigInt(found.duration ?? 0));
+      this._lane(laneId({ ...found.place, stream: found.stream, substream: found.substream }));
+      this._timeline.openRow(placeText(found.place));
       return "";
     });
   }
@@ -39,11 +40,11 @@ export class Finder {
   async gap(way) {
     const { view, filters } = this._timeline;
     const middle = view.from + BigInt(Math.round(view.length / 2));
-    await this._go(() => get("gaps/next", { [way > 0 ? "after" : "before"]: middle, ...filters }), (answer) => {
+    await this._go(() => get("gaps/next", { after: middle, backwards: way < 0, ...filters }), (answer) => {
       const { gap } = answer;
       if (!gap || gap.begins === null) return `no ${way > 0 ? "later" : "earlier"} gap`;
       this._timeline.reveal(BigInt(gap.begins), BigInt(gap.ends ?? gap.begins));
-      this._lane(gap.lane);
+      this._lane(laneId({ ...gap, substream: null }));
       return "";
     });
   }
@@ -86,14 +87,12 @@ export class Finder {
   }
 
   async _go(ask, take) {
-    const { toolbar } = this._timeline;
     this._say("searching …");
     try {
       this._say(take(await ask()));
     } catch (error) {
       this._say(error.message);
     }
-    return toolbar;
   }
 
   _say(text) {

@@ -49,7 +49,7 @@ export class Frames {
 
   _covers() {
     const { frame, view } = this._canvas;
-    if (!frame || frame.logical !== this._canvas.logical) return false;
+    if (!frame || frame.clock !== this._canvas.clock) return false;
     const stretched = (frame.unitsPerPixel * view.width) / view.length;
     const inside = view.from >= frame.from && view.to <= frame.to;
     return inside && stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED
@@ -57,7 +57,7 @@ export class Frames {
   }
 
   async _ask(lanes) {
-    const { view, logical } = this._canvas;
+    const { view, clock } = this._canvas;
     const side = BigInt(Math.ceil(view.length * SIDE));
     const [from, to] = [view.from - side, view.to + side];
     const pixels = Math.ceil(view.width * (1 + 2 * SIDE));
@@ -67,7 +67,7 @@ export class Frames {
     try {
       const answer = await get("frame", { from, to, pixels, lanes }, controller.signal);
       if (this._closed) return;
-      this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, logical });
+      this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, clock });
     } catch (error) {
       if (!this._closed) this._failed(error);
     } finally {

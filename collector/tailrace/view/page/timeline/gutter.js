@@ -11,7 +11,7 @@ const LETTER = 6.6;
 export const gutterWidth = (width) => (width < 560 ? 84 : 184);
 
 /** Draw the heading of a session: its source, id, and what it lacks. */
-export function drawHeading(pen, { lane }, { y, left, width }) {
+export function drawHeading(pen, { lane, subtitle }, { y, left, width }) {
   const palette = colours();
   pen.fillStyle = palette.raised;
   pen.fillRect(0, y, left + width, HEADING);
@@ -24,7 +24,7 @@ export function drawHeading(pen, { lane }, { y, left, width }) {
   const end = INSET + pen.measureText(cut(title, 80)).width + 14;
   pen.font = font(12);
   pen.fillStyle = palette.soft;
-  if (end < left + width - 200) pen.fillText(lane.subtitle, end, y + HEADING / 2 + 1);
+  if (end < left + width - 200) pen.fillText(subtitle, end, y + HEADING / 2 + 1);
 }
 
 /** Draw the name of a lane, over what time drew below it. */

@@ -61,7 +61,7 @@ function instantAt({ frame }, { lane }, { shift, scale, left }, x, y) {
 }
 
 function counterAt({ frame }, place, { shift, scale, left }, x, y) {
-  const name = place.lane.counters[Math.floor((y - place.rows * ROW) / COUNTER)];
+  const name = place.counters[Math.floor((y - place.rows * ROW) / COUNTER)];
   const counter = y < place.rows * ROW ? undefined : frame.lanes.get(place.lane.id)?.counters.find((each) => each.name === name);
   if (!counter) return null;
   const index = lastBefore(counter.time, (x - left) / scale - shift);

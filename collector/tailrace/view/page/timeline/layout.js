@@ -5,26 +5,54 @@ export const BAR = 17;
 export const HEADING = 30;
 export const COUNTER = 34;
 const PADDING = 6;
-const ALONE = 1;
+
+/** What lanes were seen to need: rows of spans, and counters. It grows as frames come, and never shrinks. */
+export class Shapes {
+  constructor() {
+    this._known = new Map();
+  }
+
+  of(lane) {
+    return this._known.get(lane.id) ?? { rows: lane.depths, counters: [] };
+  }
+
+  /** Take note of what a frame shows. Return whether any lane needs more than before. */
+  learn(frame, lanes) {
+    let grown = false;
+    for (const lane of lanes) {
+      const content = frame.lanes.get(lane.id);
+      if (!content) continue;
+      const before = this.of(lane);
+      const rows = Math.max(before.rows, content.depths.length);
+      const added = content.counters.map((each) => each.name).filter((name) => !before.counters.includes(name));
+      if (rows === before.rows && !added.length && this._known.has(lane.id)) continue;
+      grown ||= rows !== before.rows || added.length > 0;
+      this._known.set(lane.id, { rows, counters: [...before.counters, ...added].sort() });
+    }
+    return grown;
+  }
+}
 
 export class Layout {
-  /** `lanes` as the server lists them; those of one session follow each other. */
-  constructor(lanes) {
+  /** `lanes` in their order; those of one session follow each other. */
+  constructor(lanes, shapes) {
+    this.lanes = lanes;
     this.places = [];
     this.headings = [];
     this._byId = new Map();
     let y = 0;
-    let group = null;
+    let session = null;
     for (const lane of lanes) {
       const key = `${lane.source}\n${lane.session}`;
-      if (key !== group) {
-        this.headings.push({ y, lane });
+      if (key !== session) {
+        this.headings.push({ y, lane, key });
         y += HEADING;
-        group = key;
+        session = key;
       }
-      const rows = Math.max(lane.depths, lane.counters.length ? 0 : ALONE);
-      const height = PADDING + rows * ROW + lane.counters.length * COUNTER;
-      const place = { lane, y, rows, height, index: this.places.length };
+      const { rows: needed, counters } = shapes.of(lane);
+      const rows = Math.max(needed, counters.length ? 0 : 1);
+      const height = PADDING + rows * ROW + counters.length * COUNTER;
+      const place = { lane, y, rows, counters, height, index: this.places.length };
       this.places.push(place);
       this._byId.set(lane.id, place);
       y += height;

@@ -98,7 +98,7 @@ class Compare {
 
   _timeline(row) {
     const { from, to } = this._shown.b;
-    const session = sideOf("b", this._params.b)["b.session"];
+    const session = sideOf("b", this._params.b).b_session;
     this._frame.address.go("timeline", { from, to, q: row.name, session });
   }
 }

@@ -3,17 +3,18 @@
 import { get } from "../api.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { count, duration, moment } from "../parts/text.js";
+import { count, moment } from "../parts/text.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { decodeFrame } from "../timeline/decode.js";
+import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
 import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
 import { describe } from "../timeline/item.js";
 import { keys } from "../timeline/keys.js";
-import { boundsOf, clocksOf, decodeLanes, sessionsOf, WALL } from "../timeline/lanes.js";
-import { Layout } from "../timeline/layout.js";
+import { axesOf, boundsOf, decodeLanes, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
+import { Layout, Shapes } from "../timeline/layout.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
 import { links } from "../timeline/links.js";
@@ -51,6 +52,7 @@ export class Timeline {
       picked: (x, y) => this.pick(itemAt(this.canvas, x, y)),
       selected: (from, to, done) => this.select(from, to, done),
     });
+    this._shapes = new Shapes();
     this._hover = h("span", { class: "hover" });
     this._status = h("span");
     this._clockNote = h("p", { class: "clock-note", hidden: true });
@@ -64,8 +66,8 @@ export class Timeline {
     this._load();
   }
 
-  get logical() {
-    return this.canvas.logical;
+  get clock() {
+    return this.canvas.clock;
   }
 
   get following() {
@@ -158,10 +160,10 @@ export class Timeline {
     }
     const { lane } = this.canvas.layout.of(item.lane);
     this.canvas.focused = item.lane;
-    this.frame.announce(describe(item, lane, this.logical));
-    if (item.gap) this.details.gap(item, lane, this.logical);
+    this.frame.announce(describe(item, lane, this.clock));
+    if (item.gap) this.details.gap(item, lane, this.clock);
     else if (item.place) this.openRow(item.place);
-    else if (item.count > 1) this.details.several(item, lane, this.logical);
+    else if (item.count > 1) this.details.several(item, lane, this.clock);
   }
 
   openRow(place) {
@@ -189,7 +191,7 @@ export class Timeline {
   /** Go to another view with the selection, or with what is in sight. */
   leave(view) {
     const { from, to } = this.canvas.selection ?? this.view;
-    if (!this.logical) this.frame.address.go(view, { from, to, ...this.filters });
+    if (this.clock.wall) this.frame.address.go(view, { from, to, ...this.filters });
   }
 
   /** Return the parameters that narrow questions to the lanes shown. */
@@ -212,20 +214,22 @@ export class Timeline {
   }
 
   _lanes(all) {
-    const clocks = clocksOf(all);
-    const clock = clocks.some((each) => each.id === this.params.clock) ? this.params.clock : clocks[0]?.id ?? WALL;
-    const lanes = all.filter((lane) => lane.clock === clock);
+    const axes = axesOf(all);
+    const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
+    const lanes = all.filter((lane) => lane.axis === axis.id);
     const session = this.params.session ? `${this.params.source}/${this.params.session}` : "";
-    this.toolbar.offer(clocks, clock, sessionsOf(this.params.session ? all : lanes), session);
+    this.toolbar.offer(axes, axis.id, sessionsOf(this.params.session ? all : lanes), session);
     this._message.hidden = lanes.length > 0;
     this._message.textContent = "No event here yet.";
-    this.canvas.logical = clock !== WALL;
-    this._clockNote.hidden = !this.logical;
-    this._clockNote.textContent = "This session’s clock is tied to no wall time: the axis counts the ticks of the producer, and says nothing of when they were.";
-    const first = this._clock !== clock;
-    this._clock = clock;
-    this.canvas.layout = new Layout(lanes);
-    this.view.bounds = boundsOf(lanes) ?? EMPTY;
+    const first = this._axis !== axis.id;
+    this._axis = axis.id;
+    const bounds = boundsOf(lanes) ?? EMPTY;
+    if (first) this.canvas.clock = axis.id === WALL ? WALL_CLOCK : new OwnClock(bounds.from, axis.words);
+    this._clockNote.hidden = this.clock.wall;
+    this._clockNote.textContent = `No wall time here. ${axis.words}. Distances on this axis are true to the producer’s clock; the dates are not.`;
+    this.canvas.subtitles = subtitlesOf(lanes);
+    this.canvas.layout = new Layout(lanes, this._shapes);
+    this.view.bounds = bounds;
     if (first) this._restore();
     else this._grown();
     this._drawBar(lanes);
@@ -274,10 +278,21 @@ export class Timeline {
   }
 
   _arrived(frame) {
+    if (this._shapes.learn(frame, this.canvas.layout.lanes)) this._relay();
     this.canvas.frame = frame;
     this._message.hidden = true;
     this.canvas.draw();
     this._tell();
+  }
+
+  /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
+  _relay() {
+    const [top] = this.canvas.seen();
+    const before = top?.y ?? 0;
+    this.canvas.layout = new Layout(this.canvas.layout.lanes, this._shapes);
+    const after = top ? this.canvas.layout.of(top.lane.id).y : 0;
+    this.canvas.scrollTo(this.canvas.scroll + after - before);
+    this.frames.want();
   }
 
   _failed(error) {
@@ -287,13 +302,13 @@ export class Timeline {
 
   _showSelection() {
     const { from, to } = this.canvas.selection;
-    if (this.logical) this.details.hide();
+    if (!this.clock.wall) this.details.hide();
     else this.details.range(from, to, this.filters, links(this));
   }
 
   _hovered(x, y) {
     const item = x < 0 ? null : itemAt(this.canvas, x, y);
-    this._hover.textContent = item ? describe(item, this.canvas.layout.of(item.lane).lane, this.logical) : "";
+    this._hover.textContent = item ? describe(item, this.canvas.layout.of(item.lane).lane, this.clock) : "";
     if (item?.start !== this.canvas.hovered?.start || item?.lane !== this.canvas.hovered?.lane || item?.depth !== this.canvas.hovered?.depth) {
       this.canvas.hovered = item;
       this.canvas.draw();
@@ -302,8 +317,8 @@ export class Timeline {
 
   _tell() {
     const { view, canvas } = this;
-    const unit = (value) => (this.logical ? `${count(BigInt(Math.round(value)))} ticks` : duration(value));
-    const begin = this.logical ? count(view.from) : moment(view.from).slice(0, 23);
+    const unit = (value) => this.clock.length(value);
+    const begin = this.clock.wall ? moment(view.from).slice(0, 23) : this.clock.moment(view.from);
     fill(this.toolbar.range, h("strong", {}, unit(view.length)), ` from ${begin}`);
     const selected = canvas.selection ? `${unit(Number(canvas.selection.to - canvas.selection.from))} selected · ` : "";
     const gaps = canvas.frame ? [...canvas.frame.gaps.values()].reduce((sum, each) => sum + each.length, 0) : 0;

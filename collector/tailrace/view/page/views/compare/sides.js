@@ -8,7 +8,7 @@ const TEXT = /^(?:(\d+):)?([^@]*)(?:@(-?\d+)-(-?\d+))?$/;
 /** Return the parameters of a side from its text in the address: `STORE:SESSION@FROM-TO`, each part optional. */
 export function sideOf(name, text) {
   const [, store, session, from, to] = TEXT.exec(text ?? "") ?? [];
-  return { [`${name}.store`]: store, [`${name}.session`]: session || undefined, [`${name}.from`]: from, [`${name}.to`]: to };
+  return { [`${name}_store`]: store, [`${name}_session`]: session || undefined, [`${name}_from`]: from, [`${name}_to`]: to };
 }
 
 export class Sides {
@@ -32,10 +32,10 @@ export class Sides {
     this._align.value = params.align ?? "";
     for (const form of this._forms) {
       const side = sideOf(form.name, params[form.name]);
-      form.store.value = side[`${form.name}.store`] ?? (form.name === "b" && this._stores.length > 1 ? "1" : "0");
-      choose(form.session, side[`${form.name}.session`] ?? "");
-      form.from.value = side[`${form.name}.from`] ?? "";
-      form.to.value = side[`${form.name}.to`] ?? "";
+      form.store.value = side[`${form.name}_store`] ?? (form.name === "b" && this._stores.length > 1 ? "1" : "0");
+      choose(form.session, side[`${form.name}_session`] ?? "");
+      form.from.value = side[`${form.name}_from`] ?? "";
+      form.to.value = side[`${form.name}_to`] ?? "";
     }
   }
 

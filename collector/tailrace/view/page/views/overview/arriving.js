@@ -45,8 +45,10 @@ export class Arriving {
       this._names = names;
       this._plot = new Lines(this._chart, { labels: names, title: "Events a second by source" });
     }
+    // Seconds are counted back from the message.
     const times = [...new Set(this._rates.flatMap((each) => each.seconds))].sort((one, other) => one - other);
-    this._plot.set(times, this._rates.map((each) => {
+    const now = Date.now() / 1000;
+    this._plot.set(times.map((time) => now + time), this._rates.map((each) => {
       const known = new Map(each.seconds.map((second, index) => [second, each.events[index]]));
       return times.map((time) => known.get(time) ?? null);
     }));
