@@ -61,7 +61,7 @@ def command(
     loaded = [load_config(config, name) for name in names or (None,)]
 
     from tailrace.clock import SystemClock
-    from tailrace.view.application import application
+    from tailrace.view.application import Viewer
     from tailrace.view.desk import Shelf, Turn
     from tailrace.view.opening import Token
     from tailrace.view.serve import listen, listen_at, serve
@@ -87,7 +87,7 @@ def command(
             if opens and token is not None:
                 webbrowser.open(url)
 
-        serve(application(shelves, token, {host, *hosts}), sock, ready)
+        serve(Viewer(shelves, token, {host, *hosts}), sock, ready)
 
 
 def _address(text: str) -> tuple[str, int]:

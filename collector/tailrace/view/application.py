@@ -10,43 +10,75 @@ from http import HTTPStatus
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
-from tailrace.view.answering import refusal
+from tailrace.view import exporting, openapi
+from tailrace.view.answering import refusal, response
 from tailrace.view.asking import Asking
 from tailrace.view.desk import Shelf
 from tailrace.view.endpoints import ENDPOINTS, PREFIX
+from tailrace.view.live import Watch
 from tailrace.view.opening import Door, Token
 from tailrace.view.pages import Pages
+from tailrace.view.questions import OfExport
 
 
-def application(
-    shelves: Sequence[Shelf], token: Token | None, hosts: Iterable[str] = ()
-) -> ASGIApp:
-    """Return the application that shows these stores, the first one before all."""
-    asking = Asking(shelves)
-    pages = Pages()
+class Viewer:
+    """The application `app` over some stores, the first one before all."""
+
+    def __init__(
+        self, shelves: Sequence[Shelf], token: Token | None, hosts: Iterable[str] = ()
+    ) -> None:
+        self._asking = Asking(shelves)
+        self._watch = Watch(shelves[0].loaded, shelves[0].clock)
+        self._pages = Pages()
+        routes = [
+            Route(
+                f"{PREFIX}/{each.path}", partial(self._asking.respond, each), methods=[each.method]
+            )
+            for each in ENDPOINTS
+        ]
+        routes += [
+            Route(f"{PREFIX}/live", self._live, methods=["GET"]),
+            Route(f"{PREFIX}/export", self._export, methods=["GET"]),
+            Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
+            Route("/{path:path}", self._page, methods=["GET"]),
+        ]
+        inner = Starlette(
+            routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _refused}
+        )
+        self.app = Door(inner, token, hosts)
+
+    def stop(self) -> None:
+        """End the answers that would never end."""
+        self._watch.close()
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         yield
-        asking.close()
+        self._watch.close()
+        self._asking.close()
 
-    async def page(request: Request) -> Response:
-        return pages.respond(request)
+    async def _live(self, _: Request) -> Response:
+        headers = {"cache-control": "no-store"}
+        return StreamingResponse(self._watch.listen(), media_type=openapi.EVENTS, headers=headers)
 
-    routes = [
-        Route(f"{PREFIX}/{each.path}", partial(asking.respond, each), methods=[each.method])
-        for each in ENDPOINTS
-    ]
-    inner = Starlette(
-        routes=[*routes, Route("/{path:path}", page, methods=["GET"])],
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _refused},
-    )
-    return Door(inner, token, hosts)
+    async def _export(self, request: Request) -> Response:
+        return await self._asking.give(
+            request,
+            OfExport,
+            lambda asked: self._asking.long(
+                request, lambda turn: exporting.write(turn, asked), exporting.SECONDS
+            ),
+            exporting.Download,
+        )
+
+    async def _openapi(self, _: Request) -> Response:
+        return response(openapi.description())
+
+    async def _page(self, request: Request) -> Response:
+        return self._pages.respond(request)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 SECONDS = 60.0
 """How long a request may take, with the time that it waits for its turn."""
+
+LONG_SLOTS = 1
+"""Exports that are written at the same time."""
 
 BODY_BYTES = 2**20
 KEPT_BYTES = 16 * 2**20
@@ -84,35 +87,60 @@ class Asking:
         self.shelves = shelves
         self._seconds = seconds
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
+        self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
         self._kept = Kept()
 
     async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
-        where = f"{endpoint.method} {request.url.path}"
+        """Answer a question to an endpoint."""
+
+        def work(asked: Question) -> Awaitable[Content | bytes]:
+            return self.run(request, lambda turn: self._answer(endpoint, turn, asked))
+
+        return await self.give(request, endpoint.takes, work, response)
+
+    async def give(
+        self,
+        request: Request,
+        takes: type[Q],
+        work: Callable[[Q], Awaitable[T]],
+        respond: Callable[[T], Response],
+    ) -> Response:
+        """Return the response for what `work` makes of a question, or for its error."""
+        where = f"{request.method} {request.url.path}"
         try:
-            asked = await _question(endpoint, request)
+            asked = await _question(takes, request)
+            return respond(await work(asked))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             todo = "see openapi.json for the parameters"
             return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
         except (LeftError, ClientDisconnect):
-            return _nobody()
-        try:
-            answer = await self.run(request, lambda turn: self._answer(endpoint, turn, asked))
-        except LeftError:
-            return _nobody()
+            return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)  # nobody receives it
         except TailraceError as error:
             return failure(error, where)
-        return response(answer)
+
+    async def long(self, request: Request, work: Callable[[Turn], T], seconds: float) -> T:
+        """Do the same as `run` for work that may take long, beside which questions are answered."""
+        return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[Turn], T]) -> T:
         """Return what `work` returns, which runs in a thread. Raise its errors, LeftError if the client leaves,
         and TooLongError."""
+        return await self._run(self._threads, request, work, self._seconds)
+
+    async def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        request: Request,
+        work: Callable[[Turn], T],
+        seconds: float,
+    ) -> T:
         turn = Turn(self.shelves)
-        future = self._threads.submit(_turned, turn, work)
+        future = threads.submit(_turned, turn, work)
         working: asyncio.Future[Any] = asyncio.wrap_future(future)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
         try:
             done, _ = await asyncio.wait(
-                {working, leaving}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
+                {working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if working in done:
                 result: T = working.result()
@@ -120,7 +148,7 @@ class Asking:
             raise (
                 LeftError("the client has left")
                 if done
-                else TooLongError(f"the answer takes longer than {self._seconds:.0f} s")
+                else TooLongError(f"the answer takes longer than {seconds:.0f} s")
             )
         finally:
             leaving.cancel()
@@ -129,6 +157,7 @@ class Asking:
 
     def close(self) -> None:
         self._threads.shutdown()
+        self._long.shutdown()
         for shelf in self.shelves:
             shelf.close()
 
@@ -176,20 +205,20 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _question(endpoint: Endpoint[Q], request: Request) -> Q:
+async def _question(takes: type[Q], request: Request) -> Q:
     """Return the question in a request: its query, or its body of JSON. Raise msgspec's errors."""
-    if endpoint.method == "POST":
-        return msgspec.json.decode(await _body(request), type=endpoint.takes)
+    if request.method == "POST":
+        return msgspec.json.decode(await _body(request), type=takes, strict=False)
     lists = {
         field.encode_name
-        for field in msgspec.structs.fields(endpoint.takes)
+        for field in msgspec.structs.fields(takes)
         if field.default_factory is not msgspec.NODEFAULT
     }
     given: dict[str, Any] = {}
     for name in request.query_params:
         values = request.query_params.getlist(name)
         given[name] = values if name in lists else values[-1]
-    return msgspec.convert(given, endpoint.takes, strict=False)
+    return msgspec.convert(given, takes, strict=False)
 
 
 async def _body(request: Request) -> bytes:
@@ -199,11 +228,6 @@ async def _body(request: Request) -> bytes:
         if len(body) > BODY_BYTES:
             raise msgspec.ValidationError(f"the body is larger than {BODY_BYTES} bytes")
     return bytes(body)
-
-
-def _nobody() -> Response:
-    """Return the response that nobody receives."""
-    return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
 
 
 def _size(answer: Content | bytes) -> int:

@@ -21,6 +21,7 @@ from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import Place, RemoteEngine
+from tailrace.store.notes import Notes
 
 SLOTS = 3
 """Questions that run at the same time."""
@@ -68,7 +69,8 @@ class Shelf:
         self.name = name or self.store
         self.loaded = loaded
         self._options = loaded.config.store.options
-        self._clock = clock
+        self.clock = clock
+        self.notes = Notes(self.store, self._options)
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
@@ -80,8 +82,8 @@ class Shelf:
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
-            engine = Engine(self.store, self._options, LIMITS)
-        elif engine.version < self._newest or self._clock.monotonic() - looked > FRESH_SECONDS:
+            engine = self.open(LIMITS)
+        elif engine.version < self._newest or self.clock.monotonic() - looked > FRESH_SECONDS:
             try:
                 engine.refresh()
             except TailraceError:
@@ -90,9 +92,13 @@ class Shelf:
         self._newest = max(self._newest, engine.version)
         return engine
 
+    def open(self, limits: Limits) -> Engine:
+        """Return a new engine on the newest snapshot. Raise StoreError."""
+        return Engine(self.store, self._options, limits)
+
     def give_back(self, engine: Engine) -> None:
         with self._lock:
-            self._idle.append((engine, self._clock.monotonic()))
+            self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
         """Return what the collector still awaits of an engine's snapshot, which may first move to a newer one.
@@ -102,11 +108,11 @@ class Shelf:
             if self._live is not None:
                 version, until, live = self._live
                 holds = version == engine.version or bool(live.unasked)
-                if holds and self._clock.monotonic() < until:
+                if holds and self.clock.monotonic() < until:
                     return live
             live = beside(engine, lambda: look(self.loaded.config))
             patience = UNANSWERED_SECONDS if live.unasked else FRESH_SECONDS
-            self._live = engine.version, self._clock.monotonic() + patience, live
+            self._live = engine.version, self.clock.monotonic() + patience, live
             return live
 
     def close(self) -> None:
@@ -122,6 +128,7 @@ class Turn:
         self.shelves = shelves
         self._taken: dict[int, tuple[Snapshot, int]] = {}
         self._remote: list[RemoteEngine] = []
+        self._own: list[Engine] = []
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> Snapshot:
@@ -138,6 +145,14 @@ class Turn:
             snapshot = Snapshot(engine, shelf.live(engine))
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
+
+    def own_snapshot(self, limits: Limits) -> Snapshot:
+        """Return the newest snapshot of the first store, on an engine that the caller closes."""
+        self.still_wanted()
+        shelf = self.shelves[0]
+        engine = shelf.open(limits)
+        self._own.append(engine)
+        return Snapshot(engine, shelf.live(engine))
 
     def apart(self, snapshot: Snapshot, limits: Limits) -> RemoteEngine:
         """Return an engine that asks the same snapshot in a process of its own."""
@@ -159,9 +174,12 @@ class Turn:
     def interrupt(self) -> None:
         """End the statements that run, and refuse further ones."""
         self._left.set()
-        for snapshot, _ in list(self._taken.values()):
+        for engine in [
+            *(snapshot.engine for snapshot, _ in list(self._taken.values())),
+            *self._own,
+        ]:
             with suppress(Exception):  # it may be closed just now
-                snapshot.engine.interrupt()
+                engine.interrupt()
         for remote in list(self._remote):
             with suppress(Exception):
                 remote.interrupt()

@@ -7,16 +7,28 @@ from typing import Any
 from tailrace.view import wire
 from tailrace.view.answering import CSV
 from tailrace.view.asking import Endpoint
-from tailrace.view.gaps import gaps
+from tailrace.view.compare import compare
+from tailrace.view.gaps import gaps, next_gap
+from tailrace.view.notes import add, notes, remove
 from tailrace.view.overview import overview, store
+from tailrace.view.profile import durations, flame
 from tailrace.view.questions import (
+    NewNote,
+    OfComparison,
+    OfDurations,
+    OfFlame,
     OfGaps,
+    OfNextGap,
     OfNothing,
+    OfRow,
+    OfSearch,
     OfSessions,
     OfStatistics,
     OfStreams,
+    OldNote,
     Statement,
 )
+from tailrace.view.rows import row, search
 from tailrace.view.sql import sql
 from tailrace.view.statistics import statistics
 from tailrace.view.streams import sessions, streams
@@ -28,13 +40,25 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("GET", "overview", "What there is, and what is missing", OfNothing, wire.Overview, overview),
     Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
     Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
+    Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.Rows, row),
+    Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.Found, search),
     Endpoint("GET", "gaps", "The gaps, and between which times they lie", OfGaps, wire.Gaps, gaps),
+    Endpoint("GET", "gaps/next", "The next gap after a time, or before it", OfNextGap, wire.Gaps, next_gap),
     Endpoint(
         "GET", "statistics", "How many spans there are, and how long they took",
         OfStatistics, wire.Statistics, statistics, media_types=(CSV,),
+    ),
+    Endpoint("GET", "flame", "Where the time goes, by names inside names", OfFlame, wire.Flame, flame),
+    Endpoint("GET", "durations", "When spans began, and how long they took", OfDurations, wire.HeatMap, durations),
+    Endpoint(
+        "GET", "compare", "Two runs: what grew, what is new, what is gone",
+        OfComparison, wire.Comparison, compare, media_types=(CSV,),
     ),
     Endpoint(
         "POST", "sql", "The answer to a statement that only reads",
         Statement, wire.SqlAnswer, sql, kept=False, media_types=(CSV,),
     ),
+    Endpoint("GET", "notes", "The notes about ranges of time", OfNothing, wire.NoteList, notes, kept=False),
+    Endpoint("POST", "notes", "Keep a note; the answer lists all", NewNote, wire.NoteList, add, kept=False),
+    Endpoint("DELETE", "notes", "Remove a note; the answer lists the others", OldNote, wire.NoteList, remove, kept=False),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
 from tailrace.view.desk import Snapshot, Turn
-from tailrace.view.questions import OfGaps
+from tailrace.view.questions import OfGaps, OfNextGap, Selected as Asked
 
 
 def gaps(turn: Turn, asked: OfGaps) -> wire.Gaps:
@@ -29,7 +29,30 @@ def gaps(turn: Turn, asked: OfGaps) -> wire.Gaps:
     )
 
 
-def _all(snapshot: Snapshot, asked: OfGaps) -> list[Placed]:
+def next_gap(turn: Turn, asked: OfNextGap) -> wire.Gaps:
+    """Return the gap that begins next after a time, or before it; none if there is none."""
+    snapshot = turn.snapshot()
+    found = snapshot.whole(asked.window.scope)
+    placed_gaps = [
+        each
+        for each in _all(snapshot, asked)
+        if _overlaps(each, asked.from_, asked.to) and each.begin is not None
+    ]
+    if asked.backwards:
+        candidates = [each for each in placed_gaps if (each.begin or 0) < asked.after]
+        chosen = max(candidates, key=lambda each: each.begin or 0, default=None)
+    else:
+        candidates = [each for each in placed_gaps if (each.begin or 0) > asked.after]
+        chosen = min(candidates, key=lambda each: each.begin or 0, default=None)
+    return wire.Gaps(
+        version=snapshot.version,
+        whole=whole(found),
+        total=len(candidates),
+        gaps=[] if chosen is None else [_gap(chosen)],
+    )
+
+
+def _all(snapshot: Snapshot, asked: Asked) -> list[Placed]:
     filters = Filters(*asked.filters[:3])
     selected = Selected(
         snapshot.engine, filters, Patience(snapshot.engine, None), snapshot.live, demand=False

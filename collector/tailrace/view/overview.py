@@ -61,7 +61,7 @@ def store(turn: Turn, _: OfNothing) -> wire.Store:
         exports=[
             wire.FormatFacts(name=name, meaning=writer.meaning) for name, writer in WRITERS.items()
         ],
-        notes=None,
+        notes=turn.shelves[0].notes.refused,
         sql_seconds=LIMITS.seconds or 0.0,
         sql_memory=LIMITS.memory or 0,
         sql_rows=ROWS,

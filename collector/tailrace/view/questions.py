@@ -30,7 +30,7 @@ class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
         return (0,)
 
 
-class Selected(Question, frozen=True):
+class Selected(Question, frozen=True, kw_only=True):
     """What to take: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
     begins from `from` on, and before `to`."""
 
@@ -55,11 +55,11 @@ class Selected(Question, frozen=True):
         return Window(self.filters.selection, self.from_, self.to)
 
 
-class OfNothing(Question, frozen=True):
+class OfNothing(Question, frozen=True, kw_only=True):
     """No parameters."""
 
 
-class OfStreams(Question, frozen=True):
+class OfStreams(Question, frozen=True, kw_only=True):
     """Which streams: those of which source, format, session, name or state contains a text."""
 
     search: Word = ""
@@ -74,16 +74,16 @@ class OfStreams(Question, frozen=True):
     limit: Limit = 100
 
 
-class OfSessions(Question, frozen=True):
+class OfSessions(Question, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
 
 
-class OfGaps(Selected, frozen=True):
+class OfGaps(Selected, frozen=True, kw_only=True):
     limit: Limit = 1000
 
 
-class OfStatistics(Selected, frozen=True):
+class OfStatistics(Selected, frozen=True, kw_only=True):
     """Group by columns of `spans` or by `attributes.NAME`. Self time reads all spans in order."""
 
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
@@ -92,9 +92,103 @@ class OfStatistics(Selected, frozen=True):
     format: Literal["json", "csv"] = "json"
 
 
-class Statement(Question, frozen=True):
+class Statement(Question, frozen=True, kw_only=True):
     """A statement of SQL over the views; see `store` for its limits."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
     format: Literal["json", "csv"] = "json"
     limit: Limit = 10_000
+
+
+class OfComparison(Question, frozen=True, kw_only=True):
+    """Two runs, `a` and `b`: each a store (its number in `store`), and what to take of it.
+
+    With `align`, each run begins at its first event of that name, and ends `length` nanoseconds later."""
+
+    a_store: Offset = 0
+    a_source: list[Word] = []
+    a_session: list[Word] = []
+    a_from: Nanoseconds | None = None
+    a_to: Nanoseconds | None = None
+    b_store: Offset = 0
+    b_source: list[Word] = []
+    b_session: list[Word] = []
+    b_from: Nanoseconds | None = None
+    b_to: Nanoseconds | None = None
+    by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
+    figure: Literal["count", "total", "self", "min", "p50", "p90", "p95", "p99", "max"] = "p95"
+    threshold: Annotated[float, Meta(ge=0)] | None = None
+    align: Word = ""
+    length: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limit = 1000
+    format: Literal["json", "csv"] = "json"
+
+    @property
+    def stores(self) -> tuple[int, ...]:
+        return self.a_store, self.b_store
+
+    @property
+    def sides(self) -> tuple[Selected, Selected]:
+        return (
+            Selected(source=self.a_source, session=self.a_session, from_=self.a_from, to=self.a_to),
+            Selected(source=self.b_source, session=self.b_session, from_=self.b_from, to=self.b_to),
+        )
+
+
+class OfFlame(Selected, frozen=True, kw_only=True):
+    """At most `limit` nodes: those with the most time."""
+
+    unit: Literal["ns", "ticks"] = "ns"
+    limit: Limit = 2000
+
+
+class OfDurations(Selected, frozen=True, kw_only=True):
+    """Spans of one name, or of all names, in at most so many columns."""
+
+    name: Word | None = None
+    columns: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class OfRow(Question, frozen=True, kw_only=True):
+    """A place: see `Place`."""
+
+    source: Word
+    session: Word
+    offset: int
+
+
+class OfSearch(Selected, frozen=True, kw_only=True):
+    """Names that contain `name`, whatever its case, of events that begin after a time or, `backwards`, before it."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000)]
+    after: Nanoseconds | None = None
+    backwards: bool = False
+    limit: Limit = 1
+
+
+class OfNextGap(Selected, frozen=True, kw_only=True):
+    """The gap that begins next after a time, or, `backwards`, last before it."""
+
+    after: Nanoseconds
+    backwards: bool = False
+
+
+class NewNote(Question, frozen=True, kw_only=True):
+    """A text about a range of time; without words for them, about all sources, sessions and streams."""
+
+    from_: Nanoseconds = msgspec.field(name="from")
+    to: Nanoseconds
+    text: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    source: Word = ""
+    session: Word = ""
+    stream: Word = ""
+
+
+class OldNote(Question, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(max_length=100)]
+
+
+class OfExport(Selected, frozen=True, kw_only=True):
+    """One of the formats of `store`."""
+
+    format: Word

@@ -1,4 +1,4 @@
-"""Serve an application over a socket until a signal comes."""
+"""Serve a viewer over a socket until a signal comes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from tailrace.errors import AddressError
+from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
 """A connection whose client takes none of our bytes for so long is closed by the kernel."""
@@ -64,18 +64,18 @@ def listen_at(path: Path) -> Iterator[socket.socket]:
             path.unlink()
 
 
-def serve(app: ASGIApp, sock: socket.socket, ready: Callable[[], None]) -> None:
+def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (hard, hard)
     )  # each open page holds a connection or more
-    asyncio.run(_serve(app, sock, ready))
+    asyncio.run(_serve(viewer, sock, ready))
 
 
-async def _serve(app: ASGIApp, sock: socket.socket, ready: Callable[[], None]) -> None:
+async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
     config = uvicorn.Config(
-        app,
+        viewer.app,
         http="h11",
         ws="none",
         lifespan="on",
@@ -89,6 +89,7 @@ async def _serve(app: ASGIApp, sock: socket.socket, ready: Callable[[], None]) -
     server = _Server(config)
 
     def stop() -> None:
+        viewer.stop()
         server.should_exit = True
 
     loop = asyncio.get_running_loop()

@@ -1,0 +1,223 @@
+"""Tell open pages what is new, once a second: the table's version, rates, the collector's health.
+
+One thread looks, however many pages are open, and only while one is. Each page gets the newest message when it
+has taken the last one, so a slow page misses messages and holds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.clock import Clock
+from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.errors import TailraceError
+from tailrace.query import admin
+from tailrace.query.live import UNFINISHED
+from tailrace.query.table import TableReader
+from tailrace.store.running import find, is_finished
+from tailrace.view.wire import Health, News, Rate
+
+EVERY_SECONDS = 1.0
+KEPT_SECONDS = 120
+"""The length of the rates that a message has."""
+
+QUIET_SECONDS = 15.0
+"""A page hears at least this often, so that a connection that is gone is noticed."""
+
+AWAY_SECONDS = 10.0
+"""How long a collector that did not answer is not asked again."""
+
+
+class _Source(msgspec.Struct):
+    seen_events: int
+
+
+class _Spool(msgspec.Struct):
+    undecoded_bytes: int
+    uncommitted_bytes: int
+
+
+class _Heartbeat(msgspec.Struct):
+    interval_seconds: float
+    age_seconds: float
+
+
+class CollectorStatus(msgspec.Struct):
+    """The fields of `figures.Status` that are needed here."""
+
+    state: str
+    conditions: dict[str, str]
+    pid: int
+    uptime_seconds: float
+    sources: dict[str, _Source]
+    spool: _Spool
+    heartbeat: _Heartbeat
+
+
+class Look(NamedTuple):
+    """What one look at the collector found; `unasked` is why there is no status."""
+
+    status: CollectorStatus | None
+    unasked: str
+
+
+def look(loaded: Loaded) -> Look:
+    """Ask the collector of a store for its status."""
+    config = loaded.config
+    store, spool = store_path(config), Path(spool_path(config))
+    directories = [Path(store), spool] if "://" not in store else [spool]
+    running = find(directories[0], directories)
+    if running is None:
+        return Look(None, "" if is_finished(directories[0]) else UNFINISHED)
+    address = running.addresses.get("admin")
+    if not address:
+        return Look(
+            None, f"the collector (process {running.pid}) has no admin endpoint, or is starting"
+        )
+    try:
+        text = admin.page(config.admin, address, "/status?format=json")
+        return Look(msgspec.json.decode(text, type=CollectorStatus), "")
+    except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
+        return Look(None, f"the collector (process {running.pid}) did not answer: {error}")
+
+
+class Rates:
+    """Events a second by source, from the sums in successive statuses of one collector."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float, dict[str, int]] | None = None
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
+
+    def add(self, status: CollectorStatus, now: float) -> None:
+        sums = {name: source.seen_events for name, source in status.sources.items()}
+        if self._last is not None:
+            pid, then, before = self._last
+            if pid == status.pid and now > then:
+                for name, seen in sums.items():
+                    kept = self._rates.setdefault(name, deque(maxlen=KEPT_SECONDS))
+                    kept.append((now, max(seen - before.get(name, 0), 0) / (now - then)))
+        self._last = status.pid, now, sums
+
+    def of(self, now: float) -> list[Rate]:
+        """Return the rates of the last `KEPT_SECONDS`, at seconds before now."""
+        found = []
+        for name, kept in sorted(self._rates.items()):
+            recent = [(at, rate) for at, rate in kept if now - at <= KEPT_SECONDS]
+            if recent:
+                seconds = [round(at - now, 3) for at, _ in recent]
+                found.append(
+                    Rate(source=name, seconds=seconds, events=[rate for _, rate in recent])
+                )
+        return found
+
+
+class Watch:
+    """Looks at one store once a second, in a thread of its own, while somebody listens."""
+
+    def __init__(self, loaded: Loaded, clock: Clock) -> None:
+        self._loaded = loaded
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
+        self._table: TableReader | None = None
+        self._looked = Look(None, "")
+        self._not_before = 0.0
+        self._rates = Rates()
+        self._number = 0
+        self._listeners = 0
+        self._news: bytes | None = None
+        self._changed = asyncio.Event()
+        self._stopped = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def listen(self) -> AsyncIterator[bytes]:
+        """Yield messages as server-sent events, until the watch is closed."""
+        self._listeners += 1
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_on())
+        try:
+            given = None
+            while not self._stopped:
+                if self._news is not given and self._news is not None:
+                    given = self._news
+                    yield given
+                    continue
+                try:
+                    async with asyncio.timeout(QUIET_SECONDS):
+                        await self._changed.wait()
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._listeners -= 1
+
+    def close(self) -> None:
+        """End all messages."""
+        self._stopped = True
+        self._changed.set()
+        self._thread.shutdown(wait=False)
+
+    async def _look_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._listeners and not self._stopped:
+            self._news = await loop.run_in_executor(self._thread, self._message)
+            self._changed.set()
+            self._changed = asyncio.Event()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    def _message(self) -> bytes:
+        """Look once, and return the message. An error is part of it: the next look may succeed."""
+        version = rows = 0
+        unasked = ""
+        try:
+            version, rows = self._look_at_table()
+        except TailraceError as error:
+            self._table = None
+            unasked = str(error)
+        now = self._clock.monotonic()
+        if now >= self._not_before:
+            self._looked = look(self._loaded)
+            now = self._clock.monotonic()
+            if self._looked.status is not None:
+                self._rates.add(self._looked.status, now)
+            elif self._looked.unasked and self._looked.unasked != UNFINISHED:
+                self._not_before = now + AWAY_SECONDS
+        self._number += 1
+        news = News(
+            number=self._number,
+            version=version,
+            rows=rows,
+            health=_health(self._looked.status),
+            unasked=unasked or self._looked.unasked,
+            rates=self._rates.of(now),
+        )
+        return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
+
+    def _look_at_table(self) -> tuple[int, int]:
+        if self._table is None:
+            self._table = TableReader(
+                store_path(self._loaded.config), self._loaded.config.store.options
+            )
+        else:
+            self._table.refresh()
+        return self._table.version(), sum(file.rows for file in self._table.files())
+
+
+def _health(status: CollectorStatus | None) -> Health | None:
+    if status is None:
+        return None
+    beats = status.heartbeat.interval_seconds > 0
+    return Health(
+        pid=status.pid,
+        state=status.state,
+        conditions=status.conditions,
+        uptime_seconds=status.uptime_seconds,
+        behind_seconds=status.heartbeat.age_seconds if beats else None,
+        undecoded_bytes=status.spool.undecoded_bytes,
+        uncommitted_bytes=status.spool.uncommitted_bytes,
+    )
