@@ -18,7 +18,7 @@ export class Flame {
     this._picked = picked;
     this.surface = new Surface({
       label: "Flame graph",
-      height: () => Math.max(3, Math.min(MOST_ROWS, this._top ? depth(this._top) : 1)) * ROW,
+      height: (width) => Math.max(3, Math.min(MOST_ROWS, this._top ? depth(this._top, width / (this._top.total || 1)) : 1)) * ROW,
       paint: (pen, width, height) => this._draw(pen, width, height),
       tip: (x, y) => this._describe(this._at(x, y)),
       picked: (x, y) => this._focus(this._at(x, y)),
@@ -82,6 +82,7 @@ export class Flame {
   }
 }
 
-function depth(node) {
-  return 1 + Math.max(0, ...node.children.map(depth));
+/** Return how many rows of a tree are wide enough to be drawn. */
+function depth(node, scale) {
+  return 1 + Math.max(0, ...node.children.filter((each) => each.total * scale >= LEAST).map((each) => depth(each, scale)));
 }

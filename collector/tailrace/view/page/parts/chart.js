@@ -4,13 +4,18 @@ import uPlot from "../vendor/uplot.js";
 import { colours, font, lineColour, onChange } from "./theme.js";
 import { short } from "./text.js";
 
-/** A chart of series over time in an element. Each series has `label`; `set(x, ys)` shows values; null leaves a hole. */
+/**
+ * A chart of series in an element. `set(x, ys)` shows values; null leaves a hole. `last` is how many seconds it shows at
+ * least; without it, it shows all.
+ */
 export class Lines {
-  constructor(element, { labels, title, seconds = true }) {
+  constructor(element, { labels, title, seconds = true, legend = labels.length > 1, last = 0 }) {
     this._element = element;
     this._labels = labels;
     this._title = title;
     this._seconds = seconds;
+    this._legend = legend;
+    this._last = last;
     this._data = [[], ...labels.map(() => [])];
     this._size = new ResizeObserver(() => this._resize());
     this._size.observe(element);
@@ -37,10 +42,11 @@ export class Lines {
     const axis = { stroke: soft, font: font(11.5), grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
     this._plot = new uPlot({
       ...this._room(),
-      legend: { show: this._labels.length > 1, live: true },
+      legend: { show: this._legend },
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { points: { size: 6 } },
-      scales: { x: { time: this._seconds }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 70 }, { ...axis, size: 58, values: (_, values) => values.map(short) }],
+      scales: { x: { time: this._seconds, range: (_, low, high) => [this._last ? high - this._last : low, high] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, space: 76, ...(this._seconds ? { values: timesOfDay } : {}) }, { ...axis, size: 58, values: (_, values) => values.map(short) }],
       series: [{ label: "time" }, ...this._labels.map((label, index) => ({
         label,
         stroke: colours()[lineColour(index)],
@@ -52,7 +58,7 @@ export class Lines {
   }
 
   _room() {
-    const legend = this._labels.length > 1 ? 34 : 0;
+    const legend = this._legend ? 34 : 0;
     return { width: Math.max(120, this._element.clientWidth - 16), height: Math.max(90, this._element.clientHeight - legend - 12) };
   }
 
@@ -62,8 +68,18 @@ export class Lines {
   }
 }
 
+/** Return labels of Unix seconds: times of day, or dates where these are further apart. */
+function timesOfDay(_, seconds) {
+  const apart = seconds.length > 1 ? seconds[1] - seconds[0] : 1;
+  return seconds.map((each) => {
+    const text = new Date(each * 1000).toISOString();
+    if (apart >= 86_400) return text.slice(0, 10);
+    return apart >= 1 ? text.slice(11, 19) : text.slice(17, 23);
+  });
+}
+
 /** Draw a small line of values on a canvas: its height is the largest of them. */
-export function spark(canvas, values) {
+export function spark(canvas, values, colour = "accent") {
   const ratio = devicePixelRatio;
   const width = canvas.clientWidth || 120;
   const height = canvas.clientHeight || 28;
@@ -76,12 +92,12 @@ export function spark(canvas, values) {
   const y = (value) => height - 2 - (most > 0 ? (value / most) * (height - 5) : 0);
   pen.beginPath();
   values.forEach((value, index) => pen.lineTo(index * step, y(value)));
-  pen.strokeStyle = colours().accent;
+  pen.strokeStyle = colours()[colour];
   pen.lineWidth = 1.5;
   pen.stroke();
   pen.lineTo(width, height);
   pen.lineTo(0, height);
-  pen.fillStyle = colours()["accent-wash"];
-  pen.globalCompositeOperation = "destination-over";
+  pen.fillStyle = colours()[colour];
+  pen.globalAlpha = 0.12;
   pen.fill();
 }

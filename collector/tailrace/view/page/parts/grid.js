@@ -6,6 +6,8 @@ import { h } from "./dom.js";
 import { cut } from "./text.js";
 
 const CHARACTERS = 200;
+const ROW = 31;
+const MOST_HEIGHT = 380;
 
 /**
  * A table. Each of `columns` has `name` and may have `label`, `number` (right-aligned), `sort` (may be sorted),
@@ -25,7 +27,7 @@ export class Grid {
     this._table.addStyleListener(() => this._style());
     this._table.addEventListener("click", (event) => this._click(event));
     this._table.addEventListener("keydown", (event) => this._key(event));
-    this._table.setDataListener((x0, y0, x1, y1) => this._slice(x0, y0, x1, y1));
+    this._listen();
   }
 
   /** Ask for the rows anew. */
@@ -40,13 +42,18 @@ export class Grid {
     this._rows = rows;
     this._table.scrollTop = 0;
     this._table.scrollLeft = 0;
-    this._table.setDataListener((x0, y0, x1, y1) => this._slice(x0, y0, x1, y1));
+    this._listen();
     await this.refresh();
+  }
+
+  _listen() {
+    this._table.setDataListener((x0, y0, x1, y1) => this._slice(x0, y0, x1, y1));
   }
 
   async _slice(x0, y0, x1, y1) {
     const { total, rows } = await this._rows(y0, Math.max(y1, y0 + 1));
     this.element.classList.toggle("empty", total === 0);
+    this._fit(total);
     rows.forEach((row, index) => this._shown.set(y0 + index, row));
     const shown = this.columns.slice(x0, x1);
     const seen = rows.slice(0, Math.max(0, y1 - y0));
@@ -56,6 +63,14 @@ export class Grid {
       column_headers: shown.map((column) => [this._heading(column)]),
       data: shown.map((column, index) => seen.map((row) => this._text(column, row, x0 + index))),
     };
+  }
+
+  /** Be as high as the rows, up to a height from which on they scroll. */
+  _fit(total) {
+    const height = `${Math.min(MOST_HEIGHT, Math.max(4, total + 1) * ROW + 18)}px`;
+    if (this.element.style.height === height) return;
+    this.element.style.height = height;
+    requestAnimationFrame(() => this.refresh());
   }
 
   _heading(column) {

@@ -1,7 +1,8 @@
 // Overview: what is missing comes first, then what arrives, how the collector is, and all streams.
 
 import { format } from "../address.js";
-import { Latest } from "../api.js";
+import { get } from "../api.js";
+import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
 import { bytes, count, duration } from "../parts/text.js";
@@ -10,13 +11,10 @@ import { health } from "./overview/health.js";
 import { StreamTable } from "./overview/streams.js";
 import { verdict } from "./overview/verdict.js";
 
-const LEAST_MILLISECONDS = 1000;
-
 class Overview {
   constructor(root, frame, params) {
     this._frame = frame;
-    this._ask = new Latest();
-    this._asked = 0;
+    this._again = new Again(() => this._load());
     this._version = null;
     this._verdict = h("section", { class: "panel", "aria-live": "off" }, h("div", { class: "body note" }, "Counting what is here …"));
     this._health = h("section", { class: "panel" });
@@ -29,7 +27,7 @@ class Overview {
       this._streams.element));
     this._streams.begin();
     this._stop = frame.live.listen((live) => this._news(live));
-    this._load();
+    this._again.want();
   }
 
   update(params) {
@@ -38,7 +36,7 @@ class Overview {
 
   close() {
     this._stop();
-    this._ask.cancel();
+    this._again.close();
     this._arriving.close();
     this._streams.close();
   }
@@ -48,25 +46,16 @@ class Overview {
     fill(this._health, health(latest, state));
     if (!latest) return;
     this._say(latest);
-    if (latest.version !== this._version) this._later();
-  }
-
-  _later() {
-    const wait = LEAST_MILLISECONDS - (performance.now() - this._asked);
-    this._timer ??= setTimeout(() => this._load(), Math.max(0, wait));
+    if (latest.version !== this._version) this._again.want();
   }
 
   async _load() {
-    clearTimeout(this._timer);
-    this._timer = undefined;
-    this._asked = performance.now();
     try {
-      const answer = await this._ask.ask("overview");
-      if (!answer) return;
+      const answer = await get("overview");
       this._version = answer.version;
       fill(this._verdict, verdict(answer, format));
       this._arriving.sources(answer.sources);
-      this._streams.refresh(answer.version);
+      await this._streams.refresh(answer.version);
       this._say(this._frame.live.latest);
     } catch (error) {
       fill(this._verdict, h("div", { class: "body" }, problem(error)));

@@ -1,6 +1,7 @@
 // Timeline: lanes over time, from days to nanoseconds, with every gap in sight.
 
 import { get } from "../api.js";
+import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
 import { count, moment } from "../parts/text.js";
@@ -22,7 +23,6 @@ import { Toolbar } from "../timeline/toolbar.js";
 import { Viewport } from "../timeline/viewport.js";
 
 const MOST_LANES_OF_BAR = 400;
-const REST = 4;
 const EMPTY = { from: 0n, to: 1n };
 
 export class Timeline {
@@ -52,6 +52,7 @@ export class Timeline {
       picked: (x, y) => this.pick(itemAt(this.canvas, x, y)),
       selected: (from, to, done) => this.select(from, to, done),
     });
+    this._again = new Again(() => this._load());
     this._shapes = new Shapes();
     this._hover = h("span", { class: "hover" });
     this._status = h("span");
@@ -63,7 +64,7 @@ export class Timeline {
       this.details.element,
       h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, "wheel zooms · drag moves · Shift + drag selects · ? keys"))));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
-    this._load();
+    this._again.want();
   }
 
   get clock() {
@@ -76,7 +77,7 @@ export class Timeline {
 
   close() {
     this._stop();
-    clearTimeout(this._timer);
+    this._again.close();
     this.frames.close();
     this.canvas.close();
     this.bar.close();
@@ -201,11 +202,9 @@ export class Timeline {
 
   async _load() {
     const turn = (this._turn = (this._turn ?? 0) + 1);
-    const began = performance.now();
     try {
       const answer = await get("lanes", this.filters);
       if (turn !== this._turn || this._closed) return;
-      this._took = performance.now() - began;
       this._version = answer.version;
       this._lanes(decodeLanes(answer));
     } catch (error) {
@@ -269,12 +268,7 @@ export class Timeline {
   }
 
   _news(latest) {
-    if (!latest || latest.version === this._version || this._timer || this._closed) return;
-    // Many lanes take long to list: leave the server most of its time.
-    this._timer = setTimeout(() => {
-      this._timer = 0;
-      this._load();
-    }, Math.max(250, (this._took ?? 0) * REST));
+    if (latest && latest.version !== this._version) this._again.want();
   }
 
   _arrived(frame) {

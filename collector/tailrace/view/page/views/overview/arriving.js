@@ -2,6 +2,7 @@
 
 import { Lines, spark } from "../../parts/chart.js";
 import { fill, h } from "../../parts/dom.js";
+import { lineColour } from "../../parts/theme.js";
 import { clock, count, short, visible } from "../../parts/text.js";
 
 export class Arriving {
@@ -34,6 +35,10 @@ export class Arriving {
     this._table();
   }
 
+  _colour(source) {
+    return lineColour(this._rates.findIndex((each) => each.source === source));
+  }
+
   close() {
     this._plot?.close();
   }
@@ -43,7 +48,7 @@ export class Arriving {
     if (this._names?.join("\n") !== names.join("\n")) {
       this._plot?.close();
       this._names = names;
-      this._plot = new Lines(this._chart, { labels: names, title: "Events a second by source" });
+      this._plot = new Lines(this._chart, { labels: names, title: "Events a second by source", legend: false, last: 120 });
     }
     // Seconds are counted back from the message.
     const times = [...new Set(this._rates.flatMap((each) => each.seconds))].sort((one, other) => one - other);
@@ -58,10 +63,12 @@ export class Arriving {
     const rates = new Map(this._rates.map((each) => [each.source, each.events]));
     fill(this._body, this._sources.map((each) => {
       const events = rates.get(each.source);
+      const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
+      if (events) swatch.style.background = `var(--${this._colour(each.source)})`;
       const line = h("canvas", { class: "spark", role: "img", "aria-label": events ? `${short(events.at(-1) ?? 0)} events a second` : "no rate" });
       const missing = `${count(each.missing)}${each.unknown ? " + unknown" : ""}`;
       return h("tr", {},
-        h("th", { scope: "row" }, h("a", { href: `#/overview?search=${encodeURIComponent(each.source)}` }, visible(each.source))),
+        h("th", { scope: "row" }, events ? swatch : null, h("a", { href: `#/overview?search=${encodeURIComponent(each.source)}` }, visible(each.source))),
         h("td", {}, each.format),
         h("td", { class: "number" }, each.open_sessions ? `${count(each.sessions)} (${count(each.open_sessions)} open)` : count(each.sessions)),
         h("td", { class: "number" }, count(each.streams)),
@@ -72,7 +79,7 @@ export class Arriving {
     }));
     for (const [index, each] of this._sources.entries()) {
       const line = this._body.rows[index].querySelector("canvas");
-      if (line) spark(line, rates.get(each.source));
+      if (line) spark(line, rates.get(each.source), this._colour(each.source));
     }
   }
 }

@@ -54,9 +54,9 @@ export class StreamTable {
     this._forget();
   }
 
-  refresh(version) {
-    if (version === this._version) return;
-    this._forget();
+  /** Show the streams of another version of the table. */
+  async refresh(version) {
+    if (version !== this._version) await this._forget();
   }
 
   _searched() {
@@ -68,9 +68,9 @@ export class StreamTable {
     this._forget();
   }
 
-  _forget() {
+  async _forget() {
     this._pages.clear();
-    this._grid.refresh();
+    await this._grid.refresh();
   }
 
   /** Return the rows of some places, from pages of which each is asked for once. */

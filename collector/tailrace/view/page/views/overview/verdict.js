@@ -2,7 +2,7 @@
 
 import { h, icon } from "../../parts/dom.js";
 import { count, share, visible } from "../../parts/text.js";
-import { sentence, state } from "../../parts/whole.js";
+import { missing, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
 
@@ -10,11 +10,12 @@ const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", 
 export function verdict(overview) {
   const now = state(overview.whole);
   const events = overview.sources.reduce((sum, each) => sum + each.events, 0);
+  const lacking = missing(overview.whole);
   return [
     h("div", { class: "verdict", data: { state: now } },
       h("span", { class: "sign", "aria-hidden": "true" }, icon(SIGNS[now])),
-      h("h1", {}, title(now, overview, events)),
-      h("p", {}, overview.whole.text)),
+      h("h1", { title: overview.whole.text }, title(now, overview, events)),
+      h("p", {}, now === "lacking" ? `${share(events / (events + lacking))} of ${count(events + lacking)} ${overview.whole.unknown ? "events or more" : "events"} are here` : overview.whole.text)),
     now === "lacking" ? reasons(overview) : null,
     now === "lacking" && overview.worst.length ? worst(overview.worst) : null,
   ];
@@ -24,12 +25,13 @@ function title(now, overview, events) {
   if (now === "nothing") return "No events yet";
   if (now === "complete") return `All ${count(events)} events are here`;
   if (now === "unsure") return `${count(events)} events; ${sentence(overview.whole).toLowerCase()}`;
-  return sentence(overview.whole);
+  const lacking = missing(overview.whole);
+  return lacking ? `${count(lacking)} ${lacking === 1 ? "event is" : "events are"} missing${overview.whole.unknown ? `, and more in ${count(overview.whole.unknown)} gaps of unknown size` : ""}` : sentence(overview.whole);
 }
 
-function reasons({ missing }) {
-  const most = Math.max(...missing.map((each) => each.missing), 1);
-  return h("div", { class: "losses", role: "list", "aria-label": "Missing events by source and reason" }, missing.map((each) => {
+function reasons(overview) {
+  const most = Math.max(...overview.missing.map((each) => each.missing), 1);
+  return h("div", { class: "losses", role: "list", "aria-label": "Missing events by source and reason" }, overview.missing.map((each) => {
     const part = h("span", { class: "part" });
     part.style.width = `${Math.max(2, (each.missing / most) * 100)}%`;
     const number = each.unknown ? `${each.missing ? `${count(each.missing)} + ` : ""}${count(each.unknown)} unknown` : count(each.missing);
