@@ -1,12 +1,11 @@
 // A flame graph: whose time it is, callers above callees; a click shows one of them over the whole width.
 
 import { colours, font, spanColour } from "../parts/theme.js";
-import { count, cut, length, share } from "../parts/text.js";
+import { count, cut, fit, length, share } from "../parts/text.js";
 import { Surface } from "./surface.js";
 
 const ROW = 21;
 const LEAST = 0.6;
-const LETTER = 6.4;
 const MOST_ROWS = 40;
 
 export class Flame {
@@ -54,7 +53,7 @@ export class Flame {
     if (width > 24) {
       pen.font = font(12);
       pen.fillStyle = node === this._root ? palette.ink : palette["span-ink"];
-      pen.fillText(cut(node.name, Math.floor((width - 8) / LETTER)), x + 5, y + ROW / 2 - 0.5);
+      pen.fillText(fit(pen, node.name, width - 8), x + 5, y + ROW / 2 - 0.5);
     }
     let left = x;
     for (const child of node.children) {

@@ -110,3 +110,22 @@ export function cut(text, characters) {
   const shown = visible(text.slice(0, characters * 2));
   return shown.length > characters || text.length > characters * 2 ? `${shown.slice(0, characters - 1)}…` : shown;
 }
+
+const widths = new Map();
+const MOST_WIDTHS = 20_000;
+
+/** Return as much of a visible text as a canvas can draw in its font on some pixels; nothing if that is less than two letters. */
+export function fit(pen, text, room) {
+  if (room < 12) return "";
+  const shown = cut(text, 200);
+  const key = `${pen.font}\n${shown}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    if (widths.size > MOST_WIDTHS) widths.clear();
+    width = pen.measureText(shown).width;
+    widths.set(key, width);
+  }
+  if (width <= room) return shown;
+  const characters = Math.floor((shown.length * room) / width) - 1;
+  return characters < 2 ? "" : `${shown.slice(0, characters)}…`;
+}

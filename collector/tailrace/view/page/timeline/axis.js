@@ -64,7 +64,7 @@ function grouped(digits) {
 export function drawAxis(pen, view, { left, width, height, clock }) {
   const { soft, line, surface, ink } = colours();
   pen.fillStyle = surface;
-  pen.fillRect(left, 0, width, AXIS_HEIGHT);
+  pen.fillRect(0, 0, left + width, AXIS_HEIGHT);
   const { ticks: all, base: common } = ticks(view, clock);
   pen.textBaseline = "middle";
   pen.font = font(11.5);
@@ -76,7 +76,12 @@ export function drawAxis(pen, view, { left, width, height, clock }) {
     pen.fillText(text, x + 5, AXIS_HEIGHT - 11);
   }
   pen.fillStyle = ink;
-  pen.font = font(11.5, 500);
+  pen.font = font(14, 600);
+  pen.fillText(clock.length(Math.round(view.length)), 12, 15);
+  pen.font = font(11.5);
+  pen.fillStyle = soft;
+  pen.fillText("in sight", 12, 30);
+  pen.fillStyle = ink;
   pen.fillText(common, left + 6, 11);
   pen.fillStyle = line;
   pen.fillRect(0, AXIS_HEIGHT - 1, left + width, 1);

@@ -107,7 +107,7 @@ export class Details {
 }
 
 function laneName(lane) {
-  return `${lane.source} · ${lane.session}\n${lane.name}`;
+  return `${lane.source} · ${lane.session} · ${lane.name}`;
 }
 
 /** Return a list of names and values; what has no value is left out. */

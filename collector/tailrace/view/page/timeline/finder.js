@@ -41,7 +41,7 @@ export class Finder {
     const { view, filters } = this._timeline;
     const middle = view.from + BigInt(Math.round(view.length / 2));
     await this._go(() => get("gaps/next", { after: middle, backwards: way < 0, ...filters }), (answer) => {
-      const { gap } = answer;
+      const [gap] = answer.gaps;
       if (!gap || gap.begins === null) return `no ${way > 0 ? "later" : "earlier"} gap`;
       this._timeline.reveal(BigInt(gap.begins), BigInt(gap.ends ?? gap.begins));
       this._lane(laneId({ ...gap, substream: null }));

@@ -1,11 +1,10 @@
 // The lanes' names, left of time, and the headings of sessions across.
 
 import { colours, font } from "../parts/theme.js";
-import { count, cut } from "../parts/text.js";
+import { count, fit } from "../parts/text.js";
 import { HEADING, ROW } from "./layout.js";
 
 const INSET = 12;
-const LETTER = 6.6;
 
 /** Return how wide the names are drawn on a canvas of some width. */
 export const gutterWidth = (width) => (width < 560 ? 84 : 184);
@@ -20,11 +19,12 @@ export function drawHeading(pen, { lane, subtitle }, { y, left, width }) {
   pen.font = font(12.5, 600);
   pen.fillStyle = palette.ink;
   const title = `${lane.source} · ${lane.title}`;
-  pen.fillText(cut(title, Math.floor((left + width) / LETTER) - 4), INSET, y + HEADING / 2 + 1);
-  const end = INSET + pen.measureText(cut(title, 80)).width + 14;
+  const shown = fit(pen, title, left + width - 2 * INSET);
+  pen.fillText(shown, INSET, y + HEADING / 2 + 1);
+  const end = INSET + pen.measureText(shown).width + 14;
   pen.font = font(12);
   pen.fillStyle = palette.soft;
-  if (end < left + width - 200) pen.fillText(subtitle, end, y + HEADING / 2 + 1);
+  pen.fillText(fit(pen, subtitle, left + width - end - INSET), end, y + HEADING / 2 + 1);
 }
 
 /** Draw the name of a lane, over what time drew below it. */
@@ -37,7 +37,7 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   pen.font = font(12, focused ? 600 : 400);
   pen.fillStyle = focused ? palette.accent : palette.ink;
   const lacks = lane.missing !== 0;
-  pen.fillText(cut(lane.name, Math.floor((left - INSET - (lacks ? 16 : 6)) / LETTER)), INSET, y + ROW / 2 + 2);
+  pen.fillText(fit(pen, lane.name, left - INSET - (lacks ? 14 : 4)), INSET, y + ROW / 2 + 2);
   if (lacks) {
     pen.fillStyle = palette["loss-stripe"];
     pen.fillRect(left - 7, y + 2, 3, height - 4);
@@ -45,6 +45,6 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   if (lacks && rows > 1 && left > 120) {
     pen.font = font(11);
     pen.fillStyle = palette.loss;
-    pen.fillText(lane.missing === null ? "unknown missing" : `${count(lane.missing)} missing`, INSET, y + ROW * 1.5 + 2);
+    pen.fillText(fit(pen, lane.missing === null ? "unknown missing" : `${count(lane.missing)} missing`, left - INSET - 14), INSET, y + ROW * 1.5 + 2);
   }
 }

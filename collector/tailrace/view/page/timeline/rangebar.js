@@ -47,11 +47,13 @@ export class RangeBar {
     const palette = colours();
     pen.fillStyle = palette.sunken;
     pen.fillRect(0, 0, width, height);
-    if (this._frame) this._content(pen, width, height, palette);
+    if (this._frame) this._density(pen, width, height, palette);
+    this._dim(pen, width, height, palette);
+    if (this._frame) this._gaps(pen, width, height);
     this._window(pen, width, height, palette);
   }
 
-  _content(pen, width, height, palette) {
+  _density(pen, width, height, palette) {
     const heights = density(this._frame, this._view.bounds, Math.ceil(width / 2));
     const most = Math.max(...heights, 1);
     pen.fillStyle = palette["line-strong"];
@@ -63,6 +65,10 @@ export class RangeBar {
       }
     }
     pen.globalAlpha = 1;
+  }
+
+  /** Draw all gaps, also those out of sight. */
+  _gaps(pen, width, height) {
     for (const gap of [...this._frame.gaps.values()].flat()) {
       const x = this._x(this._frame.from + BigInt(Math.round(gap.start)), width);
       const end = this._x(this._frame.from + BigInt(Math.round(gap.end)), width);
@@ -70,14 +76,19 @@ export class RangeBar {
     }
   }
 
-  _window(pen, width, height, { paper, accent }) {
+  /** Let what is out of sight step back. */
+  _dim(pen, width, height, { paper }) {
     const [from, to] = [this._x(this._view.from, width), this._x(this._view.to, width)];
     pen.globalAlpha = 0.6;
     pen.fillStyle = paper;
     pen.fillRect(0, 0, Math.max(0, from), height);
     pen.fillRect(to, 0, Math.max(0, width - to), height);
     pen.globalAlpha = 1;
-    const length = Math.max(4, to - from);
+  }
+
+  _window(pen, width, height, { accent }) {
+    const [from, to] = [this._x(this._view.from, width), this._x(this._view.to, width)];
+    const length = Math.max(6, to - from);
     pen.strokeStyle = accent;
     pen.lineWidth = 2;
     pen.strokeRect(Math.max(1, from), 1, Math.min(length, width - 2 - Math.max(0, from)), height - 2);

@@ -37,7 +37,7 @@ export function columnsOf({ rows }) {
 }
 
 function shown(name, value) {
-  if (TIMES.has(name)) return `${moment(value)}\n${value}`;
+  if (TIMES.has(name)) return `${moment(value)} (${value})`;
   if (name === "duration") return `${duration(value)} (${count(value)} ns)`;
   return typeof value === "object" ? JSON.stringify(value) : value;
 }

@@ -1,11 +1,10 @@
 // Draw spans, instants and counters of lanes. A frame's times are numbers of units from the frame's `from`.
 
 import { colours, font, lineColour, spanColour } from "../parts/theme.js";
-import { cut, short } from "../parts/text.js";
+import { fit, short } from "../parts/text.js";
 import { BAR, COUNTER, ROW } from "./layout.js";
 
 const LEGIBLE = 26;
-const LETTER = 6.4;
 const INSET = 5;
 
 /** Draw the spans of a lane. `y` is where the lane's first row begins. */
@@ -25,12 +24,12 @@ export function drawSpans(pen, content, { shift, scale, left, width, y }) {
       const from = Math.max(begin, left - 4);
       const length = Math.max(Math.min(end, right + 8) - from, 1);
       edge = from + length;
-      drawBar(pen, row, index, from, top, length);
+      drawBar(pen, row, index, { x: from, y: top, length, left });
     }
   }
 }
 
-function drawBar(pen, row, index, x, y, length) {
+function drawBar(pen, row, index, { x, y, length, left }) {
   const palette = colours();
   const name = row.name[index];
   const several = row.count[index] > 1;
@@ -44,8 +43,10 @@ function drawBar(pen, row, index, x, y, length) {
   if (row.open[index]) drawOpen(pen, x, y, length, palette);
   if (length < LEGIBLE) return;
   pen.fillStyle = palette["span-ink"];
+  const from = Math.max(x, left) + INSET;
   const text = several ? `${name} × ${short(row.count[index])}` : name;
-  pen.fillText(cut(text, Math.floor((length - INSET) / LETTER)), x + INSET, y + BAR / 2 + 0.5);
+  const fitting = fit(pen, text, x + length - from - 2);
+  if (fitting) pen.fillText(fitting, from, y + BAR / 2 + 0.5);
 }
 
 /** Mark a span that has not ended: a line below that is dashed towards what comes. */
@@ -114,7 +115,7 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
     drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, right: left + width, colour: palette[lineColour(index)] });
     pen.fillStyle = palette.soft;
     pen.font = font(11);
-    pen.fillText(`${cut(name, 40)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
+    pen.fillText(`${fit(pen, name, width / 2)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
   }
 }
 

@@ -21,15 +21,13 @@ export class Toolbar {
     this.found = h("span", { class: "note", role: "status" });
     this.follow = button("Follow", "Follow what arrives (f)", on.follow);
     this.following(follow);
-    this.range = h("div", { class: "range" });
     this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Timeline" },
       this.clocks, this.sessions,
       h("div", { class: "search" }, this.search, square("before", "Previous match (N)", () => on.match(-1)), square("after", "Next match (n)", () => on.match(1))),
       this.found,
       h("div", { class: "group" }, square("before", "Previous gap (G)", () => on.gap(-1)), h("span", { class: "note" }, "gap"), square("after", "Next gap (g)", () => on.gap(1))),
       h("div", { class: "group" }, square("wider", "Wider (−)", () => on.zoom(1.6)), square("closer", "Closer (+)", () => on.zoom(1 / 1.6)), square("whole", "The whole range (0)", on.whole)),
-      this.follow,
-      this.range);
+      this.follow);
   }
 
   following(on) {

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { count, moment } from "../parts/text.js";
+import { count } from "../parts/text.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { decodeFrame } from "../timeline/decode.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
@@ -310,11 +310,8 @@ export class Timeline {
   }
 
   _tell() {
-    const { view, canvas } = this;
-    const unit = (value) => this.clock.length(value);
-    const begin = this.clock.wall ? moment(view.from).slice(0, 23) : this.clock.moment(view.from);
-    fill(this.toolbar.range, h("strong", {}, unit(view.length)), ` from ${begin}`);
-    const selected = canvas.selection ? `${unit(Number(canvas.selection.to - canvas.selection.from))} selected · ` : "";
+    const { canvas } = this;
+    const selected = canvas.selection ? `${this.clock.length(Number(canvas.selection.to - canvas.selection.from))} selected · ` : "";
     const gaps = canvas.frame ? [...canvas.frame.gaps.values()].reduce((sum, each) => sum + each.length, 0) : 0;
     this._status.textContent = `${selected}${count(canvas.layout?.places.length ?? 0)} lanes${gaps ? ` · ${count(gaps)} gaps near` : ""}`;
   }
