@@ -10,18 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from tailrace.clock import Clock
-from tailrace.config.load import Loaded, spool_path, store_path
-from tailrace.errors import TailraceError
-from tailrace.query import admin
-from tailrace.query.live import UNFINISHED
+from tailrace.config.load import Loaded, store_path
+from tailrace.errors import NoAnswerError, TailraceError
+from tailrace.query.live import ask
 from tailrace.query.table import TableReader
-from tailrace.store.running import find, is_finished
 from tailrace.view.wire import Health, News, Rate
 
 EVERY_SECONDS = 1.0
@@ -32,7 +28,7 @@ QUIET_SECONDS = 15.0
 """A page hears at least this often, so that a connection that is gone is noticed."""
 
 AWAY_SECONDS = 10.0
-"""How long a collector that did not answer is not asked again."""
+"""How long a collector is not asked again that took long not to answer."""
 
 
 class _Source(msgspec.Struct):
@@ -59,33 +55,6 @@ class CollectorStatus(msgspec.Struct):
     sources: dict[str, _Source]
     spool: _Spool
     heartbeat: _Heartbeat
-
-
-class Look(NamedTuple):
-    """What one look at the collector found; `unasked` is why there is no status."""
-
-    status: CollectorStatus | None
-    unasked: str
-
-
-def look(loaded: Loaded) -> Look:
-    """Ask the collector of a store for its status."""
-    config = loaded.config
-    store, spool = store_path(config), Path(spool_path(config))
-    directories = [Path(store), spool] if "://" not in store else [spool]
-    running = find(directories[0], directories)
-    if running is None:
-        return Look(None, "" if is_finished(directories[0]) else UNFINISHED)
-    address = running.addresses.get("admin")
-    if not address:
-        return Look(
-            None, f"the collector (process {running.pid}) has no admin endpoint, or is starting"
-        )
-    try:
-        text = admin.page(config.admin, address, "/status?format=json")
-        return Look(msgspec.json.decode(text, type=CollectorStatus), "")
-    except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
-        return Look(None, f"the collector (process {running.pid}) did not answer: {error}")
 
 
 class Rates:
@@ -126,7 +95,8 @@ class Watch:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
         self._table: TableReader | None = None
-        self._looked = Look(None, "")
+        self._status: CollectorStatus | None = None
+        self._unasked = ""
         self._not_before = 0.0
         self._rates = Rates()
         self._number = 0
@@ -179,24 +149,31 @@ class Watch:
         except TailraceError as error:
             self._table = None
             unasked = str(error)
-        now = self._clock.monotonic()
-        if now >= self._not_before:
-            self._looked = look(self._loaded)
-            now = self._clock.monotonic()
-            if self._looked.status is not None:
-                self._rates.add(self._looked.status, now)
-            elif self._looked.unasked and self._looked.unasked != UNFINISHED:
-                self._not_before = now + AWAY_SECONDS
+        self._look_at_collector()
         self._number += 1
         news = News(
             number=self._number,
             version=version,
             rows=rows,
-            health=_health(self._looked.status),
-            unasked=unasked or self._looked.unasked,
-            rates=self._rates.of(now),
+            health=_health(self._status),
+            unasked=unasked or self._unasked,
+            rates=self._rates.of(self._clock.monotonic()),
         )
         return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
+
+    def _look_at_collector(self) -> None:
+        if self._clock.monotonic() < self._not_before:
+            return
+        began = self._clock.monotonic()
+        try:
+            self._status, self._unasked = ask(self._loaded.config, CollectorStatus), ""
+        except NoAnswerError as error:
+            self._status, self._unasked = None, str(error)
+        now = self._clock.monotonic()
+        if self._status is not None:
+            self._rates.add(self._status, now)
+        elif now - began > EVERY_SECONDS:
+            self._not_before = now + AWAY_SECONDS
 
     def _look_at_table(self) -> tuple[int, int]:
         if self._table is None:
