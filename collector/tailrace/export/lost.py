@@ -34,16 +34,17 @@ _PLACED = {
 }
 """How a gap is placed, by whether there is an event before it, and one behind."""
 
-_GAPS = """
+GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
 FROM gaps WHERE {gaps}
 ORDER BY source, session, stream, first, "offset", reason, id
 """
 
-_EVENTS = """
-SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
-FROM events WHERE {drawn} AND kind <> 'end' AND start IS NOT NULL AND {sessions}
-"""
+EVENTS_OF = f"""
+SELECT source, session, stream, {_NUMBERS} AS number, "offset", time, aligned
+FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
+"""  # noqa: S608 - our own words
+"""The events that may be a gap's neighbours."""
 
 Place = tuple[str, str, str]
 """Source, session and stream; the stream is empty for a gap of no known one."""
@@ -72,16 +73,6 @@ class Gap(NamedTuple):
     @property
     def end(self) -> int | None:
         return self.first if self.last is None else self.last
-
-
-class Placed(NamedTuple):
-    """A gap with the times of the events around it, or None where nothing is known; `how` exact they are."""
-
-    gap: Gap
-    session: Session
-    begin: int | None
-    end: int | None
-    how: str
 
 
 class Lost(NamedTuple):
@@ -134,30 +125,16 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     """Yield the gaps that lie within the selected times, stream by stream and by their begins.
 
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
-    for _, of_stream in groupby(placed(timeline), key=lambda each: each.gap.place):
-        found = [_drawn(timeline, each) for each in of_stream]
-        yield from sorted((each for each in found if each is not None), key=_by_time)
-
-
-def placed(timeline: Timeline) -> Iterator[Placed]:
-    """Yield the gaps that may concern the selected events, stream by stream, whatever their times."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
-        Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
+        Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
     ]
     around = Around(gaps)
     if gaps:
         _look(timeline, around, {gap.session for gap in gaps})
-    for gap in gaps:
-        before, behind = around.of(gap)
-        session = timeline.session(gap.source, gap.session, gap.format)
-        begin = session.first if before is None else before
-        end = session.last if behind is None else behind
-        how = _PLACED[before is not None, behind is not None]
-        if begin is None or end is None or begin < 0:
-            yield Placed(gap, session, None, None, how)
-        else:
-            yield Placed(gap, session, begin, max(begin, end), how)
+    for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
+        found = [_place(timeline, gap, around) for gap in of_stream]
+        yield from sorted((each for each in found if each is not None), key=_by_time)
 
 
 def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
@@ -166,9 +143,7 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
     selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
-    answer = selected.arrow(
-        _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
-    )
+    answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
     for batch in selected.batches(answer, Progress(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
@@ -178,11 +153,23 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
                 around.see((source, name, stream), number, offset, begin)
 
 
-def _drawn(timeline: Timeline, placed: Placed) -> Lost | None:
-    gap, session, begin, end, how = placed
-    if begin is None or end is None:
+def between(gap: Gap, session: Session, around: Around) -> tuple[int, int, str] | None:
+    """Return where a gap begins and ends, and how exact that is; None if nothing tells."""
+    before, behind = around.of(gap)
+    begin = session.first if before is None else before
+    end = session.last if behind is None else behind
+    if begin is None or end is None or begin < 0:
+        return None
+    return begin, max(begin, end), _PLACED[before is not None, behind is not None]
+
+
+def _place(timeline: Timeline, gap: Gap, around: Around) -> Lost | None:
+    session = timeline.session(gap.source, gap.session, gap.format)
+    place = between(gap, session, around)
+    if place is None:
         timeline.left["gap without a place in time"] += 1
         return None
+    begin, end, words = place
     window = _cut(timeline, begin, end)
     if window is None:
         timeline.left["gap outside of the selected times"] += 1
@@ -191,7 +178,7 @@ def _drawn(timeline: Timeline, placed: Placed) -> Lost | None:
     members = {
         "reason": gap.reason, "detail": gap.detail, "first": gap.first, "last": gap.last,
         "remaining": gap.remaining, "of": gap.of, "id": gap.id,
-        "placed": how, "begins": begin, "ends": end,
+        "placed": words, "begins": begin, "ends": end,
     }  # fmt: skip
     known = {key: value for key, value in members.items() if value is not None}
     return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)

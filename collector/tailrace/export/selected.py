@@ -42,23 +42,15 @@ class Selected:
     Methods raise QueryError and StoreError, and BrokenOffError if the snapshot's files were deleted."""
 
     def __init__(
-        self,
-        engine: Engine,
-        filters: Filters,
-        patience: Patience,
-        live: Live = NOBODY,
-        *,
-        demand: bool = True,
+        self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
     ) -> None:
-        """With `demand`, raise UnknownError when no event is selected."""
+        """Raise UnknownError when no event is selected."""
         self.engine = engine
         self.filters = filters
         self.whole = completeness(engine, filters.scope, live)
         self._patience = patience
         self._version = engine.version
         self.events = self._count()
-        if demand and not self.events:
-            raise UnknownError(self._nothing())
 
     def condition(self, view: View) -> RowCondition:
         """Return the condition on a view's rows: of gaps, that they may concern the selected events."""
@@ -102,6 +94,8 @@ class Selected:
         chosen = all_of([rows, *([] if asked_for_own else [producers])])
         sql = f"SELECT count(*) FROM events WHERE {_COUNTED} AND ({chosen.sql})"  # noqa: S608 - our own words
         ((count,),) = self.few(sql, chosen.values)
+        if not count:
+            raise UnknownError(self._nothing())
         return int(count)
 
     def _nothing(self) -> str:

@@ -7,6 +7,7 @@ too long, is interrupted.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import Place, RemoteEngine
+from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
 from tailrace.store.notes import Notes
 
 SLOTS = 3
@@ -74,6 +76,7 @@ class Shelf:
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
+        self._timeline: TimelineSnapshot | None = None
         self._asking = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
 
@@ -115,6 +118,22 @@ class Shelf:
             self._live = engine.version, self.clock.monotonic() + patience, live
             return live
 
+    def timeline(self, engine: Engine) -> TimelineSnapshot:
+        """Return what a timeline knows of an engine's snapshot, with all that is known of it already."""
+        with self._lock:
+            known = self._timeline
+        if known is None or known.version != engine.version:
+            return TimelineSnapshot(engine)
+        same = copy.copy(known)
+        same.engine = engine
+        return same
+
+    def keep(self, timeline: TimelineSnapshot) -> None:
+        """Keep what was found out about a snapshot, for the next question about it."""
+        with self._lock:
+            if self._timeline is None or timeline.version >= self._timeline.version:
+                self._timeline = timeline
+
     def close(self) -> None:
         with self._lock:
             while self._idle:
@@ -129,6 +148,7 @@ class Turn:
         self._taken: dict[int, tuple[Snapshot, int]] = {}
         self._remote: list[RemoteEngine] = []
         self._own: list[Engine] = []
+        self._timeline: TimelineSnapshot | None = None
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> Snapshot:
@@ -145,6 +165,13 @@ class Turn:
             snapshot = Snapshot(engine, shelf.live(engine))
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
+
+    def timeline(self) -> TimelineSnapshot:
+        """Return what a timeline knows of the first store's snapshot."""
+        engine = self.snapshot().engine
+        if self._timeline is None:
+            self._timeline = self.shelves[0].timeline(engine)
+        return self._timeline
 
     def own_snapshot(self, limits: Limits) -> Snapshot:
         """Return the newest snapshot of the first store, on an engine that the caller closes."""
@@ -189,6 +216,9 @@ class Turn:
         for remote in self._remote:
             remote.close()
         self._remote.clear()
+        if good and self._timeline is not None:
+            self.shelves[0].keep(self._timeline)
+        self._timeline = None
         for store, (snapshot, _) in self._taken.items():
             if good and not self._left.is_set():
                 self.shelves[store].give_back(snapshot.engine)

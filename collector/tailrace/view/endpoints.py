@@ -17,7 +17,9 @@ from tailrace.view.questions import (
     OfComparison,
     OfDurations,
     OfFlame,
+    OfFrame,
     OfGaps,
+    OfLanes,
     OfNextGap,
     OfNothing,
     OfRow,
@@ -32,6 +34,7 @@ from tailrace.view.rows import row, search
 from tailrace.view.sql import sql
 from tailrace.view.statistics import statistics
 from tailrace.view.streams import sessions, streams
+from tailrace.view.timeline import frame, lanes
 
 PREFIX = "/api/v1"
 
@@ -40,6 +43,8 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("GET", "overview", "What there is, and what is missing", OfNothing, wire.Overview, overview),
     Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
     Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
+    Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
+    Endpoint("GET", "frame", "What a window of the timeline has", OfFrame, wire.Frame, frame),
     Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.Rows, row),
     Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.Found, search),
     Endpoint("GET", "gaps", "The gaps, and between which times they lie", OfGaps, wire.Gaps, gaps),

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.model.gap import DAMAGED_SESSION
+from tailrace.query.completeness import Scope
+from tailrace.query.filters import Selection
 from tailrace.query.window import Window
 from tailrace.reading.question import Filters
 
@@ -54,6 +57,14 @@ class Selected(Question, frozen=True, kw_only=True):
     def window(self) -> Window:
         return Window(self.filters.selection, self.from_, self.to)
 
+    def concerns(self, source: str, session: str, stream: str) -> bool:
+        """Return whether a gap of this stream, or of no known one, may concern what is selected."""
+        return (
+            (not self.source or source in self.source)
+            and (not self.session or session == DAMAGED_SESSION or _begins(session, self.session))
+            and (not self.stream or stream in {"", *self.stream})
+        )
+
 
 class OfNothing(Question, frozen=True, kw_only=True):
     """No parameters."""
@@ -77,6 +88,35 @@ class OfStreams(Question, frozen=True, kw_only=True):
 class OfSessions(Question, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
+
+
+class OfLanes(Question, frozen=True, kw_only=True):
+    source: list[Word] = []
+    session: list[Word] = []
+    stream: list[Word] = []
+
+    @property
+    def scope(self) -> Scope:
+        given = (self.source, self.session, self.stream)
+        return Scope.of(Selection(*(tuple(each) or None for each in given)))
+
+    def has(self, source: str, session: str, stream: str) -> bool:
+        """Return whether a lane of this stream is selected."""
+        return (
+            (not self.source or source in self.source)
+            and (not self.session or _begins(session, self.session))
+            and (not self.stream or stream in self.stream)
+        )
+
+
+class OfFrame(Question, frozen=True, kw_only=True):
+    """A window that is so many pixels wide, on the axis of its lanes, and its lanes: each a list of JSON
+    (`["source", "session", "stream", substream or null]`). Without lanes, the first ones of all."""
+
+    from_: Nanoseconds = msgspec.field(name="from")
+    to: Nanoseconds
+    pixels: Annotated[int, Meta(ge=1, le=20_000)]
+    lanes: list[Word] = []
 
 
 class OfGaps(Selected, frozen=True, kw_only=True):
@@ -192,3 +232,7 @@ class OfExport(Selected, frozen=True, kw_only=True):
     """One of the formats of `store`."""
 
     format: Word
+
+
+def _begins(session: str, beginnings: list[str]) -> bool:
+    return session.startswith(tuple(beginnings))
